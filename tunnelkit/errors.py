@@ -1,0 +1,165 @@
+"""The errors people see, and the exit codes scripts see.
+
+Every error says what failed, on which host, why, and what to do next. Foreign
+exceptions are translated at the edge where they appear; only `TunnelkitError`
+crosses from one room to another.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of `tk`; the table in README.md is held to this by a test."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    CONFIG = 3
+    NO_SESSION = 4
+    CONNECTION = 5
+    HOST_KEY = 6
+    SCHEDULER = 7
+    ALLOCATION = 8
+    MIRROR = 9
+    DEBUG = 10
+    MISSING_PROGRAM = 11
+    TIMEOUT = 12
+    INTERRUPTED = 130
+
+
+class TunnelkitError(Exception):
+    """A failure that a person can act on.
+
+    message: what failed, one line, with the host where it has one.
+    cause: why, as told by the program or system that refused.
+    hint: what to do next.
+    transient: True when the same call may succeed later without any change.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILURE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        cause: str | None = None,
+        hint: str | None = None,
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.cause = cause
+        self.hint = hint
+        self.transient = transient
+
+    def one_line(self) -> str:
+        """The error as one line of text: message, cause, hint."""
+        text = self.message
+        if self.cause:
+            text += f": {self.cause}"
+        if self.hint:
+            text += f" — {self.hint}"
+        return " ".join(text.split())
+
+    def to_json(self) -> dict[str, object]:
+        """The error as the object that `--json` output and the control socket carry."""
+        return {
+            "kind": type(self).__name__,
+            "message": self.message,
+            "cause": self.cause,
+            "hint": self.hint,
+            "transient": self.transient,
+            "exit_code": int(self.exit_code),
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, object]) -> TunnelkitError:
+        """Rebuild an error sent by `to_json`, with its own class and exit code."""
+        kinds = {cls.__name__: cls for cls in _subclasses(TunnelkitError)}
+        cls = kinds.get(str(data.get("kind")), TunnelkitError)
+
+        def text(key: str) -> str | None:
+            value = data.get(key)
+            return None if value is None else str(value)
+
+        return cls(
+            text("message") or "unknown error",
+            cause=text("cause"),
+            hint=text("hint"),
+            transient=bool(data.get("transient")),
+        )
+
+
+def _subclasses(cls: type[TunnelkitError]) -> list[type[TunnelkitError]]:
+    found = [cls]
+    for sub in cls.__subclasses__():
+        found.extend(_subclasses(sub))
+    return found
+
+
+class UsageError(TunnelkitError):
+    """The command line asks for something that can't be."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfigError(TunnelkitError):
+    """tunnelkit.toml, a profile, the environment or a flag holds a wrong value."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class NoSessionError(TunnelkitError):
+    """There is no live session to talk to."""
+
+    exit_code = ExitCode.NO_SESSION
+
+
+class ConnectionFailed(TunnelkitError):
+    """A host could not be reached, or refused to let us in."""
+
+    exit_code = ExitCode.CONNECTION
+
+
+class HostKeyError(ConnectionFailed):
+    """A host key is unknown or has changed: a hard stop."""
+
+    exit_code = ExitCode.HOST_KEY
+
+
+class SchedulerError(TunnelkitError):
+    """The scheduler refused a request or can't be asked."""
+
+    exit_code = ExitCode.SCHEDULER
+
+
+class AllocationError(TunnelkitError):
+    """The allocation ended, never came, or is not what was asked for."""
+
+    exit_code = ExitCode.ALLOCATION
+
+
+class MirrorError(TunnelkitError):
+    """The mirror can't be brought in sync, or would be unsafe."""
+
+    exit_code = ExitCode.MIRROR
+
+
+class DebugError(TunnelkitError):
+    """The debuggee or its adapter can't be had."""
+
+    exit_code = ExitCode.DEBUG
+
+
+class MissingProgram(TunnelkitError):
+    """A program that is needed is not installed."""
+
+    exit_code = ExitCode.MISSING_PROGRAM
+
+
+class TimeoutExpired(TunnelkitError):
+    """Something did not happen within its time."""
+
+    exit_code = ExitCode.TIMEOUT

@@ -1,0 +1,1 @@
+"""How a byte stream to a host is had. Backends stand behind `link.base.Link`."""

@@ -1,0 +1,93 @@
+"""What every link backend provides; the contract suite in tests/contract holds them to it.
+
+A link is the connection of one session to one cluster. It authenticates once,
+at `open`; all else rides on that connection. `node=None` means the login host,
+any other value a compute node reached through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from tunnelkit.model import Completed, Hop, LocalForward
+
+#: Asks the person one question (password, one-time code, unknown host key) and
+#: returns the answer, or None when nobody is there to answer. `echo` is False for secrets.
+Prompter = Callable[[str, bool], Awaitable[str | None]]
+
+
+class ByteStream(Protocol):
+    """The stdin and stdout of a process at the far end, as one local socket.
+
+    The holder owns it and must `close` it. `fileno()` is a connected,
+    non-blocking stream socket: bytes written reach the far stdin, bytes read come
+    from the far stdout, EOF means that the process or the link ended.
+    """
+
+    def fileno(self) -> int: ...
+
+    async def wait(self) -> int:
+        """Return the exit status once the far process or the link has ended."""
+        ...
+
+    def diagnosis(self) -> str:
+        """What came on stderr so far (its last lines), for an error message."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Link(Protocol):
+    """One authenticated connection to a cluster's login host, and through it to its nodes."""
+
+    @property
+    def login(self) -> Hop: ...
+
+    async def open(self) -> None:
+        """Connect and authenticate. Raises ConnectionFailed or HostKeyError. Idempotent:
+        a connection that a killed predecessor left behind is taken over, without a prompt."""
+        ...
+
+    async def is_alive(self) -> bool: ...
+
+    async def wait_lost(self) -> str:
+        """Return, with the reason, once the connection to the login host is gone."""
+        ...
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 30.0,
+    ) -> Completed:
+        """Run one command to its end. The words of `argv` arrive exactly, whatever the
+        login shell. Raises ConnectionFailed if the host can't be had, TimeoutExpired on
+        time out; a command's own failure is an exit code."""
+        ...
+
+    async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ByteStream:
+        """Start a command and return its stdin and stdout as a stream."""
+        ...
+
+    async def forward(self, forward: LocalForward, *, node: str | None = None) -> None:
+        """Make 127.0.0.1:bind_port here reach host:port as seen from `node`. Raises
+        UsageError if the local port is taken, ConnectionFailed if it can't be had."""
+        ...
+
+    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None: ...
+
+    def remote_shell(self, *, node: str | None = None) -> list[str]:
+        """argv of an ssh-like program (without the host) that rides on this link, for
+        `rsync -e` and `sshfs -o ssh_command`; the host to name is `destination(node)`."""
+        ...
+
+    def destination(self, node: str | None = None) -> str:
+        """The host name that goes with `remote_shell`."""
+        ...
+
+    async def close(self) -> None:
+        """End every process, forward and connection of this link."""
+        ...

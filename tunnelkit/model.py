@@ -1,0 +1,191 @@
+"""The nouns, frozen. Words are those of ssh_config, Slurm, PBS and DAP."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tunnelkit.errors import UsageError
+
+_DESTINATION = re.compile(r"[A-Za-z0-9_.%+@:\[\]~-]+")
+_HOST = re.compile(r"[A-Za-z0-9_.:-]+")
+_JOB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def check_destination(text: str) -> str:
+    """Return `text` if ssh may be given it as a destination; raise UsageError if not.
+
+    A leading `-` would be read by ssh as an option (`-oProxyCommand=...` runs a
+    program), so it is refused before any argv is built.
+    """
+    if not text or text.startswith("-") or not _DESTINATION.fullmatch(text):
+        raise UsageError(
+            f"{text!r} is not a host name",
+            hint="give host, user@host or an alias from your ssh_config",
+        )
+    return text
+
+
+def check_host(text: str) -> str:
+    """Return `text` if it is a plain host or node name; raise UsageError if not."""
+    if not text or text.startswith("-") or not _HOST.fullmatch(text):
+        raise UsageError(f"{text!r} is not a node name")
+    return text
+
+
+def check_port(value: int | str, *, what: str = "port") -> int:
+    """Return `value` as a TCP port, 1 to 65535; raise UsageError if it is none."""
+    try:
+        port = int(value)
+    except ValueError:
+        port = 0
+    if not 1 <= port <= 65535:
+        raise UsageError(f"{what} {value!r} is not a TCP port (1-65535)")
+    return port
+
+
+def check_job_name(text: str) -> str:
+    """Return `text` if it may stand as a job name; raise UsageError if not.
+
+    The strict alphabet keeps newlines and quotes out of `#SBATCH` lines.
+    """
+    if not _JOB_NAME.fullmatch(text):
+        raise UsageError(
+            f"job name {text!r} may only hold letters, digits, '_', '.' and '-' (at most 64)"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One ssh destination on the way: an ssh_config alias, host or user@host."""
+
+    destination: str
+
+    def __post_init__(self) -> None:
+        check_destination(self.destination)
+
+    def __str__(self) -> str:
+        return self.destination
+
+
+@dataclass(frozen=True, slots=True)
+class LocalForward:
+    """127.0.0.1:`bind_port` on the laptop reaches `host`:`port` as the node sees it."""
+
+    bind_port: int
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        check_port(self.bind_port, what="local port")
+        check_host(self.host)
+        check_port(self.port, what="remote port")
+
+    @staticmethod
+    def parse(text: str) -> LocalForward:
+        """Read `PORT`, `L:R` or `L:host:R`; raise UsageError on anything else."""
+        parts = text.split(":")
+        if len(parts) == 1:
+            port = check_port(parts[0])
+            return LocalForward(port, "127.0.0.1", port)
+        if len(parts) == 2:
+            return LocalForward(check_port(parts[0]), "127.0.0.1", check_port(parts[1]))
+        if len(parts) == 3:
+            return LocalForward(check_port(parts[0]), check_host(parts[1]), check_port(parts[2]))
+        raise UsageError(f"{text!r} is not a forward", hint="write PORT, L:R or L:host:R")
+
+    def __str__(self) -> str:
+        return f"{self.bind_port}:{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A finished remote command: exit status (ssh's own failure is 255) and its output."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        return self.stderr.decode("utf-8", "replace").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    """What is asked of the scheduler. None means: leave it to the scheduler's default."""
+
+    node: str | None = None
+    nodes: int = 1
+    gpus: int | None = None
+    cpus: int | None = None
+    mem: str | None = None
+    time_limit_s: int | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    extra: tuple[str, ...] = ()
+
+
+class JobState(Enum):
+    """A job's life as tk needs it; native states map onto these in each adapter.
+
+    UNKNOWN is what an unreachable scheduler or a vanished record means. It is
+    never to be read as ENDED.
+    """
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """One job as the scheduler last told it.
+
+    reason: the native reason code or comment; `explanation`: the same in plain
+    words. `start_estimate` is the scheduler's own text, times without zone.
+    """
+
+    job_id: str
+    state: JobState
+    native_state: str
+    reason: str | None = None
+    explanation: str | None = None
+    nodes: tuple[str, ...] = ()
+    time_left_s: int | None = None
+    start_estimate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Nodes that are ours to use. `job_id` is None under `scheduler = none`."""
+
+    job_id: str | None
+    nodes: tuple[str, ...]
+    time_left_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PathMapping:
+    """A directory on the laptop and the same directory as the debuggee sees it."""
+
+    local_root: str
+    remote_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSpec:
+    """One mirrored root. `remote_dir` may start with `~/`; excludes are gitignore lines."""
+
+    local_dir: str
+    remote_dir: str
+    exclude: tuple[str, ...] = field(default=())
