@@ -27,7 +27,9 @@ class Scheduler(Protocol):
     @property
     def name(self) -> str: ...
 
-    def submit(self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str) -> Command:
+    def submit(
+        self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
+    ) -> Command:
         """Submit a holder: a batch job whose `body` (sh, no shebang) is the agent. `log_dir`
         exists on the cluster and takes the job's log."""
         ...
