@@ -1,0 +1,126 @@
+"""A channel as the application sees it: await read, await write, close with a last word."""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Deque, Dict, Optional
+
+if TYPE_CHECKING:
+    from tunnelkit.mux.mux import Mux
+
+#: `write` waits while more than this is queued and not yet numbered.
+HIGH_WATER_BYTES = 512 * 1024
+
+
+class Channel:
+    """One bidirectional stream of a Mux. Made by `Mux.open` or handed to its `on_channel`.
+
+    It lives through link cuts; it ends by `close`, by the peer, or with its Mux.
+    """
+
+    def __init__(self, mux: "Mux", channel_id: int) -> None:
+        self.id = channel_id
+        self._mux = mux
+        self._chunks: Deque[bytes] = deque()
+        self._eof = False
+        self._readable = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._detail: Optional[Dict[str, Any]] = None
+        self._over = asyncio.Event()
+
+    # -- for the application ----------------------------------------------
+
+    async def read(self) -> bytes:
+        """The next bytes, as they came; b"" at the end of the stream."""
+        while not self._chunks:
+            if self._eof:
+                return b""
+            self._readable.clear()
+            await self._readable.wait()
+        return self._pop()
+
+    def read_nowait(self) -> bytes:
+        """What has arrived, joined; b"" if nothing has."""
+        parts = []
+        while self._chunks:
+            parts.append(self._pop())
+        return b"".join(parts)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; waits while too much is queued. Bytes written after the peer has
+        closed go nowhere (`closed` tells)."""
+        self.write_nowait(data)
+        while not self._over.is_set() and self._mux.endpoint.buffered(self.id) > HIGH_WATER_BYTES:
+            self._writable.clear()
+            self._mux.wake_when_drained(self)
+            await self._writable.wait()
+
+    def write_nowait(self, data: bytes) -> None:
+        """Send bytes without waiting; for small messages."""
+        if not self._over.is_set():
+            self._mux.endpoint.send(self.id, data)
+            self._mux.flush()
+
+    def write_eof(self) -> None:
+        """Tell the peer that no more comes."""
+        self._mux.endpoint.send_eof(self.id)
+        self._mux.flush()
+
+    def close(self, detail: Optional[Dict[str, Any]] = None) -> None:
+        """End the channel once what was written is out; `detail` is our last word."""
+        self._mux.endpoint.close(self.id, detail)
+        self._mux.forget(self)
+        self._mux.flush()
+        self.ended(None)
+
+    def abort(self, detail: Optional[Dict[str, Any]] = None) -> None:
+        """End the channel and drop what was not sent."""
+        self._mux.endpoint.abort(self.id, detail)
+        self._mux.forget(self)
+        self._mux.flush()
+        self.ended(None)
+
+    @property
+    def is_over(self) -> bool:
+        """True once the channel is closed by either side."""
+        return self._over.is_set()
+
+    @property
+    def at_eof(self) -> bool:
+        """True once everything the peer will ever send was read."""
+        return self._eof and not self._chunks
+
+    async def closed(self) -> Optional[Dict[str, Any]]:
+        """Wait for the end; the peer's last word, or None if we closed or the Mux ended."""
+        await self._over.wait()
+        return self._detail
+
+    # -- for the Mux ------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        self._chunks.append(data)
+        self._readable.set()
+
+    def received_eof(self) -> None:
+        """The peer's end of stream."""
+        self._eof = True
+        self._readable.set()
+
+    def drained(self) -> None:
+        """The queue is low again."""
+        self._writable.set()
+
+    def ended(self, detail: Optional[Dict[str, Any]]) -> None:
+        """The channel is over; what arrived before can still be read."""
+        if not self._over.is_set():
+            self._detail = detail
+            self._eof = True
+            self._over.set()
+            self._readable.set()
+            self._writable.set()
+
+    def _pop(self) -> bytes:
+        data = self._chunks.popleft()
+        self._mux.consumed(self.id, len(data))
+        return data

@@ -1,0 +1,106 @@
+"""One link's file descriptors in the event loop: bytes in by callback, buffers out by writev."""
+
+import asyncio
+import os
+from typing import Any, Callable, List, Optional
+
+#: Bytes per read; big reads keep bulk transfers cheap.
+READ_BYTES = 256 * 1024
+#: Buffers per writev; Linux allows 1024.
+_IOV_MAX = 512
+
+
+class FdLink:
+    """Reads `read_fd` and writes `write_fd` (they may be the same socket) without blocking.
+
+    The caller keeps ownership of both descriptors. `on_data(bytes)` gets what
+    arrives; `more()` is asked for further buffers whenever the descriptor takes
+    them; `on_lost(reason)` is called once, after which nothing else is.
+    """
+
+    def __init__(
+        self,
+        read_fd: int,
+        write_fd: int,
+        *,
+        on_data: Callable[[bytes], None],
+        more: Callable[[], List[Any]],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._on_data = on_data
+        self._more = more
+        self._on_lost: Optional[Callable[[str], None]] = on_lost
+        self._pending: List[Any] = []
+        self._writing = False
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Begin to read."""
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        self._loop.add_reader(self._read_fd, self._readable)
+
+    def stop(self, reason: str) -> None:
+        """Let go of the descriptors and report the end. Idempotent."""
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is None:
+            return
+        self._loop.remove_reader(self._read_fd)
+        self._loop.remove_writer(self._write_fd)
+        self._pending = []
+        on_lost(reason)
+
+    def flush(self) -> None:
+        """Write what there is, as far as the descriptor takes it now."""
+        if self._on_lost is None or self._writing:
+            return
+        try:
+            while True:
+                if not self._pending:
+                    self._pending = self._more()
+                    if not self._pending:
+                        return
+                if not self._write_some():
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.stop(f"write failed: {error.strerror}")
+            return
+        self._writing = True
+        self._loop.add_writer(self._write_fd, self._writable)
+
+    def _write_some(self) -> bool:
+        """One writev; True if all pending buffers went out."""
+        batch = self._pending[:_IOV_MAX]
+        written = os.writev(self._write_fd, batch)
+        count = 0
+        for buffer in batch:
+            if written < len(buffer):
+                break
+            written -= len(buffer)
+            count += 1
+        if written:
+            self._pending[count] = memoryview(self._pending[count])[written:]
+        del self._pending[:count]
+        return not self._pending
+
+    def _writable(self) -> None:
+        self._writing = False
+        self._loop.remove_writer(self._write_fd)
+        self.flush()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read_fd, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.stop(f"read failed: {error.strerror}")
+            return
+        if not data:
+            self.stop("end of stream")
+            return
+        self._on_data(data)

@@ -1,0 +1,201 @@
+"""Mux: an Endpoint, its channels, and whichever link carries them just now."""
+
+import asyncio
+import time
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from tunnelkit.mux.channel import HIGH_WATER_BYTES, Channel
+from tunnelkit.mux.fdlink import FdLink
+from tunnelkit.wire import events as ev
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+from tunnelkit.wire.handshake import Hello
+
+#: Bytes pulled from the endpoint at a time: what is committed to the link can't be
+#: overtaken by a more urgent frame, so keep it near one socket buffer.
+_PULL_BYTES = 256 * 1024
+
+OnChannel = Callable[[Channel, Dict[str, Any]], None]
+
+
+class Mux:
+    """Owns an endpoint and its channels; at most one link is attached at a time.
+
+    on_channel(channel, header): the peer opened a channel; called in the loop,
+    must not block; to refuse, close the channel with a detail.
+    on_end(reason): the conversation is over for good: the peer said BYE, broke the
+    protocol, or `end` was called. All channels have ended by then.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        on_channel: OnChannel,
+        on_end: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._on_channel = on_channel
+        self._on_end = on_end
+        self._channels: Dict[int, Channel] = {}
+        self._draining: Set[Channel] = set()
+        self._link: Optional[FdLink] = None
+        self._lost: Optional["asyncio.Future[str]"] = None
+        self._ended: Optional[str] = None
+        self.last_heard = 0.0
+
+    # -- link -------------------------------------------------------------
+
+    def attach(
+        self, read_fd: int, write_fd: int, peer: Hello, rest: bytes = b""
+    ) -> "asyncio.Future[str]":
+        """Carry on over a new link whose hellos are done; `rest` came with the peer's hello.
+
+        Returns a future with the reason once this link is lost. The caller owns
+        the descriptors. A link attached before is given up. Raises ProtocolError if the
+        peer's state can't be joined to ours.
+        """
+        self.detach("replaced by a new link")
+        self.endpoint.link_up(peer.received, peer.window)
+        lost: "asyncio.Future[str]" = asyncio.get_running_loop().create_future()
+        self._lost = lost
+        self.last_heard = time.monotonic()
+        self._link = FdLink(
+            read_fd,
+            write_fd,
+            on_data=self._on_data,
+            more=self._more,
+            on_lost=self._on_lost,
+        )
+        self._link.start()
+        if rest:
+            self._on_data(rest)
+        self.flush()
+        return lost
+
+    def detach(self, reason: str) -> None:
+        """Give up the link, keep the channels."""
+        if self._link is not None:
+            self._link.stop(reason)
+
+    @property
+    def is_up(self) -> bool:
+        """True while a link is attached."""
+        return self._link is not None
+
+    async def keepalive(self, interval_s: float, timeout_s: float) -> None:
+        """Ping while a link is attached and give up one that is silent for `timeout_s`.
+
+        Runs until cancelled.
+        """
+        while True:
+            await asyncio.sleep(interval_s)
+            if self._link is None:
+                continue
+            if time.monotonic() - self.last_heard > timeout_s:
+                self.detach(f"nothing heard for {timeout_s:.0f} s")
+                continue
+            self.endpoint.ping()
+            self.flush()
+
+    def end(self, reason: str) -> None:
+        """End the conversation: say BYE if a link is there, end all channels."""
+        if self._ended is None:
+            self.endpoint.bye(reason)
+            self.flush()
+            self._finish(reason)
+
+    @property
+    def ended(self) -> Optional[str]:
+        """Why the conversation is over, or None."""
+        return self._ended
+
+    # -- channels ---------------------------------------------------------
+
+    def open(self, header: Dict[str, Any]) -> Channel:
+        """Open a channel; usable at once, also while no link is there."""
+        channel_id = self.endpoint.open(header)
+        channel = Channel(self, channel_id)
+        if self._ended is not None:
+            channel.ended({"error": self._ended})
+            return channel
+        self._channels[channel_id] = channel
+        self.flush()
+        return channel
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        if self._link is not None:
+            self._link.flush()
+
+    def consumed(self, channel_id: int, count: int) -> None:
+        """A channel's reader used up bytes."""
+        self.endpoint.consume(channel_id, count)
+        self.flush()
+
+    def wake_when_drained(self, channel: Channel) -> None:
+        """Call `channel.drained()` once its queue is low."""
+        self._draining.add(channel)
+
+    def forget(self, channel: Channel) -> None:
+        """The application closed a channel: no more events for it."""
+        self._channels.pop(channel.id, None)
+        self._draining.discard(channel)
+
+    # -- inside -----------------------------------------------------------
+
+    def _more(self) -> List[Any]:
+        buffers = self.endpoint.outgoing(_PULL_BYTES)
+        if self._draining:
+            for channel in list(self._draining):
+                if self.endpoint.buffered(channel.id) <= HIGH_WATER_BYTES // 2:
+                    self._draining.discard(channel)
+                    channel.drained()
+        return buffers
+
+    def _on_data(self, data: bytes) -> None:
+        self.last_heard = time.monotonic()
+        try:
+            for event in self.endpoint.receive(data):
+                self._dispatch(event)
+        except ProtocolError as error:
+            self.detach(str(error))
+            self._finish(f"protocol error: {error}")
+            return
+        self.flush()
+
+    def _on_lost(self, reason: str) -> None:
+        self._link = None
+        self.endpoint.link_down()
+        lost, self._lost = self._lost, None
+        if lost is not None and not lost.done():
+            lost.set_result(reason)
+
+    def _dispatch(self, event: ev.Event) -> None:
+        if isinstance(event, ev.DataReceived):
+            channel = self._channels.get(event.channel)
+            if channel is not None:
+                channel.received(event.data)
+        elif isinstance(event, ev.ChannelOpened):
+            channel = Channel(self, event.channel)
+            self._channels[event.channel] = channel
+            self._on_channel(channel, event.header)
+        elif isinstance(event, ev.EofReceived):
+            channel = self._channels.get(event.channel)
+            if channel is not None:
+                channel.received_eof()
+        elif isinstance(event, ev.ChannelClosed):
+            channel = self._channels.pop(event.channel, None)
+            if channel is not None:
+                self._draining.discard(channel)
+                channel.ended(event.detail)
+        elif isinstance(event, ev.ByeReceived):
+            self._finish(event.reason)
+
+    def _finish(self, reason: str) -> None:
+        if self._ended is not None:
+            return
+        self._ended = reason
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.ended({"error": reason})
+        self._on_end(reason)

@@ -1,0 +1,141 @@
+"""Calls and notices over one channel: u32 length, then a JSON object.
+
+{"id": 7, "call": "loop.start", "params": {...}}       wants an answer
+{"id": 7, "result": ...} or {"id": 7, "error": {...}}  the answer
+{"notice": "ended", "params": {...}}                   wants none
+"""
+
+import asyncio
+import itertools
+import json
+import struct
+from typing import Any, Awaitable, Callable, Dict, Mapping, Optional, Set
+
+from tunnelkit.mux.channel import Channel
+
+_LENGTH = struct.Struct("!I")
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+Handler = Callable[[Dict[str, Any]], Awaitable[Any]]
+
+
+class RpcError(Exception):
+    """A call failed at the far end; `data` is its error object (message, hint, ...)."""
+
+    def __init__(self, data: Dict[str, Any]) -> None:
+        super().__init__(str(data.get("message", "call failed")))
+        self.data = data
+
+
+def error(message: str, **more: Any) -> RpcError:
+    """An error that the caller at the far end will see."""
+    return RpcError(dict(more, message=message))
+
+
+class MessageReader:
+    """Reads whole JSON messages from a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._buffer = bytearray()
+
+    async def read(self) -> Optional[Dict[str, Any]]:
+        """The next message, or None at the end."""
+        while True:
+            if len(self._buffer) >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(self._buffer)
+                if length > MAX_MESSAGE_BYTES:
+                    raise RpcError({"message": f"message of {length} bytes is too long"})
+                end = _LENGTH.size + length
+                if len(self._buffer) >= end:
+                    message = json.loads(bytes(self._buffer[_LENGTH.size : end]).decode("utf-8"))
+                    del self._buffer[:end]
+                    return message if isinstance(message, dict) else {}
+            data = await self._channel.read()
+            if not data:
+                return None
+            self._buffer += data
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """A message as bytes, with its length before it."""
+    payload = json.dumps(message).encode("utf-8")
+    return _LENGTH.pack(len(payload)) + payload
+
+
+class RpcPeer:
+    """Both sides of a call channel. `serve` runs until the channel ends; calls still
+    waiting then fail with RpcError."""
+
+    def __init__(self, channel: Channel, handlers: Mapping[str, Handler]) -> None:
+        self._channel = channel
+        self._handlers = handlers
+        self._ids = itertools.count(1)
+        self._waiting: Dict[int, "asyncio.Future[Any]"] = {}
+        self._running: Set["asyncio.Task[None]"] = set()
+        self._over = False
+
+    async def serve(self) -> None:
+        """Answer calls and deliver answers until the channel ends or this is cancelled."""
+        reader = MessageReader(self._channel)
+        try:
+            while True:
+                message = await reader.read()
+                if message is None:
+                    return
+                self._take(message)
+        finally:
+            self._over = True
+            for task in list(self._running):
+                task.cancel()
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(RpcError({"message": "connection ended", "gone": True}))
+            self._waiting.clear()
+
+    async def call(self, method: str, **params: Any) -> Any:
+        """Call the far end and return its result. Raises RpcError."""
+        if self._over or self._channel.is_over:
+            raise RpcError({"message": "connection ended", "gone": True})
+        call_id = next(self._ids)
+        future: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+        self._waiting[call_id] = future
+        try:
+            await self._channel.write(encode({"id": call_id, "call": method, "params": params}))
+            return await future
+        finally:
+            self._waiting.pop(call_id, None)
+
+    def notify(self, notice: str, **params: Any) -> None:
+        """Tell the far end something; nothing comes back."""
+        if not self._channel.is_over:
+            self._channel.write_nowait(encode({"notice": notice, "params": params}))
+
+    def _take(self, message: Dict[str, Any]) -> None:
+        if "call" in message or "notice" in message:
+            task = asyncio.ensure_future(self._answer(message))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            return
+        future = self._waiting.get(message.get("id", 0))
+        if future is None or future.done():
+            return
+        if "error" in message:
+            future.set_exception(RpcError(dict(message["error"])))
+        else:
+            future.set_result(message.get("result"))
+
+    async def _answer(self, message: Dict[str, Any]) -> None:
+        name = message.get("call") or message.get("notice")
+        handler = self._handlers.get(str(name))
+        answer: Dict[str, Any] = {"id": message.get("id")}
+        try:
+            if handler is None:
+                raise error(f"unknown call {name!r}")
+            answer["result"] = await handler(message.get("params") or {})
+        except RpcError as failure:
+            answer["error"] = failure.data
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            answer["error"] = {"message": f"{type(failure).__name__}: {failure}"}
+        if "call" in message and not self._channel.is_over:
+            await self._channel.write(encode(answer))

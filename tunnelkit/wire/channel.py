@@ -1,0 +1,79 @@
+"""One channel's state, kept by the endpoint.
+
+Rules of this file: only `Endpoint` changes a channel, and a channel knows
+neither frames' numbers nor the link.
+"""
+
+from collections import deque
+from typing import Any, Deque, Dict, Optional
+
+
+class ChannelState:
+    """Outbox, windows and ends of one channel.
+
+    send_window: bytes we may still send before the peer gives credit.
+    receive_window: bytes the peer may still send us.
+    owed_credit: bytes the application has used up and the peer has not been told of.
+    """
+
+    __slots__ = (
+        "close_detail",
+        "close_received",
+        "close_sent",
+        "eof_queued",
+        "eof_received",
+        "eof_sent",
+        "id",
+        "outbox",
+        "outbox_bytes",
+        "owed_credit",
+        "receive_window",
+        "send_window",
+    )
+
+    def __init__(self, channel_id: int, send_window: int, receive_window: int) -> None:
+        self.id = channel_id
+        self.send_window = send_window
+        self.receive_window = receive_window
+        self.owed_credit = 0
+        self.outbox: Deque[memoryview] = deque()
+        self.outbox_bytes = 0
+        self.eof_queued = False
+        self.eof_sent = False
+        self.eof_received = False
+        self.close_detail: Optional[Dict[str, Any]] = None
+        self.close_sent = False
+        self.close_received = False
+
+    @property
+    def sendable(self) -> bool:
+        """True if a frame of this channel could go out now."""
+        if self.close_sent:
+            return False
+        if self.outbox:
+            return self.send_window > 0
+        return self.close_detail is not None or (self.eof_queued and not self.eof_sent)
+
+    def put(self, data: bytes) -> None:
+        """Queue bytes for sending."""
+        self.outbox.append(memoryview(data))
+        self.outbox_bytes += len(data)
+
+    def take(self, limit: int) -> memoryview:
+        """Remove and return the next bytes to send, at most `limit`, as window allows."""
+        limit = min(limit, self.send_window)
+        head = self.outbox[0]
+        if len(head) <= limit:
+            self.outbox.popleft()
+            piece = head
+        else:
+            piece = head[:limit]
+            self.outbox[0] = head[limit:]
+        self.outbox_bytes -= len(piece)
+        self.send_window -= len(piece)
+        return piece
+
+    def drop_outbox(self) -> None:
+        """Forget what was not sent yet."""
+        self.outbox.clear()
+        self.outbox_bytes = 0
