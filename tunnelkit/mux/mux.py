@@ -39,7 +39,7 @@ class Mux:
         self._channels: Dict[int, Channel] = {}
         self._draining: Set[Channel] = set()
         self._link: Optional[FdLink] = None
-        self._lost: Optional["asyncio.Future[str]"] = None
+        self._lost: Optional[asyncio.Future[str]] = None
         self._ended: Optional[str] = None
         self.last_heard = 0.0
 
@@ -56,7 +56,7 @@ class Mux:
         """
         self.detach("replaced by a new link")
         self.endpoint.link_up(peer.received, peer.window)
-        lost: "asyncio.Future[str]" = asyncio.get_running_loop().create_future()
+        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._lost = lost
         self.last_heard = time.monotonic()
         self._link = FdLink(

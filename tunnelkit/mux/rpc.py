@@ -71,8 +71,8 @@ class RpcPeer:
         self._channel = channel
         self._handlers = handlers
         self._ids = itertools.count(1)
-        self._waiting: Dict[int, "asyncio.Future[Any]"] = {}
-        self._running: Set["asyncio.Task[None]"] = set()
+        self._waiting: Dict[int, asyncio.Future[Any]] = {}
+        self._running: Set[asyncio.Task[None]] = set()
         self._over = False
 
     async def serve(self) -> None:
@@ -98,7 +98,7 @@ class RpcPeer:
         if self._over or self._channel.is_over:
             raise RpcError({"message": "connection ended", "gone": True})
         call_id = next(self._ids)
-        future: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[call_id] = future
         try:
             await self._channel.write(encode({"id": call_id, "call": method, "params": params}))
