@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 #: `write` waits while more than this is queued and not yet numbered.
 HIGH_WATER_BYTES = 512 * 1024
+#: Unread pieces are joined up to this size, so that many tiny ones don't cost an object each.
+_JOIN_BYTES = 4096
 
 
 class Channel:
@@ -91,7 +93,8 @@ class Channel:
         return self._eof and not self._chunks
 
     async def closed(self) -> Optional[Dict[str, Any]]:
-        """Wait for the end; the peer's last word, or None if we closed or the Mux ended."""
+        """Wait for the end; the peer's last word, {"error": why} if the Mux ended, None if we
+        closed first."""
         await self._over.wait()
         return self._detail
 
@@ -99,7 +102,11 @@ class Channel:
 
     def received(self, data: bytes) -> None:
         """Bytes from the peer."""
-        self._chunks.append(data)
+        chunks = self._chunks
+        if chunks and len(chunks[-1]) + len(data) <= _JOIN_BYTES:
+            chunks[-1] += data
+        else:
+            chunks.append(data)
         self._readable.set()
 
     def received_eof(self) -> None:

@@ -8,6 +8,8 @@ from typing import Any, Callable, List, Optional
 READ_BYTES = 256 * 1024
 #: Buffers per writev; Linux allows 1024.
 _IOV_MAX = 512
+#: Reads after a failed write, at most: more than what a socket holds.
+_LAST_READS = 32
 
 
 class FdLink:
@@ -67,7 +69,10 @@ class FdLink:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self.stop(f"write failed: {error.strerror}")
+            # What the peer said before it went (its BYE, say) may still wait to be read.
+            # Not now: our caller may be in the middle of dispatching earlier bytes.
+            self._writing = True
+            self._loop.call_soon(self._read_last, f"write failed: {error.strerror}")
             return
         self._writing = True
         self._loop.add_writer(self._write_fd, self._writable)
@@ -92,15 +97,23 @@ class FdLink:
         self._loop.remove_writer(self._write_fd)
         self.flush()
 
-    def _readable(self) -> None:
+    def _read_last(self, reason: str) -> None:
+        for _ in range(_LAST_READS):
+            if self._on_lost is None or not self._readable():
+                break
+        self.stop(reason)
+
+    def _readable(self) -> bool:
+        """One read; True if it brought bytes."""
         try:
             data = os.read(self._read_fd, READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
             self.stop(f"read failed: {error.strerror}")
-            return
+            return False
         if not data:
             self.stop("end of stream")
-            return
+            return False
         self._on_data(data)
+        return True

@@ -50,13 +50,16 @@ class Mux:
     ) -> "asyncio.Future[str]":
         """Carry on over a new link whose hellos are done; `rest` came with the peer's hello.
 
-        Returns a future with the reason once this link is lost. The caller owns
-        the descriptors. A link attached before is given up. Raises ProtocolError if the
-        peer's state can't be joined to ours.
+        Returns a future with the reason once this link is lost; cancelling it detaches. The
+        caller owns the descriptors, and closes them only after that. A link attached before
+        is given up. Raises ProtocolError if the peer's state can't be joined to ours.
         """
+        # `peer.received` may be of use only if no link was attached while we made our hello:
+        # see PROTOCOL.md, "Resuming".
         self.detach("replaced by a new link")
         self.endpoint.link_up(peer.received, peer.window)
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        lost.add_done_callback(self._lost_cancelled)
         self._lost = lost
         self.last_heard = time.monotonic()
         self._link = FdLink(
@@ -92,13 +95,16 @@ class Mux:
             if self._link is None:
                 continue
             if time.monotonic() - self.last_heard > timeout_s:
-                self.detach(f"nothing heard for {timeout_s:.0f} s")
+                self.detach(f"nothing heard for {timeout_s:g} s")
                 continue
             self.endpoint.ping()
             self.flush()
 
     def end(self, reason: str) -> None:
-        """End the conversation: say BYE if a link is there, end all channels."""
+        """End the conversation: say BYE if a link is there, end all channels.
+
+        The link stays attached to carry the last frames; the caller detaches it.
+        """
         if self._ended is None:
             self.endpoint.bye(reason)
             self.flush()
@@ -112,19 +118,24 @@ class Mux:
     # -- channels ---------------------------------------------------------
 
     def open(self, header: Dict[str, Any]) -> Channel:
-        """Open a channel; usable at once, also while no link is there."""
-        channel_id = self.endpoint.open(header)
-        channel = Channel(self, channel_id)
+        """Open a channel; usable at once, also while no link is there.
+
+        After the end of the conversation the channel is over from its start. Raises
+        ChannelError if too many are open or `header` is too large.
+        """
         if self._ended is not None:
+            channel = Channel(self, 0)
             channel.ended({"error": self._ended})
             return channel
+        channel_id = self.endpoint.open(header)
+        channel = Channel(self, channel_id)
         self._channels[channel_id] = channel
         self.flush()
         return channel
 
     def flush(self) -> None:
         """Write what can be written now."""
-        if self._link is not None:
+        if self._link is not None and self.endpoint.has_outgoing():
             self._link.flush()
 
     def consumed(self, channel_id: int, count: int) -> None:
@@ -158,6 +169,9 @@ class Mux:
             for event in self.endpoint.receive(data):
                 self._dispatch(event)
         except ProtocolError as error:
+            # The peer must hear of it, here or on its next link: it would wait for ever.
+            self.endpoint.bye(f"protocol error: {error}")
+            self.flush()
             self.detach(str(error))
             self._finish(f"protocol error: {error}")
             return
@@ -170,15 +184,19 @@ class Mux:
         if lost is not None and not lost.done():
             lost.set_result(reason)
 
+    def _lost_cancelled(self, lost: "asyncio.Future[str]") -> None:
+        if lost.cancelled() and lost is self._lost:
+            self.detach("given up")
+
     def _dispatch(self, event: ev.Event) -> None:
+        if self._ended is not None:
+            return
         if isinstance(event, ev.DataReceived):
             channel = self._channels.get(event.channel)
             if channel is not None:
                 channel.received(event.data)
         elif isinstance(event, ev.ChannelOpened):
-            channel = Channel(self, event.channel)
-            self._channels[event.channel] = channel
-            self._on_channel(channel, event.header)
+            self._opened(event)
         elif isinstance(event, ev.EofReceived):
             channel = self._channels.get(event.channel)
             if channel is not None:
@@ -190,6 +208,19 @@ class Mux:
                 channel.ended(event.detail)
         elif isinstance(event, ev.ByeReceived):
             self._finish(event.reason)
+            self.detach("the far end said bye")
+
+    def _opened(self, event: ev.ChannelOpened) -> None:
+        channel = Channel(self, event.channel)
+        self._channels[event.channel] = channel
+        try:
+            self._on_channel(channel, event.header)
+        except Exception as error:
+            # The events after this one are counted as received: they must be dispatched.
+            channel.abort({"error": f"{type(error).__name__}: {error}"})
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "on_channel failed", "exception": error}
+            )
 
     def _finish(self, reason: str) -> None:
         if self._ended is not None:

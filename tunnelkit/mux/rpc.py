@@ -40,7 +40,7 @@ class MessageReader:
         self._buffer = bytearray()
 
     async def read(self) -> Optional[Dict[str, Any]]:
-        """The next message, or None at the end."""
+        """The next message, or None at the end. Raises RpcError on what is none."""
         while True:
             if len(self._buffer) >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._buffer)
@@ -48,9 +48,9 @@ class MessageReader:
                     raise RpcError({"message": f"message of {length} bytes is too long"})
                 end = _LENGTH.size + length
                 if len(self._buffer) >= end:
-                    message = json.loads(bytes(self._buffer[_LENGTH.size : end]).decode("utf-8"))
+                    message = _decode(bytes(self._buffer[_LENGTH.size : end]))
                     del self._buffer[:end]
-                    return message if isinstance(message, dict) else {}
+                    return message
             data = await self._channel.read()
             if not data:
                 return None
@@ -58,9 +58,22 @@ class MessageReader:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as bytes, with its length before it."""
+    """A message as bytes, with its length before it. Raises RpcError if it is too long,
+    TypeError or ValueError if it is no JSON."""
     payload = json.dumps(message).encode("utf-8")
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise RpcError({"message": f"message of {len(payload)} bytes is too long"})
     return _LENGTH.pack(len(payload)) + payload
+
+
+def _decode(payload: bytes) -> Dict[str, Any]:
+    try:
+        message = json.loads(payload.decode("utf-8"))
+    except (ValueError, RecursionError) as failure:
+        raise RpcError({"message": f"bad message: {failure}"}) from None
+    if not isinstance(message, dict):
+        raise RpcError({"message": "bad message: no object"})
+    return message
 
 
 class RpcPeer:
@@ -76,7 +89,12 @@ class RpcPeer:
         self._over = False
 
     async def serve(self) -> None:
-        """Answer calls and deliver answers until the channel ends or this is cancelled."""
+        """Answer calls and deliver answers until the channel ends or this is cancelled.
+
+        Handlers run side by side, each begun in the order its message came; those still
+        running at the end are cancelled. Raises RpcError, and aborts the channel, on bytes
+        that are no message.
+        """
         reader = MessageReader(self._channel)
         try:
             while True:
@@ -84,17 +102,23 @@ class RpcPeer:
                 if message is None:
                     return
                 self._take(message)
+        except RpcError as failure:
+            self._channel.abort({"error": str(failure)})
+            raise
         finally:
             self._over = True
-            for task in list(self._running):
-                task.cancel()
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(RpcError({"message": "connection ended", "gone": True}))
             self._waiting.clear()
+            running = self._running - {asyncio.current_task()}
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def call(self, method: str, **params: Any) -> Any:
-        """Call the far end and return its result. Raises RpcError."""
+        """Call the far end and return its result. Raises RpcError; its data has "gone" if the
+        channel ended first, and then nobody knows whether the call was carried out."""
         if self._over or self._channel.is_over:
             raise RpcError({"message": "connection ended", "gone": True})
         call_id = next(self._ids)
@@ -117,11 +141,13 @@ class RpcPeer:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             return
-        future = self._waiting.get(message.get("id", 0))
+        call_id = message.get("id")
+        future = self._waiting.get(call_id) if isinstance(call_id, int) else None
         if future is None or future.done():
             return
         if "error" in message:
-            future.set_exception(RpcError(dict(message["error"])))
+            data = message["error"]
+            future.set_exception(RpcError(data if isinstance(data, dict) else {"message": data}))
         else:
             future.set_result(message.get("result"))
 
@@ -132,10 +158,13 @@ class RpcPeer:
         try:
             if handler is None:
                 raise error(f"unknown call {name!r}")
-            answer["result"] = await handler(message.get("params") or {})
+            encoded = encode(dict(answer, result=await handler(message.get("params") or {})))
         except RpcError as failure:
-            answer["error"] = failure.data
-        except (OSError, ValueError, KeyError, TypeError) as failure:
-            answer["error"] = {"message": f"{type(failure).__name__}: {failure}"}
+            encoded = encode(dict(answer, error=failure.data))
+        except Exception as failure:
+            # Whatever it was, the caller must not wait for ever.
+            encoded = encode(
+                dict(answer, error={"message": f"{type(failure).__name__}: {failure}"})
+            )
         if "call" in message and not self._channel.is_over:
-            await self._channel.write(encode(answer))
+            await self._channel.write(encoded)

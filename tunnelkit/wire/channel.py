@@ -1,11 +1,17 @@
-"""One channel's state, kept by the endpoint.
+"""One channel's state, kept by the endpoint. PROTOCOL.md, "Closing" has it as a table.
 
 Rules of this file: only `Endpoint` changes a channel, and a channel knows
 neither frames' numbers nor the link.
 """
 
 from collections import deque
-from typing import Any, Deque, Dict, Optional
+from typing import Any, Deque, Optional
+
+from tunnelkit.wire.frames import MAX_DATA_BYTES
+
+#: Writes shorter than this share a buffer, and so a frame, when they pile up:
+#: a thousand one-byte writes must not cost a thousand objects.
+_SMALL_BYTES = 4096
 
 
 class ChannelState:
@@ -14,10 +20,11 @@ class ChannelState:
     send_window: bytes we may still send before the peer gives credit.
     receive_window: bytes the peer may still send us.
     owed_credit: bytes the application has used up and the peer has not been told of.
+    close_payload: our last word as JSON, from the moment the application closed.
     """
 
     __slots__ = (
-        "close_detail",
+        "close_payload",
         "close_received",
         "close_sent",
         "eof_queued",
@@ -36,12 +43,12 @@ class ChannelState:
         self.send_window = send_window
         self.receive_window = receive_window
         self.owed_credit = 0
-        self.outbox: Deque[memoryview] = deque()
+        self.outbox: Deque[Any] = deque()
         self.outbox_bytes = 0
         self.eof_queued = False
         self.eof_sent = False
         self.eof_received = False
-        self.close_detail: Optional[Dict[str, Any]] = None
+        self.close_payload: Optional[bytes] = None
         self.close_sent = False
         self.close_received = False
 
@@ -52,17 +59,32 @@ class ChannelState:
             return False
         if self.outbox:
             return self.send_window > 0
-        return self.close_detail is not None or (self.eof_queued and not self.eof_sent)
+        return self.close_payload is not None or (self.eof_queued and not self.eof_sent)
+
+    @property
+    def wants_credit(self) -> bool:
+        """True if the peer may still send, so that credit is of use to it."""
+        return not (self.eof_received or self.close_received or self.close_sent)
 
     def put(self, data: bytes) -> None:
         """Queue bytes for sending."""
-        self.outbox.append(memoryview(data))
+        outbox = self.outbox
         self.outbox_bytes += len(data)
+        if len(data) >= _SMALL_BYTES:
+            outbox.append(memoryview(data))
+        elif (
+            outbox
+            and isinstance(outbox[-1], bytearray)
+            and len(outbox[-1]) + len(data) <= MAX_DATA_BYTES
+        ):
+            outbox[-1] += data
+        else:
+            outbox.append(bytearray(data))
 
     def take(self, limit: int) -> memoryview:
         """Remove and return the next bytes to send, at most `limit`, as window allows."""
         limit = min(limit, self.send_window)
-        head = self.outbox[0]
+        head = memoryview(self.outbox[0])
         if len(head) <= limit:
             self.outbox.popleft()
             piece = head

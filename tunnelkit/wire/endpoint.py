@@ -4,14 +4,15 @@ The driver's duty, in order: exchange hellos (handshake.py), `link_up` with the
 peer's `received`, then feed what arrives to `receive` and write what `outgoing`
 returns, until the link dies: `link_down`. Then the next link, the same way.
 
-Rules of this file: a frame gets its number when it first goes out, stays in
-`_unacked` until the peer has it, and goes out again, same number, after
-`link_up`. So nothing is lost, doubled or reordered by any cut.
+Rules of this file: a frame gets its number when it first goes out, is kept by
+`Outbound` until the peer has it, and goes out again, same number, after
+`link_up`. So nothing is lost, doubled or reordered by any cut. What waits here
+without a number is bounded: outboxes by the caller (`buffered`), all else by
+the number of channels.
 """
 
-import json
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.channel import ChannelState
@@ -19,56 +20,61 @@ from tunnelkit.wire.errors import ChannelError, ProtocolError
 from tunnelkit.wire.frames import (
     CREDIT,
     FIRST_UNNUMBERED,
+    MAX_BYE_BYTES,
     MAX_DATA_BYTES,
     MAX_PAYLOAD_BYTES,
+    MAX_PING_BYTES,
     Frame,
     FrameDecoder,
     Kind,
     header,
 )
+from tunnelkit.wire.objects import encode_detail, encode_object, parse_object
+from tunnelkit.wire.outbound import Outbound
 
 #: Bytes a peer may send on a channel ahead of the reader. Bounds memory per
 #: channel; window / RTT bounds a channel's speed (4 MiB: 26 MiB/s at 150 ms).
 DEFAULT_WINDOW_BYTES = 4 * 1024 * 1024
+#: Channels one side may have opened and not yet seen closed on both sides.
 MAX_CHANNELS = 4096
-
-
-class _Numbered(NamedTuple):
-    seq: int
-    head: bytes
-    payload: memoryview
+MAX_CHANNEL_ID = 2**32 - 1
+#: PINGs and PONGs kept while the link takes nothing; older ones are dropped.
+_MAX_PINGS = 8
 
 
 class Endpoint:
-    """The durable state of one side. `client` picks odd channel ids, the server even ones."""
+    """The durable state of one side. `client` picks odd channel ids, the server even ones.
+
+    Every method takes time proportional to what it returns or takes, and none blocks.
+    """
 
     def __init__(self, *, client: bool, window_bytes: int = DEFAULT_WINDOW_BYTES) -> None:
         self.window_bytes = window_bytes
         self._peer_window: Optional[int] = None
         self._next_id = 1 if client else 2
-        self._peer_parity = 0 if client else 1
+        self._peer_last_id = 0 if client else -1
+        self._own_channels = 0
         self._channels: Dict[int, ChannelState] = {}
         self._ready: Deque[int] = deque()
         self._ready_set: Set[int] = set()
-        self._opens: Deque[bytes] = deque()
-        self._open_ids: Deque[int] = deque()
+        self._opens: Deque[Tuple[int, bytes]] = deque()
         self._credit_due: Set[int] = set()
-        self._pings: Deque[bytes] = deque()
-        self._pongs: Deque[bytes] = deque()
-        self._bye: Optional[str] = None
+        self._pings: Deque[bytes] = deque(maxlen=_MAX_PINGS)
+        self._pongs: Deque[bytes] = deque(maxlen=_MAX_PINGS)
+        self._bye: Optional[bytes] = None
+        self._bye_due = False
         self._decoder = FrameDecoder()
         self._up = False
         self._ack_due = False
-        self._sent_seq = 0
         self._received_seq = 0
-        self._unacked: Deque[_Numbered] = deque()
-        self._resend: Deque[_Numbered] = deque()
+        self._outbound = Outbound()
 
     # -- the link ---------------------------------------------------------
 
     @property
     def received(self) -> int:
-        """Highest frame number received in order; goes into our hello."""
+        """Highest frame number received in order; goes into our hello. Read it only after
+        `link_down`: an old link that still carries acknowledgements makes it stale."""
         return self._received_seq
 
     @property
@@ -79,15 +85,12 @@ class Endpoint:
     def link_up(self, peer_received: int, peer_window: int) -> None:
         """A link is there and the peer has frames up to `peer_received`; send on after it.
 
-        Raises ProtocolError if the peer's number can't be true, that is: state was lost.
+        `peer_window` (bytes) counts on the first link only; it may not change after.
+        Raises ProtocolError if the peer's numbers can't be true, that is: state was lost.
         """
-        lowest = self._unacked[0].seq - 1 if self._unacked else self._sent_seq
-        if not lowest <= peer_received <= self._sent_seq:
-            raise ProtocolError(
-                f"peer has {peer_received}, we can go on only from {lowest} to {self._sent_seq}"
-            )
-        self._drop_acked(peer_received)
-        self._resend = deque(self._unacked)
+        if peer_window < 1 or self._peer_window not in (None, peer_window):
+            raise ProtocolError(f"peer's window is {peer_window}, it was {self._peer_window}")
+        self._outbound.rewind(peer_received)
         self._decoder = FrameDecoder()
         if self._peer_window is None:
             self._peer_window = peer_window
@@ -95,6 +98,7 @@ class Endpoint:
                 state.send_window = peer_window
                 self._wake(state)
         self._ack_due = False
+        self._bye_due = self._bye is not None
         self._up = True
 
     def link_down(self) -> None:
@@ -122,14 +126,14 @@ class Endpoint:
     def has_outgoing(self) -> bool:
         """True if `outgoing` would return something."""
         return self._up and bool(
-            self._resend
-            or self._ack_due
+            self._ack_due
+            or self._outbound.resending
             or self._opens
             or self._credit_due
             or self._ready
             or self._pings
             or self._pongs
-            or self._bye is not None
+            or self._bye_due
         )
 
     def outgoing(self, limit_bytes: int) -> List[Any]:
@@ -140,57 +144,56 @@ class Endpoint:
         buffers: List[Any] = []
         if not self._up:
             return buffers
-        budget = limit_bytes
-        budget -= self._put_unnumbered(buffers)
-        while self._resend and budget > 0:
-            frame = self._resend.popleft()
-            buffers.append(frame.head)
-            if len(frame.payload):
-                buffers.append(frame.payload)
-            budget -= len(frame.head) + len(frame.payload)
-        if self._resend:
+        budget = limit_bytes - self._put_unnumbered(buffers)
+        budget -= self._outbound.put_resend(buffers, budget)
+        if self._outbound.resending:
             return buffers
         while budget > 0:
             sent = self._put_next(buffers)
             if not sent:
                 break
             budget -= sent
-        if self._bye is not None and budget > 0:
-            payload = self._bye.encode("utf-8")[:1024]
-            buffers.append(header(Kind.BYE, 0, 0, len(payload)) + payload)
-            self._bye = None
+        if self._bye_due and self._bye is not None and budget > 0:
+            self._bye_due = False
+            buffers.append(header(Kind.BYE, 0, 0, len(self._bye)) + self._bye)
         return buffers
 
     def ping(self, payload: bytes = b"") -> None:
-        """Queue a PING; the peer echoes `payload` in a PONG."""
-        self._pings.append(payload[:64])
+        """Queue a PING; the peer echoes `payload` (at most 64 bytes) in a PONG. It is dropped
+        with the link, and when too many wait."""
+        self._pings.append(payload[:MAX_PING_BYTES])
 
     def bye(self, reason: str) -> None:
-        """Queue the end of the whole conversation, after all else that can go out."""
-        self._bye = reason
+        """Queue the end of the whole conversation, after all else that can go out.
+
+        It has no number: it is said again on every later link, should there be one.
+        """
+        self._bye = reason.encode("utf-8", "replace")[:MAX_BYE_BYTES]
+        self._bye_due = True
 
     @property
     def unacked_bytes(self) -> int:
         """Bytes kept for sending again."""
-        return sum(len(frame.payload) + len(frame.head) for frame in self._unacked)
+        return self._outbound.unacked_bytes
 
     # -- channels ---------------------------------------------------------
 
     def open(self, what: Dict[str, Any]) -> int:
         """Open a channel; `what` (a JSON object) tells the peer what it is for. Returns its id.
 
-        Data may be sent at once; a peer that refuses closes it with a detail.
+        Data may be sent at once; a peer that refuses closes it with a detail. Raises
+        ChannelError if there are too many, or `what` is too large.
         """
-        if len(self._channels) >= MAX_CHANNELS:
+        if self._own_channels >= MAX_CHANNELS or self._next_id > MAX_CHANNEL_ID:
             raise ChannelError("too many open channels")
-        payload = json.dumps(what).encode("utf-8")
+        payload = encode_object(what)
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise ChannelError(f"channel header of {len(payload)} bytes is too large")
         channel = self._next_id
         self._next_id += 2
+        self._own_channels += 1
         self._channels[channel] = ChannelState(channel, self._peer_window or 0, self.window_bytes)
-        self._opens.append(payload)
-        self._open_ids.append(channel)
+        self._opens.append((channel, payload))
         return channel
 
     def send(self, channel: int, data: bytes) -> None:
@@ -199,8 +202,10 @@ class Endpoint:
         state = self._channels.get(channel)
         if state is None or state.close_received:
             return
-        if state.eof_queued or state.close_detail is not None:
+        if state.eof_queued or state.close_payload is not None:
             raise ChannelError(f"channel {channel}: send after end")
+        # A caller's buffer may change before the last resend: keep bytes only.
+        data = bytes(data)
         if data:
             state.put(data)
             self._wake(state)
@@ -208,15 +213,21 @@ class Endpoint:
     def send_eof(self, channel: int) -> None:
         """Tell the peer, after all queued data, that no more comes. Idempotent."""
         state = self._channels.get(channel)
-        if state is not None and state.close_detail is None and not state.eof_queued:
+        if state is not None and state.close_payload is None and not state.eof_queued:
             state.eof_queued = True
             self._wake(state)
 
     def close(self, channel: int, detail: Optional[Dict[str, Any]] = None) -> None:
-        """End the channel after all queued data. Idempotent: the first detail counts."""
+        """End the channel after all queued data. Idempotent: the first detail counts.
+
+        Nobody reads any more: what arrives from now on is dropped, and credited, so that a
+        peer that answers while it reads can still take our queued data.
+        """
         state = self._channels.get(channel)
-        if state is not None and state.close_detail is None:
-            state.close_detail = dict(detail or {})
+        if state is not None and state.close_payload is None:
+            state.close_payload = encode_detail(detail or {})
+            state.owed_credit = self.window_bytes - state.receive_window
+            self._offer_credit(state)
             self._wake(state)
 
     def abort(self, channel: int, detail: Optional[Dict[str, Any]] = None) -> None:
@@ -224,19 +235,21 @@ class Endpoint:
         state = self._channels.get(channel)
         if state is not None and not state.close_sent:
             state.drop_outbox()
-            if state.close_detail is None:
-                state.close_detail = dict(detail or {})
+            self.close(channel, detail)
             self._wake(state)
 
     def consume(self, channel: int, count: int) -> None:
-        """The application has used up `count` received bytes: let the peer send that much."""
+        """The application has used up `count` received bytes: let the peer send that much.
+
+        Raises ChannelError for more than was received.
+        """
         state = self._channels.get(channel)
-        if state is None or state.close_received or state.eof_received:
+        if state is None or state.close_payload is not None:
             return
+        if not 0 <= count <= self.window_bytes - state.receive_window - state.owed_credit:
+            raise ChannelError(f"channel {channel}: {count} bytes consumed, fewer received")
         state.owed_credit += count
-        # Credit in halves of the window: few frames, and the sender never runs dry.
-        if state.owed_credit * 2 >= self.window_bytes:
-            self._credit_due.add(channel)
+        self._offer_credit(state)
 
     def buffered(self, channel: int) -> int:
         """Bytes queued on a channel and not yet numbered; 0 for a closed channel."""
@@ -252,9 +265,7 @@ class Endpoint:
 
     def _unnumbered(self, frame: Frame, happened: List[ev.Event]) -> None:
         if frame.kind == Kind.ACK:
-            if frame.seq > self._sent_seq:
-                raise ProtocolError(f"peer acknowledges {frame.seq}, we sent {self._sent_seq}")
-            self._drop_acked(frame.seq)
+            self._outbound.acknowledged(frame.seq)
         elif frame.kind == Kind.PING:
             self._pongs.append(frame.payload)
         elif frame.kind == Kind.PONG:
@@ -272,32 +283,47 @@ class Endpoint:
         if frame.kind == Kind.DATA:
             self._data(state, frame.payload, happened)
         elif frame.kind == Kind.EOF:
-            state.eof_received = True
-            if state.close_detail is None:
-                happened.append(ev.EofReceived(state.id))
+            self._eof(state, happened)
         elif frame.kind == Kind.CREDIT:
-            state.send_window += CREDIT.unpack(frame.payload)[0]
-            self._wake(state)
+            self._credit(state, CREDIT.unpack(frame.payload)[0])
         else:
-            self._peer_closed(state, _parse_object(frame.payload), happened)
+            self._peer_closed(state, parse_object(frame.payload), happened)
 
     def _peer_opened(self, frame: Frame, happened: List[ev.Event]) -> None:
-        if frame.channel % 2 != self._peer_parity or frame.channel in self._channels:
+        # Ids of one side only grow, by twos: so none is ever used again.
+        if frame.channel <= self._peer_last_id or (frame.channel - self._peer_last_id) % 2:
             raise ProtocolError(f"peer opened channel {frame.channel}")
-        if len(self._channels) >= MAX_CHANNELS:
+        if len(self._channels) - self._own_channels >= MAX_CHANNELS:
             raise ProtocolError("peer opened too many channels")
+        self._peer_last_id = frame.channel
         self._channels[frame.channel] = ChannelState(
             frame.channel, self._peer_window or 0, self.window_bytes
         )
-        happened.append(ev.ChannelOpened(frame.channel, _parse_object(frame.payload)))
+        happened.append(ev.ChannelOpened(frame.channel, parse_object(frame.payload)))
 
     def _data(self, state: ChannelState, payload: bytes, happened: List[ev.Event]) -> None:
         if state.eof_received or len(payload) > state.receive_window:
             raise ProtocolError(f"channel {state.id}: data beyond its end or its window")
         state.receive_window -= len(payload)
-        # After our own close nobody reads any more.
-        if state.close_detail is None:
+        if state.close_payload is None:
             happened.append(ev.DataReceived(state.id, payload))
+        else:
+            state.owed_credit += len(payload)
+            self._offer_credit(state)
+
+    def _eof(self, state: ChannelState, happened: List[ev.Event]) -> None:
+        if state.eof_received:
+            raise ProtocolError(f"channel {state.id}: a second EOF")
+        state.eof_received = True
+        self._credit_due.discard(state.id)
+        if state.close_payload is None:
+            happened.append(ev.EofReceived(state.id))
+
+    def _credit(self, state: ChannelState, count: int) -> None:
+        state.send_window += count
+        if count < 1 or state.send_window > (self._peer_window or 0):
+            raise ProtocolError(f"channel {state.id}: {count} bytes of credit, not owed")
+        self._wake(state)
 
     def _peer_closed(
         self, state: ChannelState, detail: Dict[str, Any], happened: List[ev.Event]
@@ -307,19 +333,16 @@ class Endpoint:
         self._credit_due.discard(state.id)
         happened.append(ev.ChannelClosed(state.id, detail))
         if state.close_sent:
-            del self._channels[state.id]
+            self._forget(state)
             return
-        if state.close_detail is None:
-            state.close_detail = {}
+        if state.close_payload is None:
+            state.close_payload = b"{}"
         self._wake(state)
 
-    def _drop_acked(self, seq: int) -> None:
-        unacked = self._unacked
-        while unacked and unacked[0].seq <= seq:
-            unacked.popleft()
-        resend = self._resend
-        while resend and resend[0].seq <= seq:
-            resend.popleft()
+    def _forget(self, state: ChannelState) -> None:
+        del self._channels[state.id]
+        if state.id % 2 == self._next_id % 2:
+            self._own_channels -= 1
 
     # -- inside: sending --------------------------------------------------
 
@@ -328,15 +351,10 @@ class Endpoint:
             self._ready_set.add(state.id)
             self._ready.append(state.id)
 
-    def _number(self, buffers: List[Any], kind: Kind, channel: int, payload: Any) -> int:
-        self._sent_seq += 1
-        view = memoryview(payload)
-        head = header(kind, channel, self._sent_seq, len(view))
-        self._unacked.append(_Numbered(self._sent_seq, head, view))
-        buffers.append(head)
-        if len(view):
-            buffers.append(view)
-        return len(head) + len(view)
+    def _offer_credit(self, state: ChannelState) -> None:
+        # Credit in halves of the window: few frames, and the sender never runs dry.
+        if state.owed_credit * 2 >= self.window_bytes and state.wants_credit:
+            self._credit_due.add(state.id)
 
     def _put_unnumbered(self, buffers: List[Any]) -> int:
         size = 0
@@ -351,13 +369,15 @@ class Endpoint:
         return size
 
     def _put_next(self, buffers: List[Any]) -> int:
+        number = self._outbound.number
         if self._opens:
-            return self._number(buffers, Kind.OPEN, self._open_ids.popleft(), self._opens.popleft())
+            opened, payload = self._opens.popleft()
+            return number(buffers, Kind.OPEN, opened, payload)
         if self._credit_due:
             owing = self._channels[self._credit_due.pop()]
             credit, owing.owed_credit = owing.owed_credit, 0
             owing.receive_window += credit
-            return self._number(buffers, Kind.CREDIT, owing.id, CREDIT.pack(credit))
+            return number(buffers, Kind.CREDIT, owing.id, CREDIT.pack(credit))
         while self._ready:
             # Round robin: each channel that can send gets one frame a turn.
             channel = self._ready.popleft()
@@ -370,24 +390,14 @@ class Endpoint:
         return 0
 
     def _put_channel(self, buffers: List[Any], state: ChannelState) -> int:
+        number = self._outbound.number
         if state.outbox:
-            return self._number(buffers, Kind.DATA, state.id, state.take(MAX_DATA_BYTES))
-        if state.eof_queued and not state.eof_sent and state.close_detail is None:
+            return number(buffers, Kind.DATA, state.id, state.take(MAX_DATA_BYTES))
+        if state.close_payload is None:
             state.eof_sent = True
-            return self._number(buffers, Kind.EOF, state.id, b"")
+            return number(buffers, Kind.EOF, state.id, b"")
         state.close_sent = True
         self._credit_due.discard(state.id)
-        payload = json.dumps(state.close_detail).encode("utf-8")
         if state.close_received:
-            del self._channels[state.id]
-        return self._number(buffers, Kind.CLOSE, state.id, payload)
-
-
-def _parse_object(payload: bytes) -> Dict[str, Any]:
-    try:
-        value = json.loads(payload.decode("utf-8"))
-    except ValueError as error:
-        raise ProtocolError(f"bad JSON in a frame: {error}") from None
-    if not isinstance(value, dict):
-        raise ProtocolError("a frame's JSON is no object")
-    return value
+            self._forget(state)
+        return number(buffers, Kind.CLOSE, state.id, state.close_payload)

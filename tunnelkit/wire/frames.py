@@ -5,7 +5,7 @@ kind u8 | channel u32 | seq u64 | length u32 | payload (length bytes)
 
 import struct
 from enum import IntEnum
-from typing import List, NamedTuple
+from typing import Any, List, NamedTuple
 
 from tunnelkit.wire.errors import ProtocolError
 
@@ -17,6 +17,10 @@ CREDIT = struct.Struct("!I")
 MAX_DATA_BYTES = 64 * 1024
 #: Largest payload of any kind; what a receiver must be ready to hold.
 MAX_PAYLOAD_BYTES = 256 * 1024
+#: Largest payload of PING, echoed in PONG.
+MAX_PING_BYTES = 64
+#: Largest payload of BYE, UTF-8.
+MAX_BYE_BYTES = 1024
 
 
 class Kind(IntEnum):
@@ -36,6 +40,20 @@ class Kind(IntEnum):
 FIRST_UNNUMBERED = 16
 _KINDS = {int(kind): kind for kind in Kind}
 
+#: The lengths a payload may have, by kind. PROTOCOL.md's table says the same.
+PAYLOAD_LENGTHS = {
+    Kind.OPEN: range(2, MAX_PAYLOAD_BYTES + 1),
+    Kind.DATA: range(1, MAX_DATA_BYTES + 1),
+    Kind.EOF: range(1),
+    Kind.CLOSE: range(2, MAX_PAYLOAD_BYTES + 1),
+    Kind.CREDIT: range(CREDIT.size, CREDIT.size + 1),
+    Kind.ACK: range(1),
+    Kind.PING: range(MAX_PING_BYTES + 1),
+    Kind.PONG: range(MAX_PING_BYTES + 1),
+    Kind.BYE: range(MAX_BYE_BYTES + 1),
+}
+_LENGTHS = {int(kind): lengths for kind, lengths in PAYLOAD_LENGTHS.items()}
+
 
 class Frame(NamedTuple):
     """One decoded frame. `seq` is the frame's number, or for ACK the number acknowledged."""
@@ -51,34 +69,62 @@ def header(kind: int, channel: int, seq: int, length: int) -> bytes:
     return HEADER.pack(kind, channel, seq, length)
 
 
+def _payload_length(source: Any, position: int) -> int:
+    """The checked payload length of the header at `position`. Raises ProtocolError."""
+    kind, _, _, length = HEADER.unpack_from(source, position)
+    if kind not in _LENGTHS:
+        raise ProtocolError(f"bad frame: kind {kind}")
+    if length not in _LENGTHS[kind]:
+        raise ProtocolError(f"bad frame: {_KINDS[kind].name} with a payload of {length} bytes")
+    return int(length)
+
+
+def _frame(source: Any, position: int, end: int) -> Frame:
+    kind, channel, seq, _ = HEADER.unpack_from(source, position)
+    return Frame(_KINDS[kind], channel, seq, bytes(source[position + HEADER.size : end]))
+
+
 class FrameDecoder:
-    """Cuts a byte stream, split anywhere, into frames."""
+    """Cuts a byte stream, split anywhere, into frames. Keeps less than one frame."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._partial = bytearray()
 
     def feed(self, data: bytes) -> List[Frame]:
-        """Take the next bytes and return the frames they complete."""
-        buffer = self._buffer
-        buffer += data
-        frames = []
+        """Take the next bytes and return the frames they complete.
+
+        Raises ProtocolError as soon as a header can't be one; frames completed before it
+        in the same `data` are lost with it, as is the conversation.
+        """
+        frames: List[Frame] = []
         position = 0
-        size = HEADER.size
-        available = len(buffer)
-        view = memoryview(buffer)
-        try:
-            while available - position >= size:
-                kind, channel, seq, length = HEADER.unpack_from(buffer, position)
-                if kind not in _KINDS or length > MAX_PAYLOAD_BYTES:
-                    raise ProtocolError(f"bad frame: kind {kind}, length {length}")
-                end = position + size + length
-                if end > available:
-                    break
-                payload = bytes(view[position + size : end])
-                frames.append(Frame(_KINDS[kind], channel, seq, payload))
-                position = end
-        finally:
-            view.release()
-        if position:
-            del buffer[:position]
+        if self._partial:
+            # Only the frame begun earlier is put together; the rest is cut in place.
+            position = self._complete(data, frames)
+        available = len(data)
+        while available - position >= HEADER.size:
+            end = position + HEADER.size + _payload_length(data, position)
+            if end > available:
+                break
+            frames.append(_frame(data, position, end))
+            position = end
+        if position < available:
+            self._partial += data[position:]
         return frames
+
+    def _complete(self, data: bytes, frames: List[Frame]) -> int:
+        """Move bytes to the partial frame until it is whole; returns how many were taken."""
+        partial = self._partial
+        taken = 0
+        if len(partial) < HEADER.size:
+            taken = min(HEADER.size - len(partial), len(data))
+            partial += data[:taken]
+            if len(partial) < HEADER.size:
+                return taken
+        end = HEADER.size + _payload_length(partial, 0)
+        more = min(end - len(partial), len(data) - taken)
+        partial += data[taken : taken + more]
+        if len(partial) == end:
+            frames.append(_frame(partial, 0, end))
+            partial.clear()
+        return taken + more

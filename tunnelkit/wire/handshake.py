@@ -19,6 +19,7 @@ NO_ID = bytes(16)
 #: How much shell noise is skipped before the far end is taken for something else.
 MAX_NOISE_BYTES = 64 * 1024
 
+_VERSION = struct.Struct("!HH")
 _BODY = struct.Struct("!HHB16s16sQI")
 
 
@@ -86,23 +87,19 @@ class HelloReader:
             cut = max(0, len(self._buffer) - keep)
             self._noise += self._buffer[:cut]
             del self._buffer[:cut]
-            if len(self._noise) > MAX_NOISE_BYTES:
-                raise ProtocolError("no tunnelkit agent at the far end")
+            self._check_noise()
             return None
         if start:
             self._noise += self._buffer[:start]
             del self._buffer[:start]
+            self._check_noise()
+        self._check_version()
         end = len(MAGIC) + _BODY.size
         if len(self._buffer) < end:
             return None
-        major, minor, status, client_id, server_id, received, window = _BODY.unpack_from(
+        _, _, status, client_id, server_id, received, window = _BODY.unpack_from(
             self._buffer, len(MAGIC)
         )
-        if major != VERSION[0]:
-            raise ProtocolError(
-                f"the far end speaks wire version {major}.{minor}, "
-                f"this one {VERSION[0]}.{VERSION[1]}"
-            )
         try:
             known = Status(status)
         except ValueError:
@@ -110,3 +107,18 @@ class HelloReader:
         self.rest = bytes(self._buffer[end:])
         self._buffer.clear()
         return Hello(known, client_id, server_id, received, window)
+
+    def _check_noise(self) -> None:
+        if len(self._noise) > MAX_NOISE_BYTES:
+            raise ProtocolError("no tunnelkit agent at the far end")
+
+    def _check_version(self) -> None:
+        # As soon as it is there: another version's hello may be shorter than ours.
+        if len(self._buffer) < len(MAGIC) + _VERSION.size:
+            return
+        major, minor = _VERSION.unpack_from(self._buffer, len(MAGIC))
+        if major != VERSION[0]:
+            raise ProtocolError(
+                f"the far end speaks wire version {major}.{minor}, "
+                f"this one {VERSION[0]}.{VERSION[1]}"
+            )

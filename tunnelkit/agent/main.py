@@ -1,0 +1,68 @@
+"""The agent's command line: `serve NAME`, `attach NAME [--start]`."""
+
+import os
+import socket
+import sys
+from typing import List
+
+_USAGE = "usage: agent serve NAME | attach NAME [--start]"
+
+
+def main(argv: List[str]) -> int:
+    """Run one command and return its exit status."""
+    if len(argv) >= 2 and argv[0] == "serve":
+        return _serve(argv[1])
+    if len(argv) >= 2 and argv[0] == "attach":
+        # Imported apart: attaching must not pay for asyncio.
+        from tunnelkit.agent.attach import attach
+
+        start = _serve_argv(argv[1]) if "--start" in argv[2:] else None
+        return attach(argv[1], start)
+    print(_USAGE, file=sys.stderr)
+    return 2
+
+
+def _serve_argv(name: str) -> List[str]:
+    return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "serve", name]
+
+
+def _serve(name: str) -> int:
+    import asyncio
+
+    from tunnelkit.agent import rendezvous
+    from tunnelkit.agent.attach import connect
+    from tunnelkit.agent.server import Agent
+
+    directory = rendezvous.make_directory()
+    running = connect(name)
+    if running is not None:
+        running.close()
+        print(f"tunnelkit: agent {name} already runs on this node", file=sys.stderr)
+        return 3
+    path = os.path.join(directory, rendezvous.check_name(name) + ".sock")
+    listener = _listen(path)
+
+    async def serve() -> None:
+        await Agent(name, listener).run()
+
+    try:
+        asyncio.run(serve())
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
+    return 0
+
+
+def _listen(path: str) -> socket.socket:
+    """A unix socket at `path`, 0600 from its first moment (umask), in our 0700 directory."""
+    if os.path.exists(path):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # For the bind alone: what the person's own processes create keeps their umask.
+    umask = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(umask)
+    listener.listen(16)
+    return listener

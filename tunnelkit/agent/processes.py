@@ -1,0 +1,201 @@
+"""Every process the agent starts, each in its own process group, all reaped here.
+
+The agent is a child subreaper: what its processes leave behind becomes its own
+child, is reaped, and can be found and ended.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: In the environment of every process we start; marks its descendants as ours
+#: even after they left the process group.
+TAG = "TK_PROCESS"
+
+
+class Exit(NamedTuple):
+    """How a process ended: exit code, or the signal that ended it, and what it took."""
+
+    code: Optional[int]
+    signal: Optional[str]
+    duration_s: float
+    peak_rss_bytes: int
+
+    def describe(self) -> Dict[str, Any]:
+        """The end as a JSON object."""
+        return dict(self._asdict())
+
+
+class Process:
+    """A started process and its group; `exited` is done once it was reaped."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", tag: str) -> None:
+        self.pid = popen.pid
+        self.tag = tag
+        self.popen = popen
+        self.started_s = time.monotonic()
+        self.exited: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+class ProcessTable:
+    """Starts and reaps processes. One per agent, made in its event loop."""
+
+    def __init__(self) -> None:
+        self._live: Dict[int, Process] = {}
+        self._count = 0
+
+    def start(self) -> None:
+        """Take over SIGCHLD and orphans of this process."""
+        become_subreaper()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+
+    def spawn(
+        self,
+        argv: List[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        controlling_tty: bool = False,
+    ) -> Process:
+        """Start a process in a session and group of its own. Raises OSError."""
+        self._count += 1
+        tag = f"{os.getpid()}.{self._count}"
+        environment = dict(env)
+        environment[TAG] = tag
+        prepare: Optional[Callable[[], None]] = _take_tty if controlling_tty else None
+        popen = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            close_fds=True,
+            preexec_fn=prepare,
+        )
+        process = Process(popen, tag)
+        self._live[popen.pid] = process
+        return process
+
+    async def end(self, process: Process, grace_s: float) -> Exit:
+        """End the process, its group and its strays: TERM, then KILL after `grace_s`.
+
+        Returns once all of them are gone.
+        """
+        process.signal(signal.SIGTERM)
+        process.signal(signal.SIGCONT)
+        for pid in _tagged(process.tag):
+            _kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        pause = 0.005
+        while True:
+            left = self._left(process)
+            if process.exited.done() and not left:
+                return process.exited.result()
+            if time.monotonic() >= deadline:
+                process.signal(signal.SIGKILL)
+                for pid in left:
+                    _kill(pid, signal.SIGKILL)
+            # Strays that are not our children give no event when they end.
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.1)
+
+    async def end_all(self, grace_s: float) -> None:
+        """End every process that is left."""
+        await asyncio.gather(*(self.end(process, grace_s) for process in list(self._live.values())))
+
+    def _left(self, process: Process) -> Set[int]:
+        left = _tagged(process.tag)
+        if not process.exited.done():
+            left.add(process.pid)
+        try:
+            os.killpg(process.pid, 0)
+            left.add(process.pid)
+        except (ProcessLookupError, PermissionError):
+            pass
+        return left
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            process = self._live.pop(pid, None)
+            if process is not None:
+                self._ended(process, status, usage.ru_maxrss * 1024)
+
+    def _ended(self, process: Process, status: int, peak_rss_bytes: int) -> None:
+        duration_s = time.monotonic() - process.started_s
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            process.popen.returncode = -number
+            try:
+                name = signal.Signals(number).name
+            except ValueError:
+                name = f"signal {number}"
+            how = Exit(None, name, duration_s, peak_rss_bytes)
+        else:
+            process.popen.returncode = os.WEXITSTATUS(status)
+            how = Exit(os.WEXITSTATUS(status), None, duration_s, peak_rss_bytes)
+        if not process.exited.done():
+            process.exited.set_result(how)
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants children of this process; False where the system can't."""
+    try:
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _take_tty() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _tagged(tag: str) -> Set[int]:
+    """Live processes of ours that carry `tag` in their environment."""
+    needle = f"\0{TAG}={tag}\0".encode()
+    found: Set[int] = set()
+    own = os.getpid()
+    try:
+        entries = os.listdir("/proc")
+    except OSError:
+        return found
+    for entry in entries:
+        if not entry.isdigit() or int(entry) == own:
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                environment = b"\0" + file.read() + b"\0"
+        except OSError:
+            continue
+        if needle in environment:
+            found.add(int(entry))
+    return found
+
+
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

@@ -1,0 +1,221 @@
+"""The agent: what it offers to its session, and its life.
+
+Channel types it serves: rpc, exec, tcp, loop-log. Channel types it opens:
+stderr (for an exec), debuggee (a process that dialled in to a loop).
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional, Set
+
+from tunnelkit import __version__
+from tunnelkit.agent import digests
+from tunnelkit.agent.clients import Clients
+from tunnelkit.agent.execs import Exec
+from tunnelkit.agent.loop import Loop
+from tunnelkit.agent.processes import ProcessTable
+from tunnelkit.agent.tcp import serve_tcp
+from tunnelkit.mux import rpc
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.splice import splice
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.wire.endpoint import Endpoint
+
+_GRACE_S = 3.0
+#: Slurm is asked to send USR1 this long before the time limit (scheduler/slurm.py).
+_TIME_LIMIT_WARNING_S = 120
+
+
+class Agent:
+    """Everything that lives in one agent process. `run` until told to end."""
+
+    def __init__(self, name: str, listener: socket.socket) -> None:
+        self._name = name
+        self._table = ProcessTable()
+        self._clients = Clients(listener, self._make_mux)
+        self._mux: Optional[Mux] = None
+        self._peer: Optional[rpc.RpcPeer] = None
+        self._execs: Dict[int, Exec] = {}
+        self._loops: Dict[int, Loop] = {}
+        self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
+        self._parked: List[Any] = []
+        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._ending = asyncio.Event()
+        self._why = ""
+        self._started = time.time()
+
+    async def run(self) -> None:
+        """Serve until `shutdown`, TERM or INT; then end everything that runs."""
+        loop = asyncio.get_running_loop()
+        self._table.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, f"agent got {number.name}")
+        loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        self._clients.start()
+        await self._ending.wait()
+        for debug_loop in self._loops.values():
+            debug_loop.stop()
+        await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
+        await self._table.end_all(_GRACE_S)
+        await self._clients.stop(self._why)
+        await cancel_all(*self._tasks)
+
+    # -- one session ------------------------------------------------------
+
+    def _make_mux(self, endpoint: Endpoint) -> Mux:
+        self._execs = {}
+        self._peer = None
+        self._mux = Mux(endpoint, self._opened)
+        parked, self._parked = self._parked, []
+        for debug_loop, generation, sock in parked:
+            self._offer(debug_loop, generation, sock)
+        return self._mux
+
+    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+        kind = header.get("type")
+        if kind == "rpc":
+            self._peer = rpc.RpcPeer(channel, self._handlers())
+            self._spawn(self._peer.serve())
+        elif kind == "exec":
+            assert self._mux is not None
+            process = Exec(self._table, self._mux, channel)
+            self._execs[channel.id] = process
+            self._spawn(self._run_exec(channel.id, process, header))
+        elif kind == "tcp":
+            self._spawn(serve_tcp(channel, header))
+        elif kind == "loop-log" and header.get("loop") in self._loops:
+            self._spawn(self._send_log(self._loops[header["loop"]], channel, header))
+        else:
+            channel.close({"error": f"this agent has no channel of type {kind!r}"})
+
+    def _handlers(self) -> Dict[str, rpc.Handler]:
+        return {
+            "info": self._info,
+            "exec.signal": self._exec_signal,
+            "exec.resize": self._exec_resize,
+            "loop.start": self._loop_start,
+            "loop.list": self._loop_list,
+            "loop.restart": self._loop_restart,
+            "loop.stop": self._loop_stop,
+            "loop.attached": self._loop_attached,
+            "mirror.differing": digests.handler,
+            "shutdown": self._shutdown,
+        }
+
+    async def _run_exec(self, channel_id: int, process: Exec, header: Dict[str, Any]) -> None:
+        try:
+            await process.run(header)
+        finally:
+            self._execs.pop(channel_id, None)
+
+    async def _send_log(self, debug_loop: Loop, channel: Channel, header: Dict[str, Any]) -> None:
+        first = int(header.get("from", 0))
+        if first < 0:
+            first = debug_loop.log.next_number
+        async for record in debug_loop.log.read(first):
+            if channel.is_over:
+                return
+            await channel.write(record.encode())
+        channel.close({})
+
+    # -- debuggees --------------------------------------------------------
+
+    def _debuggee(self, debug_loop: Loop, generation: int, sock: socket.socket) -> None:
+        """A debuggee dialled in: give it to the session, or keep it until one is there."""
+        if self._mux is None or self._mux.ended is not None:
+            self._parked.append((debug_loop, generation, sock))
+        else:
+            self._offer(debug_loop, generation, sock)
+
+    def _offer(self, debug_loop: Loop, generation: int, sock: socket.socket) -> None:
+        assert self._mux is not None
+        channel = self._mux.open(
+            {"type": "debuggee", "loop": debug_loop.id, "generation": generation}
+        )
+        self._spawn(splice(sock, channel, quickack=True))
+
+    # -- calls ------------------------------------------------------------
+
+    async def _info(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        return {
+            "name": self._name,
+            "version": __version__,
+            "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            "hostname": socket.gethostname(),
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "home": os.path.expanduser("~"),
+            "job_id": os.environ.get("SLURM_JOB_ID"),
+            "started": self._started,
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        }
+
+    async def _exec_signal(self, params: Dict[str, Any]) -> None:
+        process = self._execs[int(params["channel"])].process
+        if process is not None:
+            process.signal(int(getattr(signal, str(params["signal"]))))
+
+    async def _exec_resize(self, params: Dict[str, Any]) -> None:
+        self._execs[int(params["channel"])].resize(int(params["rows"]), int(params["cols"]))
+
+    async def _loop_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        loop_id = max(self._loops, default=0) + 1
+        debug_loop = Loop(loop_id, dict(params), self._table, self._debuggee)
+        self._loops[loop_id] = debug_loop
+        self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())
+        return debug_loop.describe()
+
+    async def _loop_list(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
+        return [debug_loop.describe() for debug_loop in self._loops.values()]
+
+    async def _loop_restart(self, params: Dict[str, Any]) -> None:
+        self._one_loop(params).restart(
+            str(params.get("reason", "restarted")), params.get("generation")
+        )
+
+    async def _loop_stop(self, params: Dict[str, Any]) -> None:
+        debug_loop = self._one_loop(params)
+        debug_loop.stop()
+        await asyncio.wait([self._loop_tasks[debug_loop.id]])
+        self._loops.pop(debug_loop.id, None)
+        self._loop_tasks.pop(debug_loop.id, None)
+
+    async def _loop_attached(self, params: Dict[str, Any]) -> None:
+        self._one_loop(params).attached(int(params["generation"]), str(params.get("client", "")))
+
+    def _one_loop(self, params: Dict[str, Any]) -> Loop:
+        debug_loop = self._loops.get(int(params["loop"]))
+        if debug_loop is None:
+            raise rpc.error(f"no loop {params['loop']} on this node")
+        return debug_loop
+
+    async def _shutdown(self, params: Dict[str, Any]) -> None:
+        self._end(str(params.get("reason", "told to end")))
+
+    # -- ends -------------------------------------------------------------
+
+    def _end(self, why: str) -> None:
+        if not self._ending.is_set():
+            self._why = why
+            if self._peer is not None:
+                with contextlib.suppress(Exception):
+                    self._peer.notify("ending", reason=why)
+            self._ending.set()
+
+    def _time_limit_near(self) -> None:
+        if self._peer is not None:
+            self._peer.notify("time-limit", left_s=_TIME_LIMIT_WARNING_S)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

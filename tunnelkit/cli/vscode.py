@@ -1,0 +1,103 @@
+"""`tk vscode`: write or merge the project's tasks.json and launch.json."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunnelkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+    from tunnelkit.debug.files import FileChange
+
+
+def vscode(
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The directory that VS Code opens; default: the project's."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, write nothing.")
+    ] = False,
+) -> None:
+    """Write or merge .vscode/tasks.json and launch.json, so that F5 attaches through tk.
+
+    Your own entries, comments and layout stay as they are; a second run changes nothing.
+    """
+    from tunnelkit.config.load import load
+    from tunnelkit.debug import files
+
+    settings = load(Path.cwd())
+    changes = plan_editor_files(settings, folder or settings.project_dir)
+    if not dry_run:
+        files.apply(changes)
+    report(changes, dry_run=dry_run)
+
+
+def plan_editor_files(settings: Settings, folder: Path) -> list[FileChange]:
+    """The changes for a workspace folder that is, holds, or lies in the project."""
+    from tunnelkit.debug import vscode as editor
+
+    folder = Path(os.path.abspath(folder))
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory", hint="give the directory VS Code opens")
+    project = settings.project_dir
+    remote_root, subdir = _remote_root(settings), ""
+    if folder.is_relative_to(project):
+        below = folder.relative_to(project)
+        remote_root = remote_root if below == Path() else f"{remote_root}/{below.as_posix()}"
+    elif project.is_relative_to(folder):
+        subdir = project.relative_to(folder).as_posix()
+    else:
+        raise UsageError(
+            f"{folder} has nothing to do with the project {project}",
+            hint="give the project's directory, one inside it or one above it",
+        )
+    return editor.plan(
+        folder,
+        port=settings.debug.port,
+        remote_root=remote_root,
+        just_my_code=settings.debug.just_my_code,
+        tk_command=tk_command(),
+        subdir=subdir,
+    )
+
+
+def _remote_root(settings: Settings) -> str:
+    """The project's absolute path on the cluster; asks the cluster only for what `~` is."""
+    if settings.mirror.remote.startswith("/"):
+        return settings.mirror.remote
+    settings.require_login()
+    from tunnelkit.session.detect import remote_root
+
+    return remote_root(settings)
+
+
+def tk_command() -> str:
+    """What VS Code's task must call: `tk`, or the full path where PATH doesn't have it."""
+    if shutil.which("tk"):
+        return "tk"
+    beside = Path(sys.executable).with_name("tk")
+    return str(beside) if os.access(beside, os.X_OK) else "tk"
+
+
+def report(changes: list[FileChange], *, dry_run: bool = False) -> None:
+    """One line a file: what was, or would be, done to it."""
+    for change in changes:
+        differs = change.status != "already right"
+        typer.echo(
+            f"{_shown(change.path)}: {'would be ' if dry_run and differs else ''}{change.status}"
+        )
+
+
+def _shown(path: Path) -> str:
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

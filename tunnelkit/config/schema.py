@@ -1,0 +1,266 @@
+"""The settings, frozen, and the one table of keys that everything else is derived from.
+
+Each field of a section's class is annotated with its kind of value (and with its
+TOML name where that differs), so a key is described in exactly one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, cast, get_type_hints
+
+from tunnelkit.config import values as v
+from tunnelkit.errors import ConfigError
+from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
+
+SchedulerName = Literal["auto", "slurm", "none"]
+NodeSsh = Literal["auto", "yes", "no"]
+OnDisconnect = Literal["restart", "continue"]
+OriginKind = Literal["default", "profile", "project", "environment", "flag"]
+
+_UNBUILT = "PBS and Torque can't be driven by this version of tk yet"
+_SCHEDULER = v.choice("auto", "slurm", "none", refused={"pbs": _UNBUILT, "torque": _UNBUILT})
+_YES_NO = v.choice("auto", "yes", "no")
+_ON_DISCONNECT = v.choice("restart", "continue")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from. `where`: the file, the variable or the flag; `line` is 1-based."""
+
+    kind: OriginKind = "default"
+    where: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "default":
+            return "default"
+        return self.where if self.line is None else f"{self.where}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """[cluster]: the way in. `login` is None until somebody names it; `ssh_config` is absolute."""
+
+    login: Annotated[Hop | None, v.HOP] = None
+    jump: Annotated[tuple[Hop, ...], v.HOPS] = ()
+    ssh_config: Annotated[Path | None, v.PATH] = None
+    scheduler: Annotated[SchedulerName, _SCHEDULER] = "auto"
+    node_ssh: Annotated[NodeSsh, _YES_NO] = "auto"
+    python: Annotated[str, v.ARGUMENT] = "python3"
+    prologue: Annotated[str, v.PROLOGUE] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationSettings:
+    """[allocation]: what to ask of the scheduler. None leaves it to the scheduler's default."""
+
+    partition: Annotated[str | None, v.SCHEDULER_WORD] = None
+    account: Annotated[str | None, v.SCHEDULER_WORD] = None
+    qos: Annotated[str | None, v.SCHEDULER_WORD] = None
+    constraint: Annotated[str | None, v.SCHEDULER_WORD] = None
+    mem: Annotated[str | None, v.MEM] = None
+    gpus: Annotated[int | None, v.COUNT_OR_ZERO] = None
+    cpus: Annotated[int | None, v.COUNT] = None
+    nodes: Annotated[int, v.COUNT] = 1
+    time_limit_s: Annotated[int | None, v.TIME, "time"] = None
+    extra: Annotated[tuple[str, ...], v.WORDS] = ()
+
+    def request(self, node: str | None = None) -> ResourceRequest:
+        """The request for the scheduler, for `node` or for whichever node it gives."""
+        return ResourceRequest(
+            node=node,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            cpus=self.cpus,
+            mem=self.mem,
+            time_limit_s=self.time_limit_s,
+            partition=self.partition,
+            account=self.account,
+            qos=self.qos,
+            constraint=self.constraint,
+            extra=self.extra,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSettings:
+    """[mirror]: `remote` is absolute or starts with `~/`; excludes are gitignore lines.
+
+    The loader gives `remote` a default made of the project directory's name.
+    """
+
+    enabled: Annotated[bool, v.BOOLEAN] = True
+    remote: Annotated[str, v.REMOTE_DIR] = "~/tk/project"
+    exclude: Annotated[tuple[str, ...], v.LINES] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DebugSettings:
+    """[debug]: `port` is the laptop's, for the editor."""
+
+    port: Annotated[int, v.PORT] = 40056
+    on_disconnect: Annotated[OnDisconnect, _ON_DISCONNECT] = "restart"
+    just_my_code: Annotated[bool, v.BOOLEAN] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: `name` as written in TOML, dotted (`cluster.login`); section "" is the top level."""
+
+    name: str
+    section: str
+    attribute: str
+    kind: v.Kind
+    default: Any
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "TK_" + self.name.upper().replace(".", "_")
+
+    @property
+    def flag(self) -> str:
+        """The flag that sets it, for messages; commands name theirs alike."""
+        if self.name == "forwards":
+            return "--forward"
+        return "--" + self.name.rpartition(".")[2].replace("_", "-")
+
+
+SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "cluster": ClusterSettings,
+        "allocation": AllocationSettings,
+        "mirror": MirrorSettings,
+        "debug": DebugSettings,
+    }
+)
+
+
+def _section_keys(section: str, cls: type[Any]) -> list[Key]:
+    hints = get_type_hints(cls, include_extras=True)
+    keys = []
+    for one in fields(cls):
+        kind, *name = hints[one.name].__metadata__
+        written = name[0] if name else one.name
+        keys.append(Key(f"{section}.{written}", section, one.name, kind, one.default))
+    return keys
+
+
+def _all_keys() -> dict[str, Key]:
+    keys = [Key("profile", "", "profile", v.PROFILE, None)]
+    keys.append(Key("forwards", "", "forwards", v.FORWARDS, ()))
+    for section, cls in SECTIONS.items():
+        keys.extend(_section_keys(section, cls))
+    return {key.name: key for key in keys}
+
+
+#: Every key there is, by its dotted name, in the order in which `tk config show` prints them.
+KEYS: Mapping[str, Key] = MappingProxyType(_all_keys())
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that is configured, and by dotted key where each value came from.
+
+    project_dir is absolute: where tunnelkit.toml was found, else the directory
+    tk was called in. config_file is None where there is no tunnelkit.toml.
+    """
+
+    profile: str | None
+    project_dir: Path
+    config_file: Path | None
+    cluster: ClusterSettings
+    allocation: AllocationSettings
+    mirror: MirrorSettings
+    debug: DebugSettings
+    forwards: tuple[LocalForward, ...]
+    origins: Mapping[str, Origin]
+
+    def value(self, name: str) -> Any:
+        """The value of the key with this dotted name."""
+        key = KEYS[name]
+        return getattr(getattr(self, key.section) if key.section else self, key.attribute)
+
+    def written(self, name: str) -> object:
+        """The same, as one would write it in TOML or JSON; None where it is not set."""
+        value = self.value(name)
+        return None if value is None else KEYS[name].kind.dump(value)
+
+    def require_login(self) -> Hop:
+        """The login host; raises ConfigError, saying how to give it, if there is none."""
+        if self.cluster.login is None:
+            raise ConfigError(
+                "no login host is configured",
+                hint="run `tk init`, or set `login` under [cluster], TK_CLUSTER_LOGIN or a profile",
+            )
+        return self.cluster.login
+
+    def mirror_spec(self) -> MirrorSpec:
+        """The mirrored root: the whole project directory."""
+        return MirrorSpec(str(self.project_dir), self.mirror.remote, self.mirror.exclude)
+
+    def to_json(self) -> dict[str, object]:
+        """Everything, as JSON types, for `from_json` in another process."""
+        return {
+            "project_dir": str(self.project_dir),
+            "config_file": None if self.config_file is None else str(self.config_file),
+            "values": {name: self.written(name) for name in KEYS},
+            "origins": {name: [o.kind, o.where, o.line] for name, o in self.origins.items()},
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, object]) -> Settings:
+        """Rebuild what `to_json` gave, every value checked again. Raises ConfigError."""
+        try:
+            return _from_json(cast("Mapping[str, Any]", data))
+        except (KeyError, TypeError, ValueError, v.BadValue) as error:
+            raise ConfigError(
+                "the handed-over settings can't be read",
+                cause=f"{type(error).__name__}: {error}",
+                hint="they come from another version of tk; start the session anew",
+            ) from None
+
+
+def _from_json(data: Mapping[str, Any]) -> Settings:
+    values = {}
+    for name, raw in data["values"].items():
+        if raw is None and KEYS[name].default is not None:
+            raise ValueError(f"{name} has no value")
+        values[name] = None if raw is None else KEYS[name].kind.parse(raw)
+    config_file = data["config_file"]
+    return build(
+        values,
+        {name: Origin(kind, where, line) for name, (kind, where, line) in data["origins"].items()},
+        project_dir=Path(data["project_dir"]),
+        config_file=None if config_file is None else Path(config_file),
+    )
+
+
+def build(
+    values: Mapping[str, Any],
+    origins: Mapping[str, Origin],
+    *,
+    project_dir: Path,
+    config_file: Path | None,
+) -> Settings:
+    """Settings from checked values by dotted key; keys left out keep their default."""
+    by_section: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
+    for name, value in values.items():
+        key = KEYS[name]
+        by_section[key.section][key.attribute] = value
+    top = by_section[""]
+    return Settings(
+        profile=top.get("profile"),
+        project_dir=project_dir,
+        config_file=config_file,
+        cluster=ClusterSettings(**by_section["cluster"]),
+        allocation=AllocationSettings(**by_section["allocation"]),
+        mirror=MirrorSettings(**by_section["mirror"]),
+        debug=DebugSettings(**by_section["debug"]),
+        forwards=top.get("forwards", ()),
+        origins=MappingProxyType({name: origins.get(name, Origin()) for name in KEYS}),
+    )

@@ -1,0 +1,175 @@
+"""What `tk loop` was given, turned into a debuggee that dials out.
+
+The forms people already have in their scripts are understood:
+
+    python -m debugpy [--listen [HOST:]PORT] [--wait-for-client] FILE | -m MODULE | -c CODE
+    python -m ptvsd [--host H] [--port P] [--wait] FILE | -m MODULE
+    python FILE | -m MODULE | -c CODE
+
+Anything else runs as it is; a debugpy inside of it is reached through
+DEBUGPY_EXTRA_ARGV (debugpy >= 1.8.6), whose switches yield to those on the
+command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+from tunnelkit.errors import UsageError
+
+#: Replaced by the agent with the port that it holds for debuggees (agent/loop.py).
+PORT_MARK = "@TK_DIALIN_PORT@"
+
+_PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
+#: Interpreter switches that take a value in the next word.
+_PYTHON_VALUED = {"-W", "-X", "--check-hash-based-pycs"}
+_DEBUGPY_FLAGS = {
+    "--wait-for-client",
+    "--log-to-stderr",
+    "--disable-sys-remote-exec",
+    "--linux-attach-prefer-lldb",
+}
+_PTVSD_VALUED = {"--host", "--server-host", "--port", "--log-dir"}
+_PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "--single-session"}
+
+
+@dataclass(frozen=True)
+class LoopCommand:
+    """A command ready for the agent's loop.
+
+    debug: it dials in and waits for an editor. port: the editor port that the
+    command itself named, if any. notes: what was changed and why, for the person.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    debug: bool = False
+    port: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def understand(words: Sequence[str]) -> LoopCommand:
+    """Turn a command line into a LoopCommand. Raises UsageError for a malformed one."""
+    if not words:
+        raise UsageError(
+            "no command to run", hint="for example: tk loop python -m debugpy train.py"
+        )
+    env = {
+        "DEBUGPY_EXTRA_ARGV": f"--connect 127.0.0.1:{PORT_MARK} --wait-for-client",
+        # Frozen standard modules make pydevd warn on every start of 3.11+.
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+    split = _split_python(words)
+    if split is None:
+        return LoopCommand(tuple(words), env, debug=_mentions_debugger(words))
+    interpreter, rest = split
+    if rest[:2] == ["-m", "debugpy"]:
+        return _debugpy(interpreter, rest[2:], env)
+    if rest[:2] == ["-m", "ptvsd"]:
+        return _ptvsd(interpreter, rest[2:], env)
+    if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
+        return LoopCommand(tuple(words), env)
+    note = "run under debugpy, so that F5 can attach"
+    return LoopCommand((*interpreter, *_connect(), *rest), env, debug=True, notes=(note,))
+
+
+def _connect() -> list[str]:
+    return ["-m", "debugpy", "--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
+
+
+def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """(interpreter and its switches, the rest), or None if this is no Python command."""
+    if not _PYTHON.fullmatch(PurePosixPath(words[0]).name):
+        return None
+    position = 1
+    while position < len(words):
+        word = words[position]
+        if not word.startswith("-") or word in ("-m", "-c", "-"):
+            break
+        position += 2 if word in _PYTHON_VALUED else 1
+    return list(words[:position]), list(words[position:])
+
+
+def _mentions_debugger(words: Sequence[str]) -> bool:
+    """True for wrappers such as `srun python -m debugpy x.py`."""
+    return any(pair == ("-m", "debugpy") for pair in pairwise(words))
+
+
+def _debugpy(interpreter: list[str], words: list[str], env: dict[str, str]) -> LoopCommand:
+    port, kept, notes = None, [], []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word in ("--listen", "--connect"):
+            address = _value(words, position, word)
+            port = _port_of(address, word)
+            notes.append(
+                f"{word} {address} is not used on the node: the debuggee dials out, "
+                "so no debug port is open there"
+            )
+            position += 2
+        elif word in _DEBUGPY_FLAGS:
+            if word != "--wait-for-client":
+                kept.append(word)
+            position += 1
+        elif word.startswith("--"):
+            kept += [word, _value(words, position, word)]
+            position += 2
+        else:
+            break
+    target = words[position:]
+    _check_target(target, "debugpy")
+    argv = (*interpreter, *_connect(), *kept, *target)
+    return LoopCommand(argv, env, debug=True, port=port, notes=tuple(notes))
+
+
+def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> LoopCommand:
+    port = None
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word in _PTVSD_VALUED:
+            value = _value(words, position, word)
+            if word == "--port":
+                port = _port_of(value, word)
+            position += 2
+        elif word in _PTVSD_FLAGS:
+            position += 1
+        elif word.startswith("--"):
+            raise UsageError(f"ptvsd has no switch {word}")
+        else:
+            break
+    target = words[position:]
+    _check_target(target, "ptvsd")
+    note = "ptvsd is no longer maintained; its successor debugpy runs this command"
+    return LoopCommand(
+        (*interpreter, *_connect(), *target), env, debug=True, port=port, notes=(note,)
+    )
+
+
+def _value(words: list[str], position: int, switch: str) -> str:
+    if position + 1 >= len(words):
+        raise UsageError(f"{switch} needs a value")
+    return words[position + 1]
+
+
+def _port_of(address: str, switch: str) -> int:
+    try:
+        port = int(address.rpartition(":")[2])
+    except ValueError:
+        port = 0
+    if not 1 <= port <= 65535:
+        raise UsageError(f"{switch} {address!r} names no TCP port")
+    return port
+
+
+def _check_target(target: list[str], program: str) -> None:
+    if not target or (target[0] in ("-m", "-c") and len(target) < 2):
+        raise UsageError(
+            f"python -m {program}: nothing to run",
+            hint="name a file, -m module or -c code after its switches",
+        )

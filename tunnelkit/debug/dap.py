@@ -1,0 +1,75 @@
+"""Debug Adapter Protocol frames: `Content-Length: N`, empty line, N bytes of JSON.
+
+Source: https://microsoft.github.io/debug-adapter-protocol/overview#base-protocol
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_SEPARATOR = b"\r\n\r\n"
+_MAX_HEADER_BYTES = 4096
+
+
+class DapError(Exception):
+    """The bytes are no DAP."""
+
+
+class DapReader:
+    """Cuts a byte stream, split anywhere, into message bodies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._length: int | None = None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes and return the bodies they complete. Raises DapError."""
+        self._buffer += data
+        bodies: list[bytes] = []
+        while True:
+            if self._length is None and not self._take_header():
+                return bodies
+            assert self._length is not None
+            if len(self._buffer) < self._length:
+                return bodies
+            bodies.append(bytes(self._buffer[: self._length]))
+            del self._buffer[: self._length]
+            self._length = None
+
+    def _take_header(self) -> bool:
+        end = self._buffer.find(_SEPARATOR)
+        if end < 0:
+            if len(self._buffer) > _MAX_HEADER_BYTES:
+                raise DapError("no Content-Length header")
+            return False
+        for line in bytes(self._buffer[:end]).split(b"\r\n"):
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"content-length":
+                try:
+                    self._length = int(value)
+                except ValueError:
+                    raise DapError(f"bad header {line!r}") from None
+        if self._length is None or self._length < 0:
+            raise DapError("no Content-Length header")
+        del self._buffer[: end + len(_SEPARATOR)]
+        return True
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """A message as bytes, header and body in one piece."""
+    body = json.dumps(message).encode("utf-8")
+    return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def error_response(request: dict[str, Any], text: str) -> dict[str, Any]:
+    """A response that refuses `request`, with a text that editors show to the person."""
+    return {
+        "seq": 1,
+        "type": "response",
+        "request_seq": request.get("seq", 0),
+        "command": request.get("command", ""),
+        "success": False,
+        "message": text,
+        "body": {"error": {"id": 1, "format": text, "showUser": True}},
+    }

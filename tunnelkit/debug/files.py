@@ -1,0 +1,106 @@
+"""Changes to people's files, planned first and then written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tunnelkit.errors import DebugError, TunnelkitError
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a file holds (`before`, None: there is none) and what it shall hold."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+
+    @property
+    def status(self) -> Literal["created", "updated", "already right"]:
+        if self.before is None:
+            return "created"
+        return "already right" if self.before == self.after else "updated"
+
+
+def read_bytes(path: Path, *, error: type[TunnelkitError] = DebugError) -> bytes | None:
+    """What a file holds, None if there is none; raises `error` if it can't be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as failure:
+        raise error(
+            f"{path} can't be read",
+            cause=failure.strerror,
+            hint="check the file and its permissions",
+        ) from None
+
+
+def apply(changes: Iterable[FileChange], *, error: type[TunnelkitError] = DebugError) -> None:
+    """Write what differs, each file atomically. Raises `error`, naming the file.
+
+    A symbolic link stays one: the file that it names is written. Mode and, where
+    possible, owner are kept. Who changed a file since it was planned is not overwritten.
+    """
+    pending = [change for change in changes if change.status != "already right"]
+    for change in pending:
+        _check_unchanged(change, error)
+    for change in pending:
+        target = Path(os.path.realpath(change.path))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write(target, change.after)
+        except OSError as failure:
+            raise error(
+                f"{change.path} can't be written",
+                cause=failure.strerror,
+                hint="check the directory and its permissions",
+            ) from None
+
+
+def _check_unchanged(change: FileChange, error: type[TunnelkitError]) -> None:
+    if read_bytes(change.path, error=error) != change.before:
+        raise error(f"{change.path} was changed meanwhile", hint="run the command again")
+    if change.before is not None and not os.access(change.path, os.W_OK):
+        raise error(f"{change.path} is write-protected", hint="make it writable first")
+
+
+def _write(target: Path, data: bytes) -> None:
+    old = _stat(target)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if old is not None:
+                _keep_owner_and_mode(file.fileno(), old)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
+    mine = os.fstat(descriptor)
+    if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
+        # Only root may give a file away; anyone else's stays with who edited it last.
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))

@@ -1,0 +1,355 @@
+"""The laptop's side of a restart loop: an adapter for every debuggee, a debuggee for every F5.
+
+The loop itself runs in the agent (agent/loop.py) and outlives this object. Here
+its events are followed, adapters are kept one ahead, and editors are matched
+with debuggees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tunnelkit.debug.adapter import Adapter
+from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.port import Editor, EditorPort
+from tunnelkit.errors import DebugError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.records import EVENT, STDERR, Record, RecordReader
+from tunnelkit.mux.waiting import cancel_all
+
+#: An editor that comes while another has the debuggee is told so after this long:
+#: the first may be just about to hang up.
+_SECOND_EDITOR_WAIT_S = 1.0
+#: A debuggee that said goodbye to its editor has this long to exit by itself.
+_EXIT_GRACE_S = 5.0
+_STDERR_TAIL_BYTES = 4096
+
+
+class AgentApi(Protocol):
+    """What a loop needs of the agent."""
+
+    async def call(self, method: str, **params: Any) -> Any: ...
+
+    def open(self, header: dict[str, Any]) -> Channel: ...
+
+
+class DebugLoop:
+    """One loop of the agent, seen from the laptop. `start` or `adopt`, then `close`.
+
+    on_record gets every event and piece of output, in order. on_disconnect:
+    "restart" ends a debuggee whose editor left, "continue" lets it run on.
+    """
+
+    def __init__(
+        self,
+        agent: AgentApi,
+        port: EditorPort,
+        *,
+        on_disconnect: str = "restart",
+        on_record: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self.id = 0
+        self.state = "new"
+        self.info: dict[str, Any] = {}
+        self.last_end: dict[str, Any] = {}
+        self._agent = agent
+        self._port = port
+        self._on_disconnect = on_disconnect
+        self._on_record = on_record
+        self._generation: Generation | None = None
+        self._spare: asyncio.Task[Adapter] | None = None
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stderr = b""
+        self._over = False
+        self._orphaned = False
+
+    # -- life -------------------------------------------------------------
+
+    async def start(self, spec: dict[str, Any]) -> None:
+        """Start a new loop in the agent; `spec` as agent/loop.py describes it."""
+        self._follow(await self._agent.call("loop.start", **spec), first=0)
+
+    async def adopt(self, description: dict[str, Any]) -> None:
+        """Go on with a loop that a killed session left behind.
+
+        A debuggee that no editor had is started anew, since its adapter is gone; one
+        that an editor had lives on, and is ended only by the next F5 or a restart.
+        """
+        self._follow(description, first=-1)
+        self.state = str(description["state"])
+        if self.state == "attached":
+            self._orphaned = True
+        else:
+            await self.restart("new session")
+
+    async def restart(self, reason: str, generation: int | None = None) -> None:
+        """End the debuggee and arm the next."""
+        await self._agent.call("loop.restart", loop=self.id, reason=reason, generation=generation)
+
+    async def stop(self) -> None:
+        """End the loop in the agent; returns once its processes are gone."""
+        await self._agent.call("loop.stop", loop=self.id)
+
+    async def close(self) -> None:
+        """Let go of everything on the laptop; the agent's loop is not touched."""
+        self._over = True
+        self._port.serve(None)
+        self._wake()
+        await cancel_all(*self._tasks)
+        if self._generation is not None:
+            await self._generation.close()
+        if self._spare is not None:
+            await Generation(0, self._spare).close()
+
+    def _follow(self, description: dict[str, Any], *, first: int) -> None:
+        self.id = int(description["id"])
+        self.info = description
+        if description.get("debug"):
+            self._port.serve(self._serve_editor)
+            self._prepare_spare()
+        channel = self._agent.open({"type": "loop-log", "loop": self.id, "from": first})
+        self._spawn(self._follow_log(channel))
+
+    # -- for `tk ready` and `tk status` -----------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """The loop as a JSON object."""
+        generation = self._generation
+        return {
+            "id": self.id,
+            "command": self.info.get("shown") or self.info.get("argv"),
+            "debug": bool(self.info.get("debug")),
+            "port": self._port.port,
+            "state": self.state,
+            "generation": generation.number if generation is not None else 0,
+            "pid": self.info.get("pid"),
+            "editor": generation.editor.name
+            if generation is not None and generation.editor is not None
+            else None,
+            "last_end": self.last_end,
+        }
+
+    async def wait_armed(self) -> int:
+        """Wait until an F5 would find a debuggee; return its generation.
+
+        Raises DebugError if the debuggee ends before any editor could attach, with the
+        last line it wrote.
+        """
+        seen_waiting = False
+        while True:
+            changed = self._changed
+            generation = self._generation
+            if generation is not None and generation.claim in (Claim.FREE, Claim.TAKEN):
+                return generation.number
+            if self._orphaned:
+                self._replace_orphan()
+            if self.state == "stopped" or self._over:
+                raise DebugError("the debug loop has ended", hint="start it again: tk loop ...")
+            if self.state == "waiting":
+                if seen_waiting:
+                    raise self._early_end()
+                # It may have failed on the code before the last save: one more try.
+                await self.restart("ready")
+                seen_waiting = True
+            await changed.wait()
+
+    def _early_end(self) -> DebugError:
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        error = self.last_end.get("error")
+        code, signal = self.last_end.get("code"), self.last_end.get("signal")
+        how = f"signal {signal}" if signal else f"exit code {code}"
+        return DebugError(
+            "the debuggee ended before an editor could attach",
+            cause=str(error) if error else f"{how}: {lines[-1] if lines else 'no output'}",
+            hint="see `tk logs`",
+        )
+
+    # -- what the agent tells ---------------------------------------------
+
+    async def _follow_log(self, channel: Channel) -> None:
+        reader = RecordReader()
+        while data := await channel.read():
+            for record in reader.feed(data):
+                if record.kind == EVENT:
+                    self._event(record.event())
+                elif record.kind == STDERR:
+                    self._stderr = (self._stderr + record.payload)[-_STDERR_TAIL_BYTES:]
+                self._on_record(record)
+        self.state = "stopped"
+        self._port.serve(None)
+        self._wake()
+
+    def _event(self, event: dict[str, Any]) -> None:
+        name, number = event.get("event"), int(event.get("generation", 0))
+        if name == "skipped":
+            return
+        self.state = str(name)
+        if name == "starting":
+            self.info["pid"] = event.get("pid")
+            self._stderr = b""
+            if self.info.get("debug"):
+                self._generation_of(number)
+        elif name == "ended":
+            self.last_end = event
+            generation = self._generation
+            if generation is not None and generation.number == number:
+                generation.ended = True
+                if generation.editor is None:
+                    self._spawn(generation.close())
+        self._wake()
+
+    def debuggee(self, channel: Channel, generation: int) -> None:
+        """A process of this loop dialled in."""
+        self._spawn(self._carry_debuggee(channel, self._generation_of(generation)))
+
+    async def _carry_debuggee(self, channel: Channel, generation: Generation) -> None:
+        if generation.ended:
+            channel.abort({"error": "too late"})
+            return
+        try:
+            sock = await generation.connect_debuggee()
+        except (OSError, DebugError) as error:
+            channel.abort({"error": str(error)})
+            return
+        generation.armed = True
+        self._wake()
+        await generation.carry_debuggee(sock, channel)
+
+    def _generation_of(self, number: int) -> Generation:
+        current = self._generation
+        if current is not None and current.number >= number:
+            return current
+        if current is not None:
+            current.ended = True
+            if current.editor is None:
+                self._spawn(current.close())
+        spare, self._spare = self._spare, None
+        self._generation = Generation(
+            number,
+            spare or asyncio.create_task(Adapter.start()),
+            on_attached=self._attached,
+            on_terminated=self._terminated,
+        )
+        self._prepare_spare()
+        return self._generation
+
+    def _prepare_spare(self) -> None:
+        if self._spare is None and not self._over:
+            self._spare = asyncio.create_task(Adapter.start())
+
+    # -- editors ----------------------------------------------------------
+
+    async def _serve_editor(self, editor: Editor) -> None:
+        generation = await self._claim(editor)
+        if generation is None:
+            return
+        try:
+            await generation.carry_editor(editor)
+        finally:
+            if generation.editor is editor:
+                generation.editor = None
+                self._editor_gone(generation)
+                self._wake()
+
+    async def _claim(self, editor: Editor) -> Generation | None:
+        """Wait for a debuggee for this editor. None: it hung up or was refused."""
+        receiving: asyncio.Task[bool] | None = None
+        patience = asyncio.get_running_loop().time() + _SECOND_EDITOR_WAIT_S
+        try:
+            while True:
+                changed = self._changed
+                answer = self._answer(editor, patience)
+                if isinstance(answer, Generation):
+                    return answer
+                if answer is not None:
+                    break
+                receiving = receiving or asyncio.create_task(editor.receive_early())
+                waiting = asyncio.create_task(changed.wait())
+                await asyncio.wait(
+                    [waiting, receiving], timeout=0.25, return_when=asyncio.FIRST_COMPLETED
+                )
+                await cancel_all(waiting)
+                if receiving.done():
+                    if not receiving.result():
+                        return None
+                    receiving = None
+        finally:
+            # A read cancelled here has taken nothing from the socket.
+            if receiving is not None:
+                await cancel_all(receiving)
+        await editor.refuse(answer)
+        return None
+
+    def _answer(self, editor: Editor, patience: float) -> Generation | str | None:
+        """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
+        generation = self._generation
+        claim = generation.claim if generation is not None else Claim.NOT_YET
+        if generation is not None and claim is Claim.FREE:
+            generation.editor = editor
+            return generation
+        if generation is not None and claim is Claim.TAKEN:
+            if generation.children_expected > 0:
+                # A session for a child process goes to the adapter that announced it.
+                generation.children_expected -= 1
+                return generation
+            if asyncio.get_running_loop().time() >= patience:
+                other = generation.editor.name if generation.editor is not None else "An editor"
+                return f"{other} is already debugging this process. Stop it there first."
+        elif self.state == "waiting":
+            error = self._early_end()
+            return f"{error.message}: {error.cause}"
+        elif self.state == "stopped":
+            return "The debug loop has ended. Start it again: tk loop ..."
+        elif self._orphaned:
+            self._replace_orphan()
+        return None
+
+    def _attached(self, generation: Generation) -> None:
+        name = generation.editor.name if generation.editor is not None else ""
+        self._spawn(
+            self._agent.call(
+                "loop.attached", loop=self.id, generation=generation.number, client=name
+            )
+        )
+
+    def _editor_gone(self, generation: Generation) -> None:
+        if generation.ended:
+            self._spawn(generation.close())
+        elif generation.terminated or not generation.attached:
+            pass
+        elif self._on_disconnect == "restart":
+            generation.left = True
+            self._spawn(self.restart("editor left", generation.number))
+        else:
+            generation.left = False
+            generation.attached = False
+
+    def _terminated(self, generation: Generation) -> None:
+        self._spawn(self._end_later(generation))
+
+    async def _end_later(self, generation: Generation) -> None:
+        """A debuggee that has said goodbye must exit soon; one that hangs is ended."""
+        try:
+            async with asyncio.timeout(_EXIT_GRACE_S):
+                while not generation.ended:
+                    await self._changed.wait()
+        except TimeoutError:
+            await self.restart("hung at exit", generation.number)
+
+    def _replace_orphan(self) -> None:
+        self._orphaned = False
+        self._spawn(self.restart("replaced by a new F5"))
+
+    # -- inside -----------------------------------------------------------
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,161 @@
+"""The port that editors connect to: held by the session for as long as it lives.
+
+Who connects is handed to the loop of the moment, or told that there is none.
+Nothing here ever refuses a connection, and a connect-and-close probe is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+from collections.abc import Awaitable, Callable
+
+from tunnelkit.debug.dap import DapError, DapReader, encode, error_response
+from tunnelkit.errors import DebugError
+from tunnelkit.mux.peers import same_user
+from tunnelkit.mux.splice import no_delay, quick_ack
+from tunnelkit.mux.waiting import cancel_all
+
+_READ_BYTES = 64 * 1024
+
+
+class Editor:
+    """One editor's connection; `early` is what it said before a debuggee was there."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.early = b""
+        self.name = "an editor"
+        self._reader = DapReader()
+        self._first: dict[str, object] | None = None
+
+    async def receive(self) -> bytes:
+        """The next bytes; b"" at the end or after a reset."""
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self.sock, _READ_BYTES)
+        except OSError:
+            return b""
+        quick_ack(self.sock)
+        return data
+
+    async def receive_early(self) -> bool:
+        """Take bytes for later; False at the end."""
+        data = await self.receive()
+        self.early += data
+        if data and self._first is None:
+            try:
+                for body in self._reader.feed(data):
+                    self._note_first(json.loads(body))
+            except (DapError, ValueError):
+                return False
+        return bool(data)
+
+    def _note_first(self, message: dict[str, object]) -> None:
+        if self._first is None:
+            self._first = message
+            arguments = message.get("arguments")
+            if isinstance(arguments, dict):
+                name = arguments.get("clientName") or arguments.get("clientID")
+                self.name = str(name or self.name)
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes. Raises OSError if the editor is gone."""
+        await asyncio.get_running_loop().sock_sendall(self.sock, data)
+
+    async def refuse(self, text: str) -> None:
+        """Answer the editor's first request with an error that it shows, then hang up."""
+        while self._first is None:
+            if not await self.receive_early():
+                return
+        try:
+            await self.send(encode(error_response(self._first, text)))
+            self.sock.shutdown(socket.SHUT_WR)
+            # Wait for the editor to hang up: closing first could discard the answer.
+            async with asyncio.timeout(2.0):
+                while await self.receive():
+                    pass
+        except (OSError, TimeoutError):
+            pass
+
+
+OnEditor = Callable[[Editor], Awaitable[None]]
+
+
+class EditorPort:
+    """127.0.0.1:`port` and the connections that came in there. `open`, then `close`."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handler: OnEditor | None = None
+
+    def open(self) -> None:
+        """Bind and listen. Raises DebugError if the port is taken."""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind(("127.0.0.1", self.port))
+            listener.listen(64)
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise DebugError(
+                f"debug port {self.port} on this machine is taken by another program",
+                hint="end that program, or set another port: [debug] port in tunnelkit.toml, "
+                "then `tk vscode`",
+            ) from None
+        self.port = listener.getsockname()[1]
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+
+    def serve(self, handler: OnEditor | None) -> None:
+        """Hand editors that come from now on to `handler`; None: there is no loop."""
+        self._handler = handler
+
+    @property
+    def busy(self) -> bool:
+        """True while a loop serves this port."""
+        return self._handler is not None
+
+    async def close(self) -> None:
+        """Give up the port and hang up on all editors."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+        await cancel_all(*self._tasks)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            sock, address = self._listener.accept()
+        except OSError:
+            return
+        if not same_user(address, sock.getsockname()):
+            sock.close()
+            return
+        sock.setblocking(False)
+        no_delay(sock)
+        quick_ack(sock)
+        task = asyncio.create_task(self._serve(Editor(sock)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, editor: Editor) -> None:
+        try:
+            # Until an editor has said something it may be a probe: nothing is spent on it.
+            if not await editor.receive_early():
+                return
+            if self._handler is None:
+                await editor.refuse("No debug loop is running. Start one: tk loop python FILE")
+            else:
+                await self._handler(editor)
+        except OSError:
+            pass
+        finally:
+            editor.sock.close()

@@ -1,0 +1,85 @@
+"""What a process finds around it on one of the lab's hosts: environment, home, wrappers."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import sys
+from pathlib import Path
+
+import tunnelkit
+from tunnelkit.lab.layout import TAG, Layout, write_private
+from tunnelkit.lab.programs import find_program
+
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def user() -> pwd.struct_passwd:
+    """The account that the whole lab runs as."""
+    return pwd.getpwuid(os.getuid())
+
+
+def host_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, str]:
+    """The whole environment of a session or job on `host`; nothing of ours leaks in.
+
+    PATH has the interpreter that runs us, so that `python` there has debugpy.
+    """
+    env = {
+        "HOME": str(layout.home),
+        "PATH": f"{layout.bin}:{Path(sys.executable).parent}:{_SYSTEM_PATH}",
+        "TMPDIR": str(layout.tmp(host)),
+        TAG: str(layout.dir),
+        "TK_LAB_HOST": host,
+    }
+    if slurm:
+        env["SLURM_CONF"] = str(layout.slurm_conf)
+    return env
+
+
+def daemon_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, str]:
+    """A daemon's environment: the host's, and the names that a login would have set."""
+    account = user()
+    return host_environment(layout, host, slurm=slurm) | {
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        "SHELL": account.pw_shell or "/bin/sh",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def own_program_environment(layout: Layout, host: str) -> dict[str, str]:
+    """For our own supervisor and proxy: they import tunnelkit from where this one is."""
+    root = Path(tunnelkit.__file__).resolve().parent.parent
+    return daemon_environment(layout, host, slurm=False) | {"PYTHONPATH": str(root)}
+
+
+def write_home(layout: Layout) -> None:
+    """Write the wrappers in the lab's bin and the dot files of its home."""
+    path = f'"{layout.bin}:{Path(sys.executable).parent}:$PATH"'
+    # /etc/profile sets PATH anew in login shells.
+    write_private(
+        layout.home / ".profile", f'PATH={path}\nexport PATH\n[ -z "$BASH" ] || . ~/.bashrc\n'
+    )
+    write_private(layout.home / ".bashrc", "PS1='\\u@${TK_LAB_HOST:-lab}:\\w\\$ '\n")
+    config = shlex.quote(str(layout.ssh / "login_config"))
+    ssh = shlex.quote(find_program("ssh"))
+    _write_script(layout.bin / "ssh", f'exec {ssh} -F {config} "$@"\n')
+    _write_script(layout.bin / "tk-lab-session", _SESSION)
+
+
+# sshd changes to the home directory of the passwd database, whatever HOME says; sftp, rsync and
+# commands with relative paths must start in the lab's home instead.
+_SESSION = """cd "$HOME" || exit 1
+shell=${SHELL:-/bin/sh}
+if [ -n "$SSH_ORIGINAL_COMMAND" ]; then
+  command=$SSH_ORIGINAL_COMMAND
+  unset SSH_ORIGINAL_COMMAND
+  exec "$shell" -c "$command"
+fi
+exec "$shell" -l
+"""
+
+
+def _write_script(path: Path, body: str) -> None:
+    write_private(path, f"#!/bin/sh\n{body}", mode=0o700)

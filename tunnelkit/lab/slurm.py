@@ -1,0 +1,181 @@
+"""The lab's Slurm: munged, slurmctld and one slurmd a node, run as whoever runs the lab.
+
+Everything is said in configuration files and argv; Debian's own units, sockets
+and directories are never touched. Every node has 4 CPUs and 2 GPUs that are
+character devices of the machine, so that Slurm hands out and counts them as it
+would real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tunnelkit.errors import SchedulerError, TunnelkitError
+from tunnelkit.lab.environment import user
+from tunnelkit.lab.layout import LOGIN, NODES, Layout, write_private
+from tunnelkit.lab.network import Network
+from tunnelkit.lab.programs import find_program
+
+CPUS = 4
+GPUS = 2
+_MEM_MB = 8000
+# Any character devices do; these exist on every Linux, and in containers.
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+def write_files(
+    layout: Layout, network: Network, task_env: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Write slurm.conf and its companions. `task_env`: what jobs find set, by node."""
+    (layout.dir / "munge").mkdir(mode=0o700)
+    key = os.open(layout.dir / "munge" / "key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(key, "wb") as file:
+        file.write(secrets.token_bytes(128))
+    for name in ("ctld", *NODES):
+        (layout.spool / name).mkdir(mode=0o700)
+    write_private(layout.slurm_conf, _slurm_conf(layout, network))
+    write_private(layout.slurm / "gres.conf", _gres_conf())
+    # Nothing of ours uses cgroups, yet slurmd loads the plugin; v1 asks nothing of the system.
+    write_private(layout.slurm / "cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+    write_private(layout.slurm / "task_prolog", _task_prolog(task_env), mode=0o700)
+
+
+def daemons(layout: Layout) -> list[tuple[str, str, list[str]]]:
+    """Name, host and argv of each daemon, in the order in which they start."""
+    found = [("munged", LOGIN, _munged_argv(layout))]
+    conf = str(layout.slurm_conf)
+    found.append(("slurmctld", LOGIN, [find_program("slurmctld"), "-D", "-i", "-f", conf]))
+    for node in NODES:
+        argv = [find_program("slurmd"), "-D", "-f", conf, "-N", node]
+        found.append((f"slurmd-{node}", node, argv))
+    return found
+
+
+def _munged_argv(layout: Layout) -> list[str]:
+    own = layout.dir / "munge"
+    return [
+        find_program("munged"),
+        "--foreground",
+        # The socket is in a directory that is ours alone; munged wants it open to all.
+        "--force",
+        f"--socket={layout.munge_socket}",
+        f"--key-file={own / 'key'}",
+        f"--pid-file={own / 'pid'}",
+        f"--seed-file={own / 'seed'}",
+        f"--log-file={layout.log('munged')}",
+        "--num-threads=2",
+    ]
+
+
+def _slurm_conf(layout: Layout, network: Network) -> str:
+    me = user().pw_name
+    here = socket.gethostname().partition(".")[0]
+    controller = LOGIN if network.own_names else here
+    bound = "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n" if network.slurm_bound else ""
+    nodes = "\n".join(
+        f"NodeName={node} NodeHostname={node if network.own_names else here} "
+        f"NodeAddr={network.slurm_address[node]} Port={network.slurm_port[node]} "
+        f"CPUs={CPUS} RealMemory={_MEM_MB} Gres=gpu:{GPUS} State=UNKNOWN"
+        for node in NODES
+    )
+    return f"""ClusterName=tklab
+SlurmctldHost={controller}({network.slurm_address[LOGIN]})
+SlurmctldPort={network.slurm_port[LOGIN]}
+{bound}SlurmUser={me}
+SlurmdUser={me}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={layout.munge_socket}
+StateSaveLocation={layout.spool}/ctld
+SlurmdSpoolDir={layout.spool}/%n
+SlurmctldPidFile={layout.spool}/ctld.pid
+SlurmdPidFile={layout.spool}/%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+TaskProlog={layout.slurm}/task_prolog
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+SwitchType=switch/none
+MpiDefault=none
+MailProg=/bin/true
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+ReturnToService=2
+# A lab is small and its people impatient: look for startable jobs all the time,
+# and give a cancelled job two seconds before KILL.
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_min_interval=100000,batch_sched_delay=0
+KillWait=2
+MinJobAge=300
+SlurmctldTimeout=30
+SlurmdTimeout=30
+TCPTimeout=2
+MessageTimeout=10
+InactiveLimit=0
+{nodes}
+PartitionName=gpu Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=8:00:00 State=UP
+PartitionName=short Nodes=ALL MaxTime=10:00 State=UP
+"""
+
+
+def _gres_conf() -> str:
+    found = [path for path in _DEVICES if os.path.exists(path) and _is_char_device(path)]
+    if len(found) < GPUS:
+        raise TunnelkitError("the lab finds no devices to show as GPUs", hint="is /dev mounted?")
+    files = ",".join(found[:GPUS])
+    return f"AutoDetect=off\nName=gpu File={files}\n"
+
+
+def _is_char_device(path: str) -> bool:
+    return stat.S_ISCHR(os.stat(path).st_mode)
+
+
+def _task_prolog(task_env: Mapping[str, Mapping[str, str]]) -> str:
+    """slurmd reads `export NAME=value` lines from it: what a job gets from its node rather than
+    from the shell that submitted it. The value is the rest of the line, so it needs no quotes."""
+    cases = ""
+    for node, env in task_env.items():
+        lines = "".join(f"export {name}={value}\n" for name, value in env.items())
+        cases += f"{node}) cat <<'END'\n{lines}END\n;;\n"
+    return f'#!/bin/sh\ncase "$SLURMD_NODENAME" in\n{cases}esac\n'
+
+
+def node_states(run: Sequence[str]) -> dict[str, str]:
+    """State by node, from sinfo; empty if slurmctld can't be asked. `run`: argv prefix."""
+    argv = [*run, find_program("sinfo"), "-h", "-N", "-o", "%N %T"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=15, check=False)
+    except subprocess.TimeoutExpired:
+        return {}
+    if done.returncode:
+        return {}
+    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line)
+
+
+def cancel_all_jobs(run: Sequence[str], *, deadline_s: float = 6.0) -> None:
+    """Cancel every job and wait until none is left. Best effort: what stays is killed after."""
+    ends = time.monotonic() + deadline_s
+    squeue = [*run, find_program("squeue"), "-h", "-o", "%i"]
+    scancel = [*run, find_program("scancel"), "-u", user().pw_name]
+    asked = False
+    while time.monotonic() < ends:
+        try:
+            jobs = subprocess.run(squeue, capture_output=True, timeout=5, check=False)
+            if jobs.returncode or not jobs.stdout.strip():
+                return
+            if not asked:
+                subprocess.run(scancel, capture_output=True, timeout=5, check=False)
+                asked = True
+        except subprocess.TimeoutExpired:
+            return
+        time.sleep(0.1)

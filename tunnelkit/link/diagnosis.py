@@ -1,0 +1,171 @@
+"""What ssh says on stderr, told to people: what failed, where, why, what to do next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tunnelkit.errors import ConfigError, ConnectionFailed, HostKeyError, TunnelkitError
+
+_Make = Callable[[str, "re.Match[str]"], TunnelkitError]
+
+
+def diagnose(host: str, text: str) -> TunnelkitError:
+    """The error behind an ssh that ended without a connection to `host`.
+
+    `text` is its stderr. What a hop on the way said is recognised alike, since every
+    message of ssh names its host.
+    """
+    text = text.replace("\r", "")
+    for pattern, make in _RULES:
+        match = re.search(pattern, text, re.MULTILINE)
+        if match:
+            return make(host, match)
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("@")]
+    return ConnectionFailed(
+        f"no connection to {host}",
+        cause=lines[-1].strip() if lines else "ssh ended without a word",
+        hint=f"see what `ssh {host}` says",
+        transient=True,
+    )
+
+
+def _changed_key(host: str, match: re.Match[str]) -> TunnelkitError:
+    text = match.string
+    offered = _find(r"^(SHA256:\S+?)\.?$", text) or "unknown"
+    where = re.search(r"^Offending \S+ key in (.+):(\d+)$", text, re.MULTILINE)
+    named = _find(r"^Host key for (\S+) has changed", text) or host
+    known, remove = "unknown", ""
+    if where:
+        known = fingerprint_at(Path(where[1]), int(where[2])) or "unknown"
+        remove = f", then: ssh-keygen -R {shlex.quote(named)} -f {shlex.quote(where[1])}"
+        known += f" ({where[1]}:{where[2]})"
+    return HostKeyError(
+        f"the host key of {_both(host, named)} has changed: known is {known}, offered is {offered}",
+        cause="either the host was installed anew, or someone is in between",
+        hint=f"compare the offered fingerprint with what the site's admins publish{remove}",
+    )
+
+
+def _unknown_key(host: str, match: re.Match[str]) -> TunnelkitError:
+    named = match.groupdict().get("named") or host
+    return HostKeyError(
+        f"the host key of {_both(host, named)} is not known",
+        cause=match[0].strip(),
+        hint=f"run `ssh {host}` once in a terminal, compare the fingerprint and accept it",
+    )
+
+
+def _refused_login(host: str, match: re.Match[str]) -> TunnelkitError:
+    named = match.groupdict().get("named") or host
+    return ConnectionFailed(
+        f"{_both(host, named)} did not let us in",
+        cause=match[0].strip(),
+        hint=f"check User and IdentityFile for {host} in your ssh_config; `ssh-add -l` lists "
+        f"the keys at hand, `ssh -v {host}` tells what is tried; passwords and passphrases "
+        "can only be asked for in a terminal",
+    )
+
+
+def _config(host: str, match: re.Match[str]) -> TunnelkitError:
+    return ConfigError(
+        f"ssh refuses its configuration for {host}",
+        cause=match[0].strip(),
+        hint="mend that line or file, then try again",
+    )
+
+
+def _plain(what: str, hint: str, *, transient: bool = True) -> _Make:
+    def make(host: str, match: re.Match[str]) -> TunnelkitError:
+        named = match.groupdict().get("named") or host
+        return ConnectionFailed(
+            what.format(host=_both(host, named)),
+            cause=match[0].strip(),
+            hint=hint.format(host=host),
+            transient=transient,
+        )
+
+    return make
+
+
+#: First match wins: what is specific, and what must never be missed, stands first.
+_RULES: tuple[tuple[str, _Make], ...] = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
+    (r"^No \S+ host key is known for (?P<named>\S+) and you have requested.*$", _unknown_key),
+    (r"^Host key verification failed\.?$", _unknown_key),
+    (r"^.*(Bad configuration option|Bad owner or permissions|Can't open user config).*$", _config),
+    (r"^.*command-line.*$", _config),
+    (
+        r"^.*[Cc]ould not resolve hostname (?P<named>[^:]+): .*$",
+        _plain(
+            "there is no host called {host}",
+            "check the spelling, your ssh_config, and that you are online (VPN?)",
+            transient=False,
+        ),
+    ),
+    (r"^.*Too many authentication failures.*$", _refused_login),
+    (r"^.*Permission denied \(.*\).*$", _refused_login),
+    (
+        r"^.*(Connection refused).*$",
+        _plain("{host} refused the connection", "is sshd up there, and the port right?"),
+    ),
+    (
+        r"^.*(timed out|Operation timed out).*$",
+        _plain("{host} does not answer", "check the network or VPN, and the host name"),
+    ),
+    (
+        r"^.*(No route to host|Network is unreachable|Host is down).*$",
+        _plain("{host} can't be reached", "check the network or VPN"),
+    ),
+    (
+        r"^.*(administratively prohibited|port forwarding is disabled).*$",
+        _plain(
+            "the host before {host} forbids TCP forwarding",
+            "ask its admins for AllowTcpForwarding, or enter the node by the scheduler",
+            transient=False,
+        ),
+    ),
+    (
+        r"^.*open failed: connect failed: (?!open failed)(.+)$",
+        _plain(
+            "{host} can't be reached from the host before it",
+            "is it up, and is a job of yours on it?",
+        ),
+    ),
+    (
+        r"^.*(kex_exchange_identification|[Cc]onnection (closed|reset) by).*$",
+        _plain(
+            "{host} closed the connection before we could log in",
+            "it may be busy or count us as too eager (MaxStartups); wait a little",
+        ),
+    ),
+)
+
+
+def fingerprint_at(path: Path, line: int) -> str | None:
+    """The SHA256 fingerprint of the key on one line of a known_hosts file."""
+    try:
+        text = path.expanduser().read_text(errors="replace").splitlines()[line - 1]
+        done = subprocess.run(
+            ["ssh-keygen", "-l", "-f", "-"],
+            input=text + "\n",
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, IndexError, subprocess.TimeoutExpired):
+        return None
+    return _find(r"(SHA256:\S+)", done.stdout)
+
+
+def _both(host: str, named: str) -> str:
+    return host if named == host else f"{host} ({named})"
+
+
+def _find(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else None

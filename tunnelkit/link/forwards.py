@@ -1,0 +1,290 @@
+"""LocalForwards on live masters: which way each takes, and how they come back.
+
+Three routes: `login` ends on the login host itself; `chain` goes by a unix socket on
+the login host into an ssh that runs there (fast, see chain.py); `node` uses the
+laptop's own master to the node, which rides inside the login's and so encrypts twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.link import ports
+from tunnelkit.link.chain import FORBIDDEN, PROBE_TARGET, Chain
+from tunnelkit.link.master import Master
+from tunnelkit.link.process import run_child
+from tunnelkit.link.sessions import Sessions
+from tunnelkit.model import LocalForward
+
+Route = Literal["login", "chain", "node"]
+Key = tuple[LocalForward, str | None]
+
+_PROBE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Active:
+    """A forward in place: `spec` is what `master` was asked for."""
+
+    route: Route
+    master: Master
+    spec: str
+    chain: Chain | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.master.is_up and (self.chain is None or self.chain.is_up)
+
+
+class Forwards:
+    """The forwards of one link. `node_master` opens (or gives) the master to a node."""
+
+    def __init__(
+        self,
+        login: Master,
+        login_sessions: Sessions,
+        node_master: Callable[[str], Awaitable[Master]],
+        *,
+        directory: Path,
+        connect_timeout_s: int,
+    ) -> None:
+        self._login = login
+        self._login_sessions = login_sessions
+        self._node_master = node_master
+        self._directory = directory
+        self._state_file = directory / "forwards.json"
+        self._connect_timeout_s = connect_timeout_s
+        self._wanted: dict[Key, Active | None] = {}
+        self._failed: dict[Key, TunnelkitError] = {}
+        self._chains: dict[str, Chain] = {}
+        self._no_chain: dict[str, TunnelkitError] = {}
+        self._allowed: set[int] = set()
+        self._lock = asyncio.Lock()
+        self.changed = asyncio.Event()
+
+    async def add(self, forward: LocalForward, node: str | None) -> None:
+        """Put a forward in place; nothing happens if it already is. Raises as `Link.forward`."""
+        async with self._lock:
+            await self._add((forward, node))
+
+    async def cancel(self, forward: LocalForward, node: str | None) -> None:
+        """Take a forward away; established connections through it go on."""
+        async with self._lock:
+            active = self._wanted.pop((forward, node), None)
+            self._failed.pop((forward, node), None)
+            if active is not None:
+                await self._withdraw(forward, active)
+            self._save()
+            self.changed.set()
+
+    def route(self, forward: LocalForward, node: str | None) -> Route | None:
+        """The route of a forward that is in place, else None."""
+        active = self._wanted.get((forward, node))
+        return active.route if active and active.is_up else None
+
+    def failed(self) -> dict[Key, TunnelkitError]:
+        """Forwards that were in place once and could not be put back, with the reason."""
+        return dict(self._failed)
+
+    async def restore(self) -> None:
+        """Put back what a lost connection took along. What can't be is in `failed`."""
+        async with self._lock:
+            self._no_chain.clear()
+            for key, active in list(self._wanted.items()):
+                if active is not None and active.is_up:
+                    continue
+                try:
+                    if active is not None:
+                        await self._withdraw(key[0], active)
+                        self._wanted[key] = None
+                    await self._add(key)
+                except TunnelkitError as error:
+                    self._failed[key] = error
+
+    async def drop_leftovers(self, master: Master) -> None:
+        """Cancel the listeners that a killed predecessor asked of an adopted master."""
+        try:
+            entries = json.loads(self._state_file.read_text())
+        except (OSError, ValueError):
+            return
+        for control_path, spec in entries:
+            if control_path == str(master.control_path):
+                await master.control("cancel", "-L", spec)
+
+    def carriers(self) -> list[Coroutine[Any, Any, str]]:
+        """What to wait on, to learn that a forward to a node is gone."""
+        masters: set[Master] = set()
+        chains: set[Chain] = set()
+        for active in self._wanted.values():
+            if active is not None and active.is_up:
+                masters.add(active.master)
+                if active.chain is not None:
+                    chains.add(active.chain)
+        return [*(m.wait() for m in masters), *(c.wait() for c in chains)]
+
+    async def close(self) -> None:
+        """Forget all forwards and end the chains; the masters take their listeners along."""
+        async with self._lock:
+            self._wanted.clear()
+            self._failed.clear()
+            await asyncio.gather(*(chain.close() for chain in self._chains.values()))
+            self._chains.clear()
+            self._state_file.unlink(missing_ok=True)
+
+    # -- one forward
+
+    async def _add(self, key: Key) -> None:
+        forward, node = key
+        active = self._wanted.get(key)
+        if active is not None and active.is_up:
+            return
+        ports.check_free(forward.bind_port)
+        if node is None:
+            await self._check_allowed(self._login)
+            active = await self._by_master("login", self._login, forward)
+        else:
+            active = await self._to_node(node, forward)
+        self._wanted[key] = active
+        self._failed.pop(key, None)
+        self._save()
+        self.changed.set()
+
+    async def _to_node(self, node: str, forward: LocalForward) -> Active:
+        try:
+            return await self._by_chain(node, forward)
+        except ConnectionFailed as no_chain:
+            self._no_chain[node] = no_chain
+            try:
+                master = await self._node_master(node)
+                await self._check_allowed(master)
+                return await self._by_master("node", master, forward)
+            except ConnectionFailed as error:
+                raise type(error)(
+                    f"no forward to {node}: {error.message}",
+                    cause=f"{error.cause}; nor from the login host: {no_chain.cause}",
+                    hint=error.hint,
+                    transient=error.transient,
+                ) from error
+
+    async def _by_chain(self, node: str, forward: LocalForward) -> Active:
+        chain = await self._chain(node)
+        path = await chain.add(forward)
+        spec = f"127.0.0.1:{forward.bind_port}:{path}"
+        try:
+            await self._listen(self._login, spec)
+        except ConnectionFailed:
+            await chain.remove(forward)
+            raise
+        return Active("chain", self._login, spec, chain)
+
+    async def _by_master(self, route: Route, master: Master, forward: LocalForward) -> Active:
+        host = f"[{forward.host}]" if ":" in forward.host else forward.host
+        spec = f"127.0.0.1:{forward.bind_port}:{host}:{forward.port}"
+        await self._listen(master, spec)
+        return Active(route, master, spec)
+
+    async def _listen(self, master: Master, spec: str) -> None:
+        done = await master.control("forward", "-L", spec)
+        if done.exit_code != 0:
+            raise ConnectionFailed(
+                f"ssh to {master.host} did not take the forward {spec}",
+                cause=done.error_text or done.text.strip(),
+                transient=True,
+            )
+
+    async def _withdraw(self, forward: LocalForward, active: Active) -> None:
+        """Cancel at both ends what is still there of a forward."""
+        with contextlib.suppress(ConnectionFailed):
+            if active.master.is_up:
+                await active.master.control("cancel", "-L", active.spec)
+            if active.chain is not None and active.chain.is_up:
+                await active.chain.remove(forward)
+
+    # -- the ways
+
+    async def _chain(self, node: str) -> Chain:
+        """The chain to a node, opened once. Raises ConnectionFailed, and remembers why."""
+        if node in self._no_chain:
+            raise self._no_chain[node]
+        chain = self._chains.get(node)
+        if chain is not None and chain.is_up:
+            return chain
+        if chain is not None:
+            await chain.close()
+        chain = Chain(node, self._login_sessions, connect_timeout_s=self._connect_timeout_s)
+        await chain.open()
+        try:
+            await self._check_streamlocal(chain)
+        except BaseException:
+            await chain.close()
+            raise
+        self._chains[node] = chain
+        return chain
+
+    async def _check_streamlocal(self, chain: Chain) -> None:
+        """Prove that the login's sshd lets us reach a unix socket there: the chain's own
+        control socket greets at once, and nothing else is disturbed."""
+        local = self._directory / "probe.s"
+        spec = f"{local}:{chain.control_socket}"
+        await self._listen(self._login, spec)
+        try:
+            greeting = await asyncio.wait_for(_first_bytes(local), _PROBE_S)
+        except (OSError, TimeoutError):
+            greeting = b""
+        finally:
+            await self._login.control("cancel", "-L", spec)
+            local.unlink(missing_ok=True)
+        if not greeting:
+            raise ConnectionFailed(
+                f"{self._login.host} forbids forwards to unix sockets",
+                cause="AllowStreamLocalForwarding is off there",
+            )
+
+    async def _check_allowed(self, master: Master) -> None:
+        """Raise ConnectionFailed if sshd forbids TCP forwarding: ssh itself would listen
+        all the same, and let every connection die."""
+        if master.pid is None or master.pid in self._allowed or master.adopted:
+            return  # an adopted master's log is not ours to read
+        mark = master.log.mark()
+        argv = [*master.command.control(master.control_path), "-W", PROBE_TARGET, "--", "mux"]
+        with contextlib.suppress(TimeoutError):
+            await run_child(argv, timeout_s=_PROBE_S)
+            line = await asyncio.wait_for(master.log.wait_for("open failed", mark=mark), 1.0)
+            if FORBIDDEN in line:
+                raise ConnectionFailed(
+                    f"{master.host} forbids TCP forwarding",
+                    cause=line,
+                    hint="ask its admins for AllowTcpForwarding",
+                )
+        self._allowed.add(master.pid)
+
+    def _save(self) -> None:
+        """Write down what was asked of which master, for a successor's `drop_leftovers`."""
+        entries = [
+            [str(active.master.control_path), active.spec]
+            for active in self._wanted.values()
+            if active is not None
+        ]
+        draft = self._state_file.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(entries, file)
+        draft.rename(self._state_file)
+
+
+async def _first_bytes(path: Path) -> bytes:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, str(path))
+        return await loop.sock_recv(sock, 4)

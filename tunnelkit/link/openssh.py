@@ -1,0 +1,266 @@
+"""The OpenSSH link: the user's own ssh, its config, agent, keys and Kerberos tickets.
+
+One ControlMaster to the login host authenticates once; commands, streams and forwards
+ride on it. A compute node gets a master of its own, inside the login's, when it is
+first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnelkit.errors import ConfigError, ConnectionFailed, TunnelkitError
+from tunnelkit.link.askpass import Asker, AskpassServer
+from tunnelkit.link.base import Prompter
+from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
+from tunnelkit.link.forwards import Forwards, Key, Route
+from tunnelkit.link.hostkeys import effective_config, login_options, node_options
+from tunnelkit.link.master import Master
+from tunnelkit.link.sessions import MuxStream, Sessions
+from tunnelkit.model import Completed, Hop, LocalForward, check_host
+
+__all__ = ["OpenSSHLink", "OpenSSHOptions"]
+
+#: A unix socket's path holds 104 bytes on macOS (108 on Linux), and ssh first makes
+#: the control socket under a name that is 17 bytes longer.
+MAX_CONTROL_PATH_BYTES = 86
+#: From the start of ssh to the first sign of life, beyond the time to connect.
+_SILENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class _Host:
+    master: Master
+    sessions: Sessions
+
+
+class OpenSSHLink:
+    """See `base.Link`. `control_dir` is a 0700 directory that belongs to this link alone;
+    a successor with the same one takes over what a killed link left there.
+
+    prompter: answers passwords, codes and new host keys; without one, or with `batch`,
+    whatever would ask fails at once. notice: is told what ssh wants shown ("touch your
+    security key").
+    """
+
+    def __init__(
+        self,
+        options: OpenSSHOptions,
+        *,
+        control_dir: Path,
+        prompter: Prompter | None = None,
+        batch: bool = False,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._opened = False
+        self._directory = control_dir = control_dir.absolute()
+        self._known_hosts = options.known_hosts or control_dir / "known_hosts"
+        self._askpass = AskpassServer(control_dir, prompter, notice) if prompter else None
+        self._batch = batch or prompter is None
+        self._command = SshCommand(options, batch=self._batch)
+        self._login = self._host(None)
+        self._nodes: dict[str, _Host] = {}
+        self._forwards = Forwards(
+            self._login.master,
+            self._login.sessions,
+            self._node_master,
+            directory=control_dir,
+            connect_timeout_s=options.connect_timeout_s,
+        )
+
+    @property
+    def login(self) -> Hop:
+        return self._options.login
+
+    async def open(self) -> None:
+        """See `base.Link.open`. After a loss it also puts the forwards back."""
+        self._check_directory()
+        if not self._opened:
+            self._opened = True
+            self._sweep()
+        if self._askpass and not self._batch:
+            await self._askpass.open()
+        try:
+            if await self._login.master.open() and self._login.master.adopted:
+                await self._forwards.drop_leftovers(self._login.master)
+        except BaseException:
+            if self._askpass and not self._login.master.is_up:
+                await self._askpass.close()
+            raise
+        await self._forwards.restore()
+
+    async def open_node(self, node: str) -> None:
+        """Connect to a node now; `run` and the like do so by themselves, `remote_shell` can't."""
+        await self._node_master(node)
+
+    async def is_alive(self) -> bool:
+        return await self._login.master.check()
+
+    async def wait_lost(self) -> str:
+        """Return, with the reason, once the connection to the login host, or one that
+        carries a forward to a node, is gone. `open` then mends what it can."""
+        if not self._login.master.is_up:
+            return await self._login.master.wait()
+        while True:
+            self._forwards.changed.clear()
+            changed = asyncio.create_task(self._forwards.changed.wait())
+            lost = [
+                asyncio.create_task(wait)
+                for wait in (self._login.master.wait(), *self._forwards.carriers())
+            ]
+            try:
+                await asyncio.wait({changed, *lost}, return_when=asyncio.FIRST_COMPLETED)
+                for task in lost:
+                    if task.done():
+                        return task.result()
+            finally:
+                for pending in (changed, *lost):
+                    pending.cancel()
+                await asyncio.gather(changed, *lost, return_exceptions=True)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 30.0,
+    ) -> Completed:
+        host = await self._ready(node)
+        return await host.sessions.run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> MuxStream:
+        return await (await self._ready(node)).sessions.open_stream(argv)
+
+    async def forward(self, forward: LocalForward, *, node: str | None = None) -> None:
+        await self._ready(None)
+        await self._forwards.add(forward, None if node is None else check_host(node))
+
+    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None:
+        await self._forwards.cancel(forward, node)
+
+    def forward_route(self, forward: LocalForward, *, node: str | None = None) -> Route | None:
+        """`login`, `chain` (each leg encrypts once) or `node` (the laptop encrypts twice);
+        None if that forward is not in place."""
+        return self._forwards.route(forward, node)
+
+    def failed_forwards(self) -> dict[Key, TunnelkitError]:
+        """Forwards that the last `open` could not put back, with the reason."""
+        return self._forwards.failed()
+
+    def remote_shell(self, *, node: str | None = None) -> list[str]:
+        """See `base.Link.remote_shell`. For a node, `open_node` has to come first."""
+        return [*self._command.session(self._control_path(node)), "-o", "LogLevel=ERROR"]
+
+    def destination(self, node: str | None = None) -> str:
+        return destination_words(node or self._options.login.destination)[-1]
+
+    async def close(self) -> None:
+        hosts = [*self._nodes.values(), self._login]
+        await self._forwards.close()
+        await asyncio.gather(*(host.sessions.close() for host in hosts))
+        for host in hosts:  # the nodes first: they ride on the login's
+            await host.master.close()
+        if self._askpass:
+            await self._askpass.close()
+        self._sweep()
+
+    # -- hosts
+
+    def _host(self, node: str | None) -> _Host:
+        """A host that is not connected yet."""
+        name = node or self._options.login.destination
+        hops = len(self._options.jumps) + 1
+        master = Master(
+            name,
+            self._control_path(node),
+            self._command,
+            (lambda: self._prepare_node(node)) if node else self._prepare_login,
+            silence_limit_s=self._options.connect_timeout_s * hops + _SILENCE_S,
+            auth_timeout_s=self._options.auth_timeout_s,
+            upstream=self._login.master if node else None,
+        )
+        argv = self._command.session(master.control_path)
+        limit = self._options.max_sessions
+        return _Host(master, Sessions(master, argv, name, directory=self._directory, limit=limit))
+
+    async def _ready(self, node: str | None) -> _Host:
+        """A host with a live connection. Raises ConnectionFailed if there is none."""
+        if not self._login.master.is_up:
+            raise ConnectionFailed(
+                f"not connected to {self._options.login}",
+                hint="wait for the reconnect, or `tk up`",
+                transient=True,
+            )
+        if node is None:
+            return self._login
+        host = self._nodes.get(check_host(node))
+        if host is None:
+            host = self._nodes[node] = self._host(node)
+        if await host.master.open() and host.master.adopted:
+            await self._forwards.drop_leftovers(host.master)
+        return host
+
+    async def _node_master(self, node: str) -> Master:
+        return (await self._ready(node)).master
+
+    async def _prepare_login(self) -> tuple[list[str], Asker | None]:
+        name = self._options.login.destination
+        config = await effective_config(self._command.print_config(name), name)
+        extra = [
+            *self._command.jump_option(),
+            *await login_options(config, own=self._known_hosts),
+        ]
+        return self._command.master(self._control_path(None), name, extra=extra), self._asker(name)
+
+    async def _prepare_node(self, node: str) -> tuple[list[str], Asker | None]:
+        config = await effective_config(self._command.print_config(node), node)
+        login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
+        extra = [
+            *self._command.through_master(self._control_path(None)),
+            *await node_options(config, alias=f"{node}.via.{login}", own=self._known_hosts),
+        ]
+        return self._command.master(self._control_path(node), node, extra=extra), self._asker(node)
+
+    def _asker(self, name: str) -> Asker | None:
+        return self._askpass.asker(name) if self._askpass and not self._batch else None
+
+    # -- files
+
+    def _control_path(self, node: str | None) -> Path:
+        """One name for one way: another login, jump or config never meets this socket."""
+        options = self._options
+        way = [options.login.destination, *(jump.destination for jump in options.jumps)]
+        key = "\0".join([*way, str(options.ssh_config or ""), node or ""])
+        digest = hashlib.sha256(key.encode()).hexdigest()[:10]
+        return self._directory / f"{'n' if node else 'm'}-{digest}"
+
+    def _check_directory(self) -> None:
+        """Raise ConfigError unless the directory is ours alone and short enough."""
+        longest = len(os.fsencode(self._control_path(None)))
+        if longest > MAX_CONTROL_PATH_BYTES:
+            raise ConfigError(
+                f"the directory for ssh's sockets has too long a path: {self._directory}",
+                cause=f"{longest} bytes with the socket, of {MAX_CONTROL_PATH_BYTES} at most",
+                hint="set XDG_RUNTIME_DIR or TMPDIR to a short path",
+            )
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = self._directory.lstat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or self._directory.is_symlink():
+            raise ConfigError(
+                f"{self._directory} is open to other users",
+                cause="it must be a directory of yours with mode 0700",
+                hint=f"chmod 700 {self._directory}, or remove it",
+            )
+
+    def _sweep(self) -> None:
+        """Remove the log pipes of killed clients."""
+        for path in self._directory.glob("log-*"):
+            path.unlink(missing_ok=True)

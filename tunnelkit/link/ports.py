@@ -1,0 +1,89 @@
+"""Whether a local port is free, and who has it if not."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from tunnelkit.errors import UsageError
+
+_LISTEN = "0A"
+
+
+class Owner(NamedTuple):
+    """A process that listens on a port."""
+
+    pid: int
+    program: str
+
+
+def is_free(port: int) -> bool:
+    """Whether 127.0.0.1:`port` can be listened on."""
+    with socket.socket() as sock:
+        # As ssh does, so that a connection in TIME_WAIT doesn't count as taken.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def owner(port: int) -> Owner | None:
+    """Who listens on `port`, as far as /proc tells (Linux; others' processes are hidden)."""
+    inodes = _listening_inodes(port)
+    if not inodes:
+        return None
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and _holds(process, inodes):
+            return Owner(int(process.name), _program(process))
+    return None
+
+
+def check_free(port: int) -> None:
+    """Raise UsageError, naming the owner, if 127.0.0.1:`port` is taken."""
+    if is_free(port):
+        return
+    by = owner(port)
+    raise UsageError(
+        f"local port {port} is taken",
+        cause=f"{by.program} (pid {by.pid}) listens on it" if by else "another program has it",
+        hint="end that program or choose another local port",
+    )
+
+
+def _listening_inodes(port: int) -> set[str]:
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _holds(process: Path, inodes: set[str]) -> bool:
+    try:
+        fds = list((process / "fd").iterdir())
+    except OSError:
+        return False  # another user's, or gone
+    for fd in fds:
+        try:
+            if os.readlink(fd) in inodes:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _program(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        return "a program"

@@ -1,0 +1,218 @@
+"""Child processes with one owner and an explicit end, and bounded memories of what they said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from tunnelkit.errors import MissingProgram
+from tunnelkit.model import Completed
+
+_LINE_BYTES = 4096
+
+
+class Lines:
+    """The last lines of some text source; `mark`/`since` cut out what came later."""
+
+    def __init__(self, keep: int = 200) -> None:
+        self._lines: deque[str] = deque(maxlen=keep)
+        self._rest = b""
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    def feed(self, data: bytes) -> None:
+        *whole, rest = (self._rest + data).split(b"\n")
+        # A source that never sends a newline must not grow without bound.
+        self._rest = rest[-_LINE_BYTES:]
+        for line in whole:
+            self._lines.append(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+            self._count += 1
+        self._changed.set()
+
+    def mark(self) -> int:
+        """A position to give to `since`."""
+        return self._count
+
+    def since(self, mark: int) -> list[str]:
+        """The kept lines that came after `mark`, an unfinished last one included."""
+        lines = list(self._lines)[max(0, len(self._lines) - (self._count - mark)) :]
+        if self._rest:
+            lines.append(self._rest.decode("utf-8", "replace"))
+        return lines
+
+    def text(self) -> str:
+        return "\n".join(self.since(self._count - len(self._lines))).strip()
+
+    async def wait_for(self, needle: str, *, mark: int = 0) -> str:
+        """The first line after `mark` that holds `needle`; waits until there is one."""
+        while True:
+            self._changed.clear()
+            for line in self.since(mark):
+                if needle in line:
+                    return line
+            await self._changed.wait()
+
+
+class LogPipe:
+    """A fifo for `ssh -E`: ssh's own words, kept apart from the far command's stderr.
+
+    A fifo rather than an inherited descriptor, because ssh closes all of those first.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fds: list[int] = []
+        self._path: Path | None = None
+        self.lines = Lines()
+
+    @property
+    def path(self) -> Path:
+        assert self._path is not None, "LogPipe is entered before it is used"
+        return self._path
+
+    def __enter__(self) -> Self:
+        name = tempfile.mktemp(prefix="log-", dir=self._directory)  # noqa: S306 - 0700 directory
+        os.mkfifo(name, 0o600)
+        self._path = Path(name)
+        reader = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Our own write end keeps end-of-file away until `close`.
+        self._fds = [reader, os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)]
+        asyncio.get_running_loop().add_reader(reader, self._read)
+        return self
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._fds[0], 65536):
+                self.lines.feed(data)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take in what is left, and remove the fifo. Idempotent."""
+        if not self._fds:
+            return
+        self._read()
+        asyncio.get_running_loop().remove_reader(self._fds[0])
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+        self.path.unlink(missing_ok=True)
+
+
+async def spawn(
+    argv: Sequence[str],
+    *,
+    stdin: socket.socket | None = None,
+    stdout: socket.socket | None = None,
+    stderr: socket.socket | None = None,
+    env: Mapping[str, str] | None = None,
+) -> asyncio.subprocess.Process:
+    """Start a child in its own session: no terminal to ask on, no Ctrl-C meant for us.
+
+    Its ends of the sockets are closed here, None is /dev/null. asyncio's own pipes
+    would not do: an ssh over a master hands its descriptors on to that master, and
+    asyncio's `wait` would then wait for the far process of an ssh that we killed.
+    """
+    null = asyncio.subprocess.DEVNULL
+    ends = [stdin, stdout, stderr]
+    fds = [null if end is None else end.fileno() for end in ends]
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv, stdin=fds[0], stdout=fds[1], stderr=fds[2], env=env, start_new_session=True
+        )
+    except FileNotFoundError as error:
+        raise MissingProgram(
+            f"{argv[0]} is not installed", cause=str(error), hint="install the OpenSSH client"
+        ) from error
+    finally:
+        for one in ends:
+            if one is not None:
+                one.close()
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Our non-blocking end, and the end for a child."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    return ours, theirs
+
+
+async def end(child: asyncio.subprocess.Process, *, grace_s: float = 3.0) -> None:
+    """Terminate a child and reap it; after `grace_s` kill it."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            child.terminate()
+        try:
+            await asyncio.wait_for(child.wait(), grace_s)
+        except TimeoutError:
+            await kill(child)
+    await child.wait()
+
+
+async def run_child(
+    argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None
+) -> Completed:
+    """Run a local program to its end. Raises TimeoutError once it is killed for being late."""
+    with contextlib.ExitStack() as stack:
+        pairs = [socket_pair() for _ in range(3)]
+        for ours, theirs in pairs:
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+        (to, child_in), (out, child_out), (err, child_err) = pairs
+        child = await spawn(argv, stdin=child_in, stdout=child_out, stderr=child_err)
+        try:
+            async with asyncio.timeout(timeout_s):
+                said = await asyncio.gather(
+                    _read_all(out), _read_all(err), _send_all(to, stdin), child.wait()
+                )
+        finally:
+            await kill(child)
+        return Completed(said[3], said[0], said[1])
+
+
+async def kill(child: asyncio.subprocess.Process) -> None:
+    """Kill a child that is still there with all its process group, and reap it."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()
+
+
+async def drain(sock: socket.socket, lines: Lines) -> None:
+    """Read a child's output into `lines` until its end, so that the child never blocks on
+    it; then close our end."""
+    loop = asyncio.get_running_loop()
+    with sock, contextlib.suppress(ConnectionError):
+        while data := await loop.sock_recv(sock, 65536):
+            lines.feed(data)
+
+
+async def end_drain(drained: asyncio.Task[None]) -> None:
+    """After a child's end: take what is left of its output, not waiting for heirs of it."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(drained, 1.0)
+
+
+async def _read_all(sock: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while chunk := await loop.sock_recv(sock, 65536):
+            data += chunk
+    return bytes(data)
+
+
+async def _send_all(sock: socket.socket, data: bytes) -> None:
+    # A command need not read its stdin.
+    with contextlib.suppress(OSError):
+        await asyncio.get_running_loop().sock_sendall(sock, data)
+        sock.shutdown(socket.SHUT_WR)

@@ -1,0 +1,174 @@
+"""What tk has sent: the only paths it may ever delete or overwrite without asking.
+
+Kept in memory and in one SQLite file on the laptop, so that a killed session knows
+what is its own. A row is written before the first transfer of a path (`sent` False)
+and completed after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.scan import DIR, FILE, Entry
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entry (
+  path BLOB PRIMARY KEY, kind TEXT, mode INTEGER, size INTEGER, mtime_ns INTEGER,
+  ctime_ns INTEGER, inode TEXT, digest TEXT, sent INTEGER, racy INTEGER, made INTEGER,
+  proven INTEGER
+) WITHOUT ROWID
+"""
+_VERSION = 1
+
+
+class Row(NamedTuple):
+    """One path that tk sent or began to send.
+
+    entry: lstat at that time. digest: sha256 hex, "" for directories. sent: the transfer
+    was completed. racy: may have changed without a trace in its time stamps. made: a
+    directory that was not there before. proven: the compute node has read the digest back.
+    """
+
+    entry: Entry
+    digest: str = ""
+    sent: bool = False
+    racy: bool = False
+    made: bool = False
+    proven: bool = False
+
+
+class Manifest:
+    """The rows by path. `open` before use, `close` after. The methods may be called from any
+    thread; `rows` itself is for the one pass that is running."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[str, Row] = {}
+        self._db: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
+
+    @staticmethod
+    def file_for(state_dir: Path, *, local_root: str, host: str, remote_root: str) -> Path:
+        """The manifest of this pair of directories, and of no other."""
+        identity = "\0".join((local_root, host, remote_root))
+        name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+        return state_dir / f"mirror-{name}.sqlite"
+
+    def open(self) -> None:
+        """Read the rows. A damaged file is set aside: then nothing is known to be ours,
+        which is safe. Raises MirrorError if the directory can't be used."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._load()
+            except sqlite3.DatabaseError:
+                self.close()
+                os.replace(self.path, self.path.with_suffix(".damaged"))
+                for suffix in ("-wal", "-shm"):
+                    Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+                self._load()
+        except (OSError, sqlite3.Error) as error:
+            raise MirrorError(
+                f"the mirror's record {self.path} can't be opened",
+                cause=str(error),
+                hint="check the disk and the directory's permissions",
+            ) from error
+
+    def _load(self) -> None:
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        # Used from worker threads too, but never by two at once.
+        self._db = db = sqlite3.connect(self.path, check_same_thread=False)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        if db.execute("PRAGMA user_version").fetchone()[0] not in (0, _VERSION):
+            raise sqlite3.DatabaseError("written by another version")
+        db.execute(_SCHEMA)
+        db.execute(f"PRAGMA user_version={_VERSION}")
+        db.commit()
+        self.rows = {
+            os.fsdecode(path): Row(
+                Entry(kind, mode, size, mtime, ctime, int(inode)), text, *map(bool, flags)
+            )
+            for path, kind, mode, size, mtime, ctime, inode, text, *flags in db.execute(
+                "SELECT * FROM entry"
+            )
+        }
+
+    def put(self, rows: Mapping[str, Row]) -> None:
+        """Add or replace rows, durably."""
+        with self._lock:
+            if not rows:
+                return
+            assert self._db is not None
+            with self._db:
+                self._db.executemany(
+                    "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                    [
+                        # inode as text: some file systems use all 64 bits, SQLite's are signed
+                        (os.fsencode(path), *row.entry[:5], str(row.entry.inode), *row[1:])
+                        for path, row in rows.items()
+                    ],
+                )
+            self.rows.update(rows)
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Forget rows, durably."""
+        with self._lock:
+            gone = [path for path in paths if path in self.rows]
+            if not gone:
+                return
+            assert self._db is not None
+            with self._db:
+                self._db.executemany(
+                    "DELETE FROM entry WHERE path=?", [(os.fsencode(path),) for path in gone]
+                )
+            for path in gone:
+                del self.rows[path]
+
+    def unproven(self) -> dict[str, str]:
+        """{path: sha256 hex} of the files that no compute node has read back yet."""
+        with self._lock:
+            return {
+                path: row.digest
+                for path, row in self.rows.items()
+                if row.sent and not row.proven and row.entry.kind == FILE
+            }
+
+    def prove(self, digests: Mapping[str, str]) -> int:
+        """Note that these digests were read back; a file sent again meanwhile stays open."""
+        with self._lock:
+            proven = {
+                path: self.rows[path]._replace(proven=True)
+                for path, text in digests.items()
+                if path in self.rows and self.rows[path].sent and self.rows[path].digest == text
+            }
+            self.put(proven)
+            return len(proven)
+
+    def forget_proofs(self) -> None:
+        """Have every file proven anew: the compute node is another one."""
+        with self._lock:
+            self.put({path: row._replace(proven=False) for path, row in self.rows.items()})
+
+    def totals(self) -> tuple[int, int]:
+        """How many files and symlinks are on the cluster, and their bytes."""
+        with self._lock:
+            sizes = [
+                row.entry.size for row in self.rows.values() if row.sent and row.entry.kind != DIR
+            ]
+            return len(sizes), sum(sizes)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.close()
+                self._db = None

@@ -1,0 +1,101 @@
+"""What must be done, decided from two tables. Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror.base import MirrorHalted, name_paths
+from tunnelkit.mirror.manifest import Row
+from tunnelkit.mirror.scan import DIR, Entry
+
+#: Deleting more files than this many, and than this part of all, needs a person's word.
+DELETE_LIMIT_FILES = 20
+DELETE_LIMIT_PART = 0.5
+
+
+@dataclass(slots=True)
+class Difference:
+    """The manifest against a scan.
+
+    changed: to be read and, if it truly differs, sent. absent: rows that the scan lacks;
+    whether they were deleted, ignored or are merely unreadable is for lstat to say.
+    """
+
+    changed: dict[str, Entry] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+
+
+def compare(
+    rows: Mapping[str, Row], entries: Mapping[str, Entry], *, force: Collection[str] = ()
+) -> Difference:
+    """Which entries may differ from what was sent, by stat alone."""
+    difference = Difference()
+    for path, entry in entries.items():
+        row = rows.get(path)
+        if row is None or not row.sent or row.racy or row.entry != entry or path in force:
+            difference.changed[path] = entry
+    difference.absent = [path for path in rows if path not in entries]
+    return difference
+
+
+def same_content(row: Row | None, entry: Entry, digest: str) -> bool:
+    """Whether what was sent equals `entry` in all that the cluster can see."""
+    if row is None or not row.sent:
+        return False
+    sent = row.entry
+    if (sent.kind, sent.mode, digest) != (entry.kind, entry.mode, row.digest):
+        return False
+    # A changed mtime is sent too: make and Python's caches on the cluster go by it.
+    return entry.kind == DIR or sent.mtime_ns == entry.mtime_ns
+
+
+def parents(path: str) -> Iterable[str]:
+    """The directories above a relative path, nearest first, without the root."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def with_parents(paths: Iterable[str]) -> set[str]:
+    """The paths and every directory above them."""
+    found = set(paths)
+    for path in list(found):
+        found.update(parents(path))
+    return found
+
+
+def swaps(
+    deletes: Collection[str], sends: Mapping[str, Entry], rows: Mapping[str, Row]
+) -> set[str]:
+    """What must go before anything is sent: a file where a directory comes, or the reverse.
+
+    All else is deleted after the sending, so that a renamed file is never missing.
+    """
+    turned = {
+        path
+        for path, entry in sends.items()
+        if path in rows and (rows[path].entry.kind == DIR) != (entry.kind == DIR)
+    }
+    return turned | {path for path in deletes if any(above in turned for above in parents(path))}
+
+
+def check_deletes(
+    rows: Mapping[str, Row], deletes: Collection[str], entries: Mapping[str, Entry]
+) -> None:
+    """Raise MirrorHalted if the tree was emptied or so many files vanished at once that
+    it may be an accident (an unmounted directory, a wrong checkout)."""
+    ours = [path for path, row in rows.items() if row.sent and row.entry.kind != DIR]
+    gone = sorted(path for path in deletes if rows[path].sent and rows[path].entry.kind != DIR)
+    if gone and not any(entry.kind != DIR for entry in entries.values()):
+        raise MirrorHalted(
+            "the mirrored directory is empty",
+            cause=f"{len(ours)} files were in it; nothing was deleted on the cluster",
+            hint="bring the files back, or confirm with `tk sync --allow-deletes`",
+        )
+    if len(gone) > DELETE_LIMIT_FILES and len(gone) > DELETE_LIMIT_PART * len(ours):
+        raise MirrorHalted(
+            f"{len(gone)} of {len(ours)} mirrored files are gone from the laptop",
+            cause=f"nothing was deleted on the cluster: {name_paths(gone)}",
+            hint="bring them back, or confirm with `tk sync --allow-deletes`",
+        )

@@ -1,0 +1,221 @@
+"""One rsync at a time, through the link, with a list of names that we computed.
+
+rsync writes to a temporary and renames (never --inplace), so a reader on the cluster
+sees the old file or the new one. It never deletes: --delete is not used at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
+from tunnelkit.mirror.base import Remote
+
+#: rsync's codes for "some files were not transferred" and "some vanished": see `differing`.
+PARTIAL = frozenset({23, 24})
+#: protocol stream broken, killed, timed out; ssh's own failure.
+_LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
+_NOT_FOUND = frozenset({126, 127})
+
+# --files-from turns on -R and --dirs. The times of directories move with their content.
+_BASE = ("-lptO", "--files-from=-", "--from0", "--protect-args")
+_STALL_S = 15
+_CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
+_OCTAL = re.compile(rb"\\#([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class RsyncResult:
+    exit_code: int
+    stdout: bytes
+    error_text: str
+
+    @property
+    def partial(self) -> bool:
+        return self.exit_code in PARTIAL
+
+
+def quote_shell(argv: Sequence[str]) -> str:
+    """The words of a remote shell as one `rsync -e` argument. rsync splits at spaces and
+    knows quotes, doubled inside themselves, but no backslashes."""
+    return " ".join("'" + word.replace("'", "''") + "'" for word in argv)
+
+
+def unescape(name: bytes) -> str:
+    """A name as rsync prints it (`\\#012` for a newline), made exact again."""
+    plain = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), name)
+    return os.fsdecode(plain)
+
+
+class Rsync:
+    """Runs the local rsync against one remote root."""
+
+    def __init__(self, remote: Remote, local_root: str, *, program: str = "rsync") -> None:
+        self._remote = remote
+        self._local_root = local_root
+        self._program = program
+
+    async def probe(self) -> None:
+        """Raise MissingProgram unless the local rsync is there and is one we can use."""
+        result = await self._run([self._program, "--version"], b"", budget_s=10.0)
+        if "openrsync" in result.stdout.decode("utf-8", "replace"):
+            raise MissingProgram(
+                "the rsync of this computer is openrsync, which lacks what the mirror needs",
+                hint="install rsync itself (macOS: brew install rsync)",
+            )
+
+    async def push(
+        self, paths: Collection[str], remote_root: str, *, size_bytes: int
+    ) -> RsyncResult:
+        """Send these paths whatever their size and times there. Raises ConnectionFailed
+        (transient) if the link failed, MirrorError, MissingProgram or TimeoutExpired."""
+        # Same size and same second don't mean same content: --ignore-times.
+        options = ("--ignore-times", f"--timeout={_STALL_S}")
+        return await self._transfer(options, paths, remote_root, size_bytes)
+
+    async def adopt(
+        self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
+    ) -> RsyncResult:
+        """Send these paths where something that tk did not write is already there: equal
+        files stay, others are moved to `backup_dir` (absolute) first. stdout itemizes."""
+        options = (
+            "--checksum",
+            f"--timeout={_CHECKSUM_STALL_S}",
+            "--backup",
+            f"--backup-dir={backup_dir}",
+            "--out-format=%i %n",
+        )
+        return await self._transfer(options, paths, remote_root, size_bytes)
+
+    async def differing(
+        self, paths: Collection[str], remote_root: str, *, size_bytes: int
+    ) -> set[str]:
+        """Which of these paths are not the same at both ends, contents read. Needed after a
+        partial transfer, whose messages don't name the failed ones reliably."""
+        options = (
+            "--dry-run",
+            "--checksum",
+            f"--timeout={_CHECKSUM_STALL_S}",
+            "--out-format=%i %n",
+        )
+        result = await self._transfer(options, paths, remote_root, size_bytes)
+        return set(itemized(result.stdout))
+
+    async def _transfer(
+        self, options: Sequence[str], paths: Collection[str], remote_root: str, size_bytes: int
+    ) -> RsyncResult:
+        host = self._remote.destination()
+        argv = [
+            self._program,
+            *_BASE,
+            *options,
+            f"--rsh={quote_shell(self._remote.remote_shell())}",
+            "--",
+            os.path.join(self._local_root, ""),
+            f"{host}:{remote_root.rstrip('/')}/",
+        ]
+        # An upper bound for a slow line (256 KiB/s); a stall is noticed by --timeout.
+        budget_s = 60.0 + size_bytes / (256 << 10) + len(paths) / 50
+        # The `/` is taken off by rsync. Without it `#x` is a comment; with `./` the root itself
+        # would be sent too, and its permissions there opened to those on the laptop.
+        names = b"".join(b"/" + os.fsencode(path) + b"\0" for path in sorted(paths))
+        result = await self._run(argv, names, budget_s=budget_s)
+        if result.exit_code == 0 or result.partial:
+            return result
+        raise self._failure(result, host)
+
+    def _failure(self, result: RsyncResult, host: str) -> Exception:
+        text = result.error_text
+        if result.exit_code in _NOT_FOUND:
+            return MissingProgram(
+                f"rsync is not found on {host}",
+                cause=text,
+                hint="install it there, or load its module in ~/.profile",
+            )
+        if "shell clean" in text:
+            return MirrorError(
+                f"rsync can't talk to {host}",
+                cause="the login shell prints text before the command's own",
+                hint="let ~/.bashrc (or ~/.cshrc) print only in interactive shells",
+            )
+        if result.exit_code in _LINK_CODES or result.exit_code < 0:
+            return ConnectionFailed(
+                f"the transfer to {host} broke off",
+                cause=text or f"rsync exit code {result.exit_code}",
+                transient=True,
+            )
+        return MirrorError(
+            f"rsync to {host} failed", cause=text or f"exit code {result.exit_code}", transient=True
+        )
+
+    async def _run(self, argv: Sequence[str], stdin: bytes, *, budget_s: float) -> RsyncResult:
+        # The user's RSYNC_* settings would change what we rely on; C: names are escaped.
+        env = {key: value for key, value in os.environ.items() if not key.startswith("RSYNC_")}
+        env["LC_ALL"] = "C"
+        # A file, not a pipe, for stderr: an ssh left behind could hold a pipe open.
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=errors,
+                    env=env,
+                    start_new_session=True,
+                )
+            except FileNotFoundError as error:
+                raise MissingProgram(
+                    f"{self._program} is not installed on this computer",
+                    hint="install it (Debian: apt install rsync; macOS: brew install rsync)",
+                ) from error
+            try:
+                async with asyncio.timeout(budget_s):
+                    stdout, _ = await process.communicate(stdin)
+            except TimeoutError as error:
+                raise ConnectionFailed(
+                    f"the transfer to {self._remote.destination()} took over {budget_s:.0f} s",
+                    transient=True,
+                ) from error
+            finally:
+                await _end(process)
+            errors.seek(0)
+            text = _summary(errors.read().decode("utf-8", "replace"))
+        assert process.returncode is not None
+        return RsyncResult(process.returncode, stdout, text)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End rsync and its ssh: TERM lets both ends remove their temporaries."""
+    if process.returncode is not None:
+        return
+    for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await process.wait()
+                return
+
+
+def itemized(stdout: bytes) -> list[str]:
+    """The relative paths in `--out-format='%i %n'` output, all lines that name a change."""
+    paths = []
+    for line in stdout.split(b"\n"):
+        change, space, name = line.partition(b" ")
+        if space and len(change) >= 9 and change[:1] in b"<>ch.":
+            paths.append(unescape(name.removesuffix(b"/")).removeprefix("./"))
+    return paths
+
+
+def _summary(text: str) -> str:
+    """rsync's own first complaint; the last line only repeats the exit code."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("rsync error:")] or lines
+    return "; ".join(dict.fromkeys(told[:3]))

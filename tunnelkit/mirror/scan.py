@@ -1,0 +1,183 @@
+"""What is on the laptop: one walk of the tree by stat, and digests of single files.
+
+Paths are relative to the root, `/`-separated `str`; bytes that are not UTF-8 travel as
+surrogates (PEP 383), so every name is exact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tunnelkit.mirror.base import MirrorHalted
+from tunnelkit.mirror.ignore import IgnoreRules
+
+FILE, DIR, LINK = "f", "d", "l"
+
+_CHUNK_BYTES = 1 << 20
+_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIR, stat.S_IFLNK: LINK}
+
+
+class Entry(NamedTuple):
+    """One local path as lstat saw it. `mode`: permission bits; size is 0 for directories."""
+
+    kind: str
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @staticmethod
+    def of(info: os.stat_result) -> Entry | None:
+        """The entry, or None for a socket, fifo or device, which are not mirrored."""
+        kind = _KINDS.get(stat.S_IFMT(info.st_mode))
+        if kind is None:
+            return None
+        mode = stat.S_IMODE(info.st_mode)
+        if kind == DIR:
+            # Its times and size move with every file saved inside; they say nothing.
+            return Entry(DIR, mode, 0, 0, 0, 0)
+        if kind == LINK:
+            mode = 0
+        return Entry(kind, mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
+
+
+@dataclass(slots=True)
+class Scan:
+    """The tree at one moment. `unreadable`: directories that could not be listed, and why."""
+
+    started_ns: int
+    entries: dict[str, Entry] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, IgnoreRules] = field(default_factory=dict)
+    duration_s: float = 0.0
+
+
+class Scanner:
+    """Walks one root. Remembers which names were ignored while the .gitignore files in
+    force stay the same, since matching costs far more than stat. Not thread-safe: one
+    scan at a time."""
+
+    def __init__(self, root: str, rules: IgnoreRules) -> None:
+        self.root = root
+        self._rules = rules
+        self._ignore_files: dict[str, bytes] = {}
+        self._verdicts: dict[tuple[str, bool], bool] = {}
+
+    def scan(self) -> Scan:
+        """Walk the tree (blocking). Raises MirrorHalted if the root itself can't be listed."""
+        begin = time.monotonic()
+        scan = Scan(started_ns=time.time_ns())
+        seen: dict[str, bytes] = {}
+        verdicts: dict[tuple[str, bool], bool] = {}
+        stack = [("", self._rules)]
+        while stack:
+            base, rules = stack.pop()
+            directory = os.path.join(self.root, base) if base else self.root
+            try:
+                with os.scandir(directory) as found:
+                    children = list(found)
+            except OSError as error:
+                if not base:
+                    raise root_lost(self.root, error) from error
+                if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                    scan.unreadable[base[:-1]] = error.strerror or str(error)
+                continue
+            rules = self._enter(base, directory, children, rules, seen, verdicts)
+            scan.rules[base] = rules
+            for child in children:
+                path = base + child.name
+                is_dir = child.is_dir(follow_symlinks=False)
+                key = (path, is_dir)
+                verdict = self._verdicts.get(key)
+                if verdict is None:
+                    verdict = rules.ignored(path, child.name, is_dir)
+                verdicts[key] = verdict
+                if verdict:
+                    continue
+                try:
+                    entry = Entry.of(child.stat(follow_symlinks=False))
+                except OSError:
+                    continue  # vanished since it was listed
+                if entry is None:
+                    continue
+                scan.entries[path] = entry
+                if entry.kind == DIR:
+                    stack.append((path + "/", rules))
+        self._ignore_files, self._verdicts = seen, verdicts
+        scan.duration_s = time.monotonic() - begin
+        return scan
+
+    def _enter(
+        self,
+        base: str,
+        directory: str,
+        children: Iterable[os.DirEntry[str]],
+        rules: IgnoreRules,
+        seen: dict[str, bytes],
+        verdicts: dict[tuple[str, bool], bool],
+    ) -> IgnoreRules:
+        text = b""
+        for child in children:
+            if child.name == ".gitignore" and child.is_file(follow_symlinks=False):
+                try:
+                    with open(os.path.join(directory, ".gitignore"), "rb") as stream:
+                        text = stream.read(_CHUNK_BYTES)
+                except OSError:
+                    text = b""
+        if text:
+            seen[base] = text
+        if self._ignore_files.get(base, b"") != text:
+            # Changed rules: all that was decided below is decided anew.
+            self._verdicts = {
+                key: value for key, value in self._verdicts.items() if not key[0].startswith(base)
+            }
+        return rules.enter(base, text or None)
+
+
+def root_lost(root: str, error: OSError) -> MirrorHalted:
+    """The error for a local root that can't be read any more."""
+    return MirrorHalted(
+        f"the mirrored directory {root} can't be read",
+        cause=f"{error.strerror or error}; nothing was deleted on the cluster",
+        hint="bring it back (remount it?), then `tk sync`; or `tk down`",
+    )
+
+
+def lstat(root: str, path: str) -> Entry | None:
+    """One path as it is now; None if it is gone or is nothing that is mirrored."""
+    try:
+        return Entry.of(os.lstat(os.path.join(root, path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def digest(root: str, path: str, kind: str) -> str:
+    """sha256 hex of a file's content, or of a symlink's target. Raises OSError."""
+    full = os.path.join(root, path)
+    if kind == LINK:
+        return hashlib.sha256(os.fsencode(os.readlink(full))).hexdigest()
+    # O_NOFOLLOW, O_NONBLOCK: it may have become a symlink or a fifo since the scan.
+    fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb", buffering=0) as stream:
+        sha = hashlib.sha256()
+        while chunk := stream.read(_CHUNK_BYTES):
+            sha.update(chunk)
+    return sha.hexdigest()
+
+
+def racy(entry: Entry, seen_ns: int) -> bool:
+    """Whether a write after `seen_ns` could have left the same time stamps.
+
+    Time stamps move in ticks of the kernel's clock (up to 10 ms), on some file systems
+    in steps of a second or two; a file younger than a step must be read again.
+    """
+    coarse = entry.ctime_ns % 1_000_000_000 == 0
+    window_ns = 2_500_000_000 if coarse else 50_000_000
+    return entry.kind != DIR and entry.ctime_ns >= seen_ns - window_ns

@@ -1,0 +1,136 @@
+"""Where the mirror may write: the checks that stand before everything else.
+
+Refused are directories whose content is surely not all the project's: `/`, the home
+directory and what is above it, system directories. The remote root may be reached
+through symlinks of the user's own (`~/tk` often leads to a scratch file system); it is
+what they lead to that is judged. Below the root no symlink is ever followed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.shell import run_script
+
+# fmt: off
+# ruff: noqa: S108
+_SYSTEM = frozenset({
+    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt",
+    "/opt", "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin",
+    "/usr/lib", "/usr/local", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp",
+})
+# fmt: on
+
+_PREPARE = r"""
+umask 077
+home=${HOME:-}
+[ -n "$home" ] && home_real=$(cd -- "$home" && pwd -P) || { echo "HOME is not set" >&2; exit 91; }
+case $1 in
+  "~/"*) root=${home%/}/${1#"~/"} ;;
+  *) root=$1 ;;
+esac
+new=old
+[ -d "$root" ] || { mkdir -p -- "$root" || exit 92; new=new; }
+real=$(cd -- "$root" && pwd -P) || exit 92
+[ -w "$real" ] || { echo "$real: not writable" >&2; exit 92; }
+printf '%s\0' "$root" "$real" "$home" "$home_real" "$new"
+command -v rsync >/dev/null 2>&1 && printf 'rsync\0'
+stat --printf= / 2>/dev/null && command -v xargs >/dev/null 2>&1 && printf 'stat\0'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The remote root, made and checked. `root`: absolute, as the user names it; `real`:
+    with symlinks resolved. fresh: it did not exist before."""
+
+    root: str
+    real: str
+    fresh: bool
+    has_rsync: bool
+    has_stat: bool
+
+
+def check_remote_dir(remote_dir: str) -> str:
+    """The remote directory in one plain form, `/abs/path` or `~/path`. Raises MirrorError
+    for what can be refused by its name alone."""
+
+    def refuse(cause: str) -> MirrorError:
+        return MirrorError(
+            f"the remote directory {remote_dir!r} can't be mirrored into",
+            cause=cause,
+            hint="name a directory of its own, like ~/tk/PROJECT, in [mirror] remote",
+        )
+
+    if not remote_dir.strip():
+        raise refuse("it is empty")
+    if any(not char.isprintable() for char in remote_dir):
+        raise refuse("it holds a control character")
+    if "$" in remote_dir:
+        raise refuse("variables are not expanded")
+    parts = [part for part in remote_dir.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise refuse("`..` is not allowed")
+    if remote_dir.startswith("/"):
+        path = "/" + "/".join(parts)
+        if path in _SYSTEM:
+            raise refuse("it is not the project's alone")
+        return path
+    if parts and parts[0].startswith("~"):
+        if parts[0] != "~":
+            raise refuse("another user's home is not expanded")
+        del parts[0]
+    if not parts:
+        raise refuse("it is the home directory itself")
+    return "~/" + "/".join(parts)
+
+
+def check_local_dir(local_dir: str) -> Path:
+    """The local root, absolute, symlinks resolved. Raises MirrorError if it is no
+    directory, or is `/`, the home directory or above it."""
+    path = Path(local_dir).expanduser()
+    try:
+        root = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise MirrorError(
+            f"the local directory {local_dir} can't be mirrored", cause=str(error)
+        ) from error
+    if not root.is_dir():
+        raise MirrorError(
+            f"the local directory {local_dir} can't be mirrored", cause="not a directory"
+        )
+    home = Path(os.path.realpath(Path.home()))
+    if root == Path(root.anchor) or root == home or root in home.parents:
+        raise MirrorError(
+            f"the local directory {root} can't be mirrored",
+            cause="it is the home directory, or holds it",
+            hint="run tk inside the project's own directory",
+        )
+    return root
+
+
+async def prepare(remote: Remote, remote_dir: str) -> Target:
+    """Make the remote root (0700 where it is new), resolve it, and refuse a dangerous one.
+    Raises MirrorError, or ConnectionFailed."""
+    plain = check_remote_dir(remote_dir)
+    done = await run_script(
+        remote, _PREPARE, [plain], what=f"the remote directory {remote_dir} can't be used"
+    )
+    root, real, home, home_real, new, *has = [os.fsdecode(item) for item in done.items]
+    below = real.rstrip("/") + "/"
+    if (
+        real in _SYSTEM
+        or home_real == real
+        or home_real.startswith(below)
+        or home.startswith(below)
+    ):
+        raise MirrorError(
+            f"the remote directory {remote_dir} can't be mirrored into",
+            cause=f"on {remote.destination()} it is {real}, which is not the project's alone",
+            hint="name a directory of its own, like ~/tk/PROJECT, in [mirror] remote",
+        )
+    return Target(root, real, new == "new", "rsync" in has, "stat" in has)

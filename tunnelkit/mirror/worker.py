@@ -1,0 +1,255 @@
+"""The one task that pushes: woken by events, requests and time.
+
+Everyone else only posts requests to it. So there is one push at a time, and a caller who
+gives up (or is cancelled) never breaks off a transfer that others wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired, TunnelkitError
+from tunnelkit.mirror.base import (
+    MirrorHalted,
+    MirrorState,
+    MirrorStatus,
+    SyncReport,
+    name_paths,
+)
+from tunnelkit.mirror.manifest import Manifest
+from tunnelkit.mirror.sync import Outcome, Syncer
+from tunnelkit.mirror.watch import Watcher
+
+_QUIET_S = 0.02  # a burst of events ends with this much silence,
+_BURST_S = 0.2  # or this long after its first
+_RESCAN_S = 120.0  # events are hints: look anyway
+_POLL_S = 2.0  # where there are no events
+_RETRY_FAILED_S = 15.0  # one file can't be written: the others go on
+_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+_CHANGING_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # a file is written while it is sent
+_SHOWN_PATHS = 20
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One wish for a pass that starts after it. partial_ok: done after one pass even if some
+    files could not be sent. `done` is set by the worker only."""
+
+    done: asyncio.Future[SyncReport]
+    repair: bool = False
+    allow_deletes: bool = False
+    partial_ok: bool = False
+    force: frozenset[str] = frozenset()
+    report: SyncReport = field(default_factory=SyncReport)
+
+
+class Worker:
+    """Runs passes until cancelled. Owned by Mirror, which runs `run` as its task."""
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        manifest: Manifest,
+        watcher: Watcher,
+        *,
+        wake: asyncio.Event,
+        on_status: Callable[[MirrorStatus], None],
+    ) -> None:
+        self._syncer = syncer
+        self._manifest = manifest
+        self._watcher = watcher
+        self._wake = wake
+        self._on_status = on_status
+        self._requests: list[Request] = []
+        self._urgent = False
+        self._failures = 0
+        self._unsettled = 0
+        self._next_at = 0.0
+        self._not_before = 0.0
+        self.status = MirrorStatus(MirrorState.STARTING)
+        #: why the last pass failed, None after one that did not
+        self.error: TunnelkitError | None = None
+
+    def post(
+        self,
+        *,
+        repair: bool = False,
+        allow_deletes: bool = False,
+        partial_ok: bool = False,
+        force: frozenset[str] = frozenset(),
+    ) -> Request:
+        """Ask for a pass now, whatever the back-off."""
+        done: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
+        request = Request(done, repair, allow_deletes, partial_ok, force)
+        self._requests.append(request)
+        self._urgent = True
+        self._wake.set()
+        return request
+
+    async def run(self) -> None:
+        """Pass after pass, for ever."""
+        while True:
+            await self._until_due()
+            await self._watcher.settle(quiet_s=_QUIET_S, limit_s=_BURST_S)
+            await self._pass()
+
+    def close(self) -> None:
+        """Fail what is still asked for. Call after `run` has ended."""
+        self._reject(self._requests, MirrorError("the mirror was stopped"))
+        self._requests = []
+        self._set(MirrorState.STOPPED)
+
+    async def _until_due(self) -> None:
+        while not self._urgent:
+            left_s = self._next_at - time.monotonic()
+            if left_s <= 0:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+            self._wake.clear()
+            if self._failures == 0 and not self._urgent:
+                # Where a scan is slow, don't spend all the time scanning.
+                await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
+                return
+
+    async def _pass(self) -> None:
+        self._urgent = False
+        self._wake.clear()
+        requests = [request for request in self._requests if not request.done.done()]
+        self._requests = requests
+        taken = list(requests)
+        try:
+            outcome = await self._syncer.run(
+                repair=any(request.repair for request in taken),
+                allow_deletes=any(request.allow_deletes for request in taken),
+                force=frozenset().union(*(request.force for request in taken)),
+                on_pending=self._pending,
+            )
+        except MirrorHalted as error:
+            self.error = error
+            self._retry(MirrorState.HALTED, error, _POLL_S)
+            self._finish(taken, error)
+        except TunnelkitError as error:
+            self.error = error
+            self._back_off(error)
+            if not isinstance(error, (ConnectionFailed, TimeoutExpired)):
+                self._finish(taken, error)
+            # else: the link may come back before the caller's patience ends
+        except Exception as error:
+            # A defect or a local disk error must not end the mirror in silence.
+            wrapped = MirrorError(
+                "the mirror failed", cause=f"{type(error).__name__}: {error}", transient=True
+            )
+            self.error = wrapped
+            self._back_off(wrapped)
+            self._finish(taken, wrapped)
+        else:
+            self.error = None
+            self._settle(taken, outcome)
+
+    def _back_off(self, error: TunnelkitError) -> None:
+        delay_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
+        self._failures += 1
+        self._retry(MirrorState.STALE, error, delay_s)
+
+    def _retry(self, state: MirrorState, error: TunnelkitError, delay_s: float) -> None:
+        self._next_at = time.monotonic() + delay_s
+        self._set(state, reason=error.one_line(), paths=self._syncer.pending)
+
+    def _settle(self, taken: list[Request], outcome: Outcome) -> None:
+        """After a pass that ran to its end."""
+        self._failures = 0
+        now = time.monotonic()
+        self._not_before = now + min(1.0, 2 * outcome.scan_s)
+        idle_s = _RESCAN_S if self._watcher.alive() else max(_POLL_S, 20 * outcome.scan_s)
+        if outcome.changing:
+            idle_s = _CHANGING_S[min(self._unsettled, len(_CHANGING_S) - 1)]
+            self._unsettled += 1
+        else:
+            self._unsettled = 0
+            if outcome.failed:
+                idle_s = min(idle_s, _RETRY_FAILED_S)
+        self._next_at = now + idle_s
+        pending = frozenset({*outcome.failed, *outcome.changing})
+        if pending:
+            reason = next(iter(outcome.failed.values()), "being written")
+            self._set(MirrorState.PENDING, reason=reason, paths=pending)
+        else:
+            self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
+        for request in taken:
+            request.report = _add(request.report, outcome)
+            request.force = frozenset()
+        if outcome.failed:
+            self._finish(taken, _cannot_send(outcome.failed))
+        elif outcome.changing:
+            self._finish([request for request in taken if request.partial_ok], None)
+        else:
+            self._finish(taken, None)
+
+    def _finish(self, requests: list[Request], error: TunnelkitError | None) -> None:
+        for request in requests:
+            if request.done.done():
+                continue
+            gentle = request.partial_ok and self.error is None
+            if error is None or gentle:
+                request.done.set_result(request.report)
+            else:
+                self._reject([request], error)
+        self._requests = [request for request in self._requests if request not in requests]
+
+    def _reject(self, requests: list[Request], error: TunnelkitError) -> None:
+        for request in requests:
+            if not request.done.done():
+                request.done.set_exception(error)
+                request.done.exception()  # its caller may have given up: no warning about it
+
+    def _pending(self, paths: frozenset[str]) -> None:
+        """Called within a pass, once it is known what has to be done."""
+        if self.status.state in (MirrorState.IN_SYNC, MirrorState.PENDING, MirrorState.STARTING):
+            self._set(MirrorState.PENDING, paths=paths)
+
+    def _set(
+        self,
+        state: MirrorState,
+        *,
+        reason: str | None = None,
+        paths: frozenset[str] = frozenset(),
+    ) -> None:
+        files, size_bytes = self._manifest.totals()
+        old = self.status
+        shown = tuple(sorted(paths)[:_SHOWN_PATHS])
+        new = MirrorStatus(
+            state, files, size_bytes, len(paths), shown, time.time(), reason, self._watcher.alive()
+        )
+        if state is old.state:
+            new = replace(new, since=old.since)
+        if new != old:
+            self.status = new
+            self._on_status(new)
+
+
+def _add(report: SyncReport, outcome: Outcome) -> SyncReport:
+    return replace(
+        report,
+        sent=report.sent + outcome.sent,
+        sent_bytes=report.sent_bytes + outcome.sent_bytes,
+        deleted=report.deleted + outcome.deleted,
+        kept=(*report.kept, *outcome.kept),
+        replaced=(*report.replaced, *outcome.replaced),
+        replaced_dir=outcome.replaced_dir or report.replaced_dir,
+    )
+
+
+def _cannot_send(failed: dict[str, str]) -> MirrorError:
+    paths = sorted(failed)
+    return MirrorError(
+        f"{len(paths)} of the mirrored paths can't be sent: {name_paths(paths)}",
+        cause=failed[paths[0]],
+        hint="put that right, or exclude them in [mirror] exclude",
+    )

@@ -1,0 +1,51 @@
+"""Await bytes from a descriptor, or its readiness for bytes, in the running loop."""
+
+import asyncio
+import os
+from typing import Union
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+
+async def read_fd(fd: int, limit_bytes: int = 256 * 1024) -> bytes:
+    """The next bytes from a non-blocking descriptor; b"" at its end.
+
+    A pseudo-terminal whose other side is gone reports EIO; that is its end.
+    """
+    while True:
+        try:
+            return os.read(fd, limit_bytes)
+        except BlockingIOError:
+            await _ready(fd, write=False)
+        except OSError as error:
+            if error.errno == 5:
+                return b""
+            raise
+
+
+async def write_fd(fd: int, data: Buffer) -> None:
+    """Write all of `data` to a non-blocking descriptor."""
+    view = memoryview(data)
+    while len(view):
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            await _ready(fd, write=True)
+
+
+async def _ready(fd: int, *, write: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add, remove = (
+        (loop.add_writer, loop.remove_writer) if write else (loop.add_reader, loop.remove_reader)
+    )
+    add(fd, wake)
+    try:
+        await ready
+    finally:
+        remove(fd)

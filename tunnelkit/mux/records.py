@@ -1,0 +1,54 @@
+"""Records: a loop's events and output as one ordered stream, agent to session to terminal.
+
+kind u8 | number u64 | length u32 | payload
+"""
+
+import json
+import struct
+from typing import Any, Dict, List, NamedTuple
+
+EVENT, STDOUT, STDERR = 0, 1, 2
+
+_HEAD = struct.Struct("!BQI")
+
+
+class Record(NamedTuple):
+    """One event (JSON) or piece of output. `number` counts all records of a log from 0."""
+
+    kind: int
+    number: int
+    payload: bytes
+
+    def encode(self) -> bytes:
+        """The record as bytes."""
+        return _HEAD.pack(self.kind, self.number, len(self.payload)) + self.payload
+
+    def event(self) -> Dict[str, Any]:
+        """The object of an EVENT record."""
+        value = json.loads(self.payload.decode("utf-8"))
+        return value if isinstance(value, dict) else {}
+
+
+def event_payload(name: str, **fields: Any) -> bytes:
+    """The payload of an EVENT record."""
+    return json.dumps(dict(fields, event=name)).encode("utf-8")
+
+
+class RecordReader:
+    """Cuts a byte stream, split anywhere, into records."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> List[Record]:
+        """Take the next bytes and return the records they complete."""
+        self._buffer += data
+        records = []
+        while len(self._buffer) >= _HEAD.size:
+            kind, number, length = _HEAD.unpack_from(self._buffer)
+            end = _HEAD.size + length
+            if len(self._buffer) < end:
+                break
+            records.append(Record(kind, number, bytes(self._buffer[_HEAD.size : end])))
+            del self._buffer[:end]
+        return records

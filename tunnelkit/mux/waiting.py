@@ -1,0 +1,16 @@
+"""Waiting for the first of several things."""
+
+import asyncio
+from typing import Any
+
+
+async def first_of(*futures: "asyncio.Future[Any]") -> None:
+    """Return once one of the futures is done; cancels none of them."""
+    await asyncio.wait(list(futures), return_when=asyncio.FIRST_COMPLETED)
+
+
+async def cancel_all(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancel tasks and wait until they are over, whatever they end with."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

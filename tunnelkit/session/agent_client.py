@@ -1,0 +1,193 @@
+"""The session's side of the agent: a conversation that goes on over one link after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tunnelkit.errors import AllocationError, ConnectionFailed, TunnelkitError
+from tunnelkit.link.base import ByteStream
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.fdstream import read_fd, write_fd
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+
+#: Exit status of `agent attach` when there is no such agent (agent/attach.py).
+NO_AGENT = 66
+_HELLO_TIMEOUT_S = 30.0
+#: A silent link is given up after this; sleep and Wi-Fi changes are noticed by it.
+KEEPALIVE_S = 5.0
+SILENCE_S = 15.0
+_MAX_BACKOFF_S = 10.0
+
+Dial = Callable[[], Awaitable[ByteStream]]
+
+
+class AgentGone(AllocationError):
+    """The agent no longer runs: its job ended, or its node went down."""
+
+
+class AgentClient:
+    """One conversation with one agent. `connect`, then `run` until it ends.
+
+    dial: gives a stream to `agent attach` on the node; called for every link.
+    on_channel: the agent opened a channel (a debuggee, an exec's stderr).
+    notices: handlers for what the agent tells by itself.
+    on_link: told True when a link carries the conversation, False when it is lost.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        on_channel: Callable[[Channel, dict[str, Any]], None],
+        notices: dict[str, Handler],
+        on_link: Callable[[bool, str], None] = lambda up, why: None,
+    ) -> None:
+        self._dial = dial
+        self._on_link = on_link
+        self._client_id = os.urandom(16)
+        self._server_id = NO_ID
+        self.mux = Mux(Endpoint(client=True), on_channel)
+        self._rpc_channel = self.mux.open({"type": "rpc"})
+        self._rpc = RpcPeer(self._rpc_channel, notices)
+        self._stream: ByteStream | None = None
+        self._lost: asyncio.Future[str] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def connect(self) -> None:
+        """Make the first link. Raises AgentGone, ConnectionFailed."""
+        await self._connect_once()
+        self._tasks = [
+            asyncio.create_task(self._rpc.serve()),
+            asyncio.create_task(self.mux.keepalive(KEEPALIVE_S, SILENCE_S)),
+        ]
+
+    async def run(self) -> str:
+        """Keep the conversation going over new links; return why it ended for good.
+
+        Raises AgentGone once it is known that the agent is no more.
+        """
+        while True:
+            assert self._lost is not None
+            why = await self._lost
+            await self._drop_stream()
+            if self.mux.ended is not None:
+                return self.mux.ended
+            self._on_link(False, why)
+            await self._reconnect()
+
+    async def call(self, method: str, **params: Any) -> Any:
+        """Call the agent; waits through link cuts. Raises TunnelkitError."""
+        try:
+            return await self._rpc.call(method, **params)
+        except RpcError as error:
+            if error.data.get("gone"):
+                raise AgentGone("the agent on the node has ended") from None
+            raise TunnelkitError(str(error), hint=error.data.get("hint")) from None
+
+    def open(self, header: dict[str, Any]) -> Channel:
+        """Open a channel to the agent."""
+        return self.mux.open(header)
+
+    @property
+    def is_up(self) -> bool:
+        """True while a link carries the conversation."""
+        return self.mux.is_up
+
+    def drop_link(self, why: str) -> None:
+        """Give up the link of the moment; `run` makes a new one."""
+        self.mux.detach(why)
+
+    async def close(self, reason: str) -> None:
+        """End the conversation. The agent and what it runs live on."""
+        self.mux.end(reason)
+        await cancel_all(*self._tasks)
+        await self._drop_stream()
+
+    async def _reconnect(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._connect_once()
+                self._on_link(True, "")
+                return
+            except AgentGone:
+                raise
+            except TunnelkitError as error:
+                self._on_link(False, error.one_line())
+            # Jitter: many sessions that lost one login node must not come back as a storm.
+            delay_s = min(_MAX_BACKOFF_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
+            await asyncio.sleep(delay_s)
+            attempt += 1
+
+    async def _connect_once(self) -> None:
+        stream = await self._dial()
+        try:
+            async with asyncio.timeout(_HELLO_TIMEOUT_S):
+                hello, rest = await self._shake_hands(stream)
+            self._server_id = hello.server_id
+            self._lost = self.mux.attach(stream.fileno(), stream.fileno(), hello, rest)
+        except TimeoutError:
+            await stream.close()
+            raise ConnectionFailed(
+                "the agent on the node does not answer", transient=True
+            ) from None
+        except ProtocolError as error:
+            await stream.close()
+            raise ConnectionFailed(str(error), cause=stream.diagnosis() or None) from None
+        except BaseException:
+            await stream.close()
+            raise
+        self._stream = stream
+
+    async def _shake_hands(self, stream: ByteStream) -> tuple[Hello, bytes]:
+        status = Status.FRESH if self._server_id == NO_ID else Status.RESUME
+        endpoint = self.mux.endpoint
+        hello = Hello(
+            status, self._client_id, self._server_id, endpoint.received, endpoint.window_bytes
+        )
+        reader = HelloReader()
+        # A far end that is gone shows as end of stream, whichever call meets it first.
+        with contextlib.suppress(OSError):
+            await write_fd(stream.fileno(), hello.encode())
+        while True:
+            try:
+                data = await read_fd(stream.fileno())
+            except OSError:
+                data = b""
+            if not data:
+                raise await _why_no_hello(stream, reader.noise)
+            answer = reader.feed(data)
+            if answer is not None:
+                break
+        if answer.status is Status.SUPERSEDED:
+            raise AgentGone("another tk session took over this allocation")
+        if answer.status is Status.UNKNOWN:
+            raise AgentGone("the agent on the node was restarted; what it ran is gone")
+        return answer, reader.rest
+
+    async def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.close()
+
+
+async def _why_no_hello(stream: ByteStream, noise: bytes) -> TunnelkitError:
+    status = await stream.wait()
+    said = stream.diagnosis() or noise.decode("utf-8", "replace").strip()[-300:]
+    if status == NO_AGENT:
+        return AgentGone("there is no agent on the node any more", cause=said or None)
+    return ConnectionFailed(
+        "the agent on the node could not be reached",
+        cause=said or f"exit status {status}",
+        transient=True,
+    )

@@ -1,0 +1,33 @@
+"""JSON objects as payloads: a channel's header and its last word."""
+
+import json
+from typing import Any, Dict
+
+from tunnelkit.wire.errors import ProtocolError
+from tunnelkit.wire.frames import MAX_PAYLOAD_BYTES
+
+
+def encode_object(value: Dict[str, Any]) -> bytes:
+    """A JSON object as UTF-8. Raises TypeError or ValueError for what JSON can't say."""
+    return json.dumps(value).encode("utf-8")
+
+
+def parse_object(payload: bytes) -> Dict[str, Any]:
+    """A payload as the JSON object it must be. Raises ProtocolError."""
+    try:
+        value = json.loads(payload.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"bad JSON in a frame: {error}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("a frame's JSON is no object")
+    return value
+
+
+def encode_detail(detail: Dict[str, Any]) -> bytes:
+    """A last word as JSON; one that is too long (a program's whole output) is cut."""
+    payload = encode_object(detail)
+    if len(payload) <= MAX_PAYLOAD_BYTES:
+        return payload
+    texts = {key: text[:1000] for key, text in detail.items() if isinstance(text, str)}
+    payload = encode_object(dict(texts, truncated=True))
+    return payload if len(payload) <= MAX_PAYLOAD_BYTES else b'{"truncated": true}'
