@@ -35,7 +35,8 @@ class Loop:
     """One restart loop. `run` owns everything of it until `stop`.
 
     spec: argv, cwd, env as for exec; `debug`: the command dials in and waits for an
-    editor; `grace_s`: from TERM to KILL.
+    editor; `grace_s`: from TERM to KILL. `shown` (the command as given) and
+    `editor_port` (the session's port) are kept for a session that comes later.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Loop:
             "id": self.id,
             "argv": self.spec.get("argv"),
             "shown": self.spec.get("shown"),
+            "editor_port": self.spec.get("editor_port"),
             "debug": self._debug,
             "generation": self.generation,
             "state": self.state,

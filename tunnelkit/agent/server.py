@@ -20,7 +20,7 @@ from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.execs import Exec
 from tunnelkit.agent.loop import Loop
 from tunnelkit.agent.processes import ProcessTable
-from tunnelkit.agent.tcp import serve_tcp
+from tunnelkit.agent.tcp import listening, serve_tcp
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
@@ -107,6 +107,7 @@ class Agent:
             "loop.stop": self._loop_stop,
             "loop.attached": self._loop_attached,
             "mirror.differing": digests.handler,
+            "tcp.listening": listening,
             "shutdown": self._shutdown,
         }
 

@@ -26,6 +26,20 @@ async def serve_tcp(channel: Channel, header: Dict[str, Any]) -> None:
     await splice(sock, channel)
 
 
+async def listening(params: Dict[str, Any]) -> bool:
+    """RPC `tcp.listening`: does somebody accept connections at host:port, as seen from here?"""
+    loop = asyncio.get_running_loop()
+    try:
+        addresses = await loop.getaddrinfo(
+            str(params["host"]), int(params["port"]), type=socket.SOCK_STREAM
+        )
+        sock = await asyncio.wait_for(_connect(addresses), _CONNECT_TIMEOUT_S)
+    except (OSError, asyncio.TimeoutError):
+        return False
+    sock.close()
+    return True
+
+
 async def _connect(addresses: Any) -> socket.socket:
     failure = OSError("no address")
     for family, kind, protocol, _, address in addresses:

@@ -40,7 +40,6 @@ class Kind:
     """One kind of value. `parse` and `from_text` raise BadValue; `dump` gives back
     what `parse` accepts, in types that JSON has."""
 
-    expects: str
     parse: Callable[[object], Any]
     from_text: Callable[[str], object] = _same
     dump: Callable[[Any], object] = _same
@@ -94,7 +93,7 @@ def _integer(at_least: int) -> Kind:
             raise BadValue(f"{raw} is out of range", f"the least is {at_least}")
         return raw
 
-    return Kind("a whole number", parse, _text_to_int)
+    return Kind(parse, _text_to_int)
 
 
 def _text_to_int(text: str) -> object:
@@ -143,7 +142,7 @@ def choice(*allowed: str, refused: dict[str, str] | None = None) -> Kind:
             raise BadValue(f"{text!r} is not known", "use one of: " + ", ".join(allowed))
         return text
 
-    return Kind(" | ".join(allowed), parse)
+    return Kind(parse)
 
 
 def list_of(item: Callable[[object], Any], dump: Callable[[Any], object] = _same) -> Kind:
@@ -154,7 +153,7 @@ def list_of(item: Callable[[object], Any], dump: Callable[[Any], object] = _same
             raise BadValue(f"expected a list, got {type_name(raw)}", 'write ["..."]')
         return tuple(item(one) for one in raw)
 
-    return Kind("a list", parse, _text_to_list, lambda value: [dump(one) for one in value])
+    return Kind(parse, _text_to_list, lambda value: [dump(one) for one in value])
 
 
 def _text_to_list(text: str) -> object:
@@ -262,19 +261,18 @@ def _hop(raw: object) -> Hop:
     return _model(lambda: Hop(text))
 
 
-TEXT = Kind("text", single_line)
-ARGUMENT = Kind("text", _argument)
-SCHEDULER_WORD = Kind("text", _scheduler_word)
-MEM = Kind("an amount of memory", _mem)
+ARGUMENT = Kind(_argument)
+SCHEDULER_WORD = Kind(_scheduler_word)
+MEM = Kind(_mem)
 COUNT = _integer(1)
 COUNT_OR_ZERO = _integer(0)
-PORT = Kind("a port number", _port, _text_to_int)
-BOOLEAN = Kind("true or false", _boolean, _text_to_boolean)
-TIME = Kind("a time", parse_time_s, dump=format_time)
-REMOTE_DIR = Kind("a remote directory", _remote_dir)
-PROLOGUE = Kind("shell lines", _prologue)
-PATH = Kind("a path", _path, dump=str)
-HOP = Kind("an ssh destination", _hop, dump=str)
+PORT = Kind(_port, _text_to_int)
+BOOLEAN = Kind(_boolean, _text_to_boolean)
+TIME = Kind(parse_time_s, dump=format_time)
+REMOTE_DIR = Kind(_remote_dir)
+PROLOGUE = Kind(_prologue)
+PATH = Kind(_path, dump=str)
+HOP = Kind(_hop, dump=str)
 HOPS = list_of(_hop, dump=str)
 FORWARDS = list_of(_forward, dump=str)
 LINES = list_of(single_line)
@@ -290,7 +288,7 @@ def profile_name(raw: object) -> str:
     return text
 
 
-PROFILE = Kind("a profile's name", profile_name)
+PROFILE = Kind(profile_name)
 
 
 def _words_from_text(text: str) -> object:
@@ -303,4 +301,4 @@ def _words_from_text(text: str) -> object:
 
 
 #: Words of an argv. As text they are split like a shell does: options hold commas.
-WORDS = Kind("a list of words", LINES.parse, _words_from_text, LINES.dump)
+WORDS = Kind(LINES.parse, _words_from_text, LINES.dump)

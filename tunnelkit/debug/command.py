@@ -14,8 +14,9 @@ command line.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -41,11 +42,13 @@ _PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "-
 class LoopCommand:
     """A command ready for the agent's loop.
 
-    debug: it dials in and waits for an editor. port: the editor port that the
-    command itself named, if any. notes: what was changed and why, for the person.
+    shown: the command as it was given. debug: it dials in and waits for an editor.
+    port: the editor port that the command itself named, if any. notes: what was
+    changed and why, for the person.
     """
 
     argv: tuple[str, ...]
+    shown: str = ""
     env: dict[str, str] = field(default_factory=dict)
     debug: bool = False
     port: int | None = None
@@ -54,6 +57,10 @@ class LoopCommand:
 
 def understand(words: Sequence[str]) -> LoopCommand:
     """Turn a command line into a LoopCommand. Raises UsageError for a malformed one."""
+    return replace(_understand(words), shown=shlex.join(words))
+
+
+def _understand(words: Sequence[str]) -> LoopCommand:
     if not words:
         raise UsageError(
             "no command to run", hint="for example: tk loop python -m debugpy train.py"
@@ -65,16 +72,16 @@ def understand(words: Sequence[str]) -> LoopCommand:
     }
     split = _split_python(words)
     if split is None:
-        return LoopCommand(tuple(words), env, debug=_mentions_debugger(words))
+        return LoopCommand(tuple(words), env=env, debug=_mentions_debugger(words))
     interpreter, rest = split
     if rest[:2] == ["-m", "debugpy"]:
         return _debugpy(interpreter, rest[2:], env)
     if rest[:2] == ["-m", "ptvsd"]:
         return _ptvsd(interpreter, rest[2:], env)
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
-        return LoopCommand(tuple(words), env)
+        return LoopCommand(tuple(words), env=env)
     note = "run under debugpy, so that F5 can attach"
-    return LoopCommand((*interpreter, *_connect(), *rest), env, debug=True, notes=(note,))
+    return LoopCommand((*interpreter, *_connect(), *rest), env=env, debug=True, notes=(note,))
 
 
 def _connect() -> list[str]:
@@ -124,7 +131,7 @@ def _debugpy(interpreter: list[str], words: list[str], env: dict[str, str]) -> L
     target = words[position:]
     _check_target(target, "debugpy")
     argv = (*interpreter, *_connect(), *kept, *target)
-    return LoopCommand(argv, env, debug=True, port=port, notes=tuple(notes))
+    return LoopCommand(argv, env=env, debug=True, port=port, notes=tuple(notes))
 
 
 def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> LoopCommand:
@@ -147,7 +154,7 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
     _check_target(target, "ptvsd")
     note = "ptvsd is no longer maintained; its successor debugpy runs this command"
     return LoopCommand(
-        (*interpreter, *_connect(), *target), env, debug=True, port=port, notes=(note,)
+        (*interpreter, *_connect(), *target), env=env, debug=True, port=port, notes=(note,)
     )
 
 

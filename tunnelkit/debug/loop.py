@@ -156,6 +156,11 @@ class DebugLoop:
                 seen_waiting = True
             await changed.wait()
 
+    async def wait_over(self) -> None:
+        """Return once the agent's loop has ended."""
+        while self.state != "stopped" and not self._over:
+            await self._changed.wait()
+
     def _early_end(self) -> DebugError:
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
         error = self.last_end.get("error")

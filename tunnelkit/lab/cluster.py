@@ -151,7 +151,14 @@ def _bring_up(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
 def _ssh_daemons(state: State) -> list[Daemon]:
     plan, found = state.network, state.layout
     inside = "127.0.0.1" if plan.namespaces else plan.address[LOGIN]
-    words = [sys.executable, "-P", "-m", "tunnelkit.lab.proxy"]
+    words = [
+        sys.executable,
+        "-P",
+        "-W",
+        "ignore::RuntimeWarning:runpy",
+        "-m",
+        "tunnelkit.lab.proxy",
+    ]
     words += ["--listen", f"{plan.proxy[0]}:{plan.proxy[1]}"]
     words += ["--upstream", f"{inside}:{plan.ssh_port[LOGIN]}"]
     words += ["--control", str(found.proxy_socket)]

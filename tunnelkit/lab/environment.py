@@ -50,8 +50,11 @@ def daemon_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, s
 
 def own_program_environment(layout: Layout, host: str) -> dict[str, str]:
     """For our own supervisor and proxy: they import tunnelkit from where this one is."""
-    root = Path(tunnelkit.__file__).resolve().parent.parent
-    return daemon_environment(layout, host, slurm=False) | {"PYTHONPATH": str(root)}
+    paths = [str(Path(tunnelkit.__file__).resolve().parent.parent)]
+    if inherited := os.environ.get("PYTHONPATH"):
+        paths.append(inherited)
+    python_path = os.pathsep.join(paths)
+    return daemon_environment(layout, host, slurm=False) | {"PYTHONPATH": python_path}
 
 
 def write_home(layout: Layout) -> None:

@@ -163,8 +163,8 @@ class Layout:
     def make(self) -> None:
         """Make every directory, 0700."""
         wanted = [self.home, self.bin, self.ssh, self.slurm, self.spool, self.dir / "log"]
-        for path in [*wanted, *(self.tmp(host) for host in HOSTS)]:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in [*wanted, self.dir / "t", *(self.tmp(host) for host in HOSTS)]:
+            path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:

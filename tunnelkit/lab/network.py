@@ -94,9 +94,10 @@ class Network:
 def loopback() -> Network:
     """Plan a network on this machine's loopback, on ports that are free now."""
     own_names = _may_unshare()
-    local = _own_loopback_address()
-    bound = own_names or local is not None
-    slurm_address = _LOOPBACK if own_names else dict.fromkeys(HOSTS, local or "127.0.0.1")
+    # All of Slurm on one address: srun listens on that of its host's name, and what comes from
+    # any loopback address comes from 127.0.0.1, so that is where its steps call back.
+    slurm_address = dict.fromkeys(HOSTS, "127.0.0.1")
+    bound = own_names or _own_name_is_loopback()
     with ExitStack() as held:
         ssh_port = {host: _free_port(_LOOPBACK[host], held) for host in HOSTS}
         proxy = (_LOOPBACK[LOGIN], _free_port(_LOOPBACK[LOGIN], held))
@@ -109,7 +110,7 @@ def loopback() -> Network:
         address=dict(_LOOPBACK),
         ssh_port=ssh_port,
         proxy=proxy,
-        slurm_address=dict(slurm_address),
+        slurm_address=slurm_address,
         slurm_port=slurm_port,
         slurm_bound=bound,
         namespaces={},
@@ -209,16 +210,12 @@ def _may_unshare() -> bool:
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
-def _own_loopback_address() -> str | None:
-    """What this machine's name resolves to, if that is loopback.
-
-    `NoInAddrAny` binds Slurm's daemons to just that address.
-    """
+def _own_name_is_loopback() -> bool:
+    """Does this machine's name mean 127.0.0.1? `NoInAddrAny` binds Slurm to what it means."""
     try:
-        address = socket.gethostbyname(socket.gethostname())
+        return socket.gethostbyname(socket.gethostname()) == "127.0.0.1"
     except OSError:
-        return None
-    return address if address.startswith("127.") else None
+        return False
 
 
 def _free_port(address: str, held: ExitStack) -> int:

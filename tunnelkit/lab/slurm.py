@@ -15,9 +15,8 @@ import stat
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from tunnelkit.errors import SchedulerError, TunnelkitError
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.lab.environment import user
 from tunnelkit.lab.layout import LOGIN, NODES, Layout, write_private
 from tunnelkit.lab.network import Network

@@ -106,7 +106,15 @@ def _read_line(connection: socket.socket) -> bytes:
 def launch(socket_path: Path, *, env: dict[str, str], log: Path) -> int:
     """Start a supervisor; return its pid once it listens. Raises TunnelkitError with its words."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tunnelkit.lab.supervisor", str(socket_path)],
+        [
+            sys.executable,
+            "-P",
+            "-W",
+            "ignore::RuntimeWarning:runpy",
+            "-m",
+            "tunnelkit.lab.supervisor",
+            str(socket_path),
+        ],
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

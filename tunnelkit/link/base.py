@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import Completed, Hop, LocalForward
 
 #: Asks the person one question (password, one-time code, unknown host key) and
@@ -46,13 +47,20 @@ class Link(Protocol):
 
     async def open(self) -> None:
         """Connect and authenticate. Raises ConnectionFailed or HostKeyError. Idempotent:
-        a connection that a killed predecessor left behind is taken over, without a prompt."""
+        a connection that a killed predecessor left behind is taken over, without a prompt.
+        After a loss it also puts the forwards back; see `failed_forwards`."""
+        ...
+
+    async def open_node(self, node: str) -> None:
+        """Connect to a node now. `run` and the like do so by themselves; only who uses
+        `remote_shell` has to call it. Raises as `open`."""
         ...
 
     async def is_alive(self) -> bool: ...
 
     async def wait_lost(self) -> str:
-        """Return, with the reason, once the connection to the login host is gone."""
+        """Return, with the reason, once the connection to the login host, or one that
+        carries a forward to a node, is gone. `open` then mends what it can."""
         ...
 
     async def run(
@@ -65,7 +73,8 @@ class Link(Protocol):
     ) -> Completed:
         """Run one command to its end. The words of `argv` arrive exactly, whatever the
         login shell. Raises ConnectionFailed if the host can't be had, TimeoutExpired on
-        time out; a command's own failure is an exit code."""
+        time out (the far process sees its stdin and stdout end, and is not killed); a
+        command's own failure is an exit code."""
         ...
 
     async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ByteStream:
@@ -78,6 +87,14 @@ class Link(Protocol):
         ...
 
     async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None: ...
+
+    def forward_route(self, forward: LocalForward, *, node: str | None = None) -> str | None:
+        """By which way an open forward goes, for `tk status`; None if it is not open."""
+        ...
+
+    def failed_forwards(self) -> dict[tuple[LocalForward, str | None], TunnelkitError]:
+        """Forwards that the last `open` could not put back, with the reason."""
+        ...
 
     def remote_shell(self, *, node: str | None = None) -> list[str]:
         """argv of an ssh-like program (without the host) that rides on this link, for

@@ -25,6 +25,7 @@ _SCRIPT = r"""
 umask 077
 trap '' PIPE
 d=$(mktemp -d "${TMPDIR:-/tmp}/tk-chain.XXXXXXXX") || exit 97
+echo "dir $d"
 mkfifo "$d/out"
 (cat "$d/out"; echo gone) &
 ssh -M -N -S "$d/m" -T -a -x -o BatchMode=yes -o ConnectTimeout="$2" -o ControlPersist=no \
@@ -32,7 +33,6 @@ ssh -M -N -S "$d/m" -T -a -x -o BatchMode=yes -o ConnectTimeout="$2" -o ControlP
   -o LogLevel=INFO -o PermitLocalCommand=yes -o LocalCommand='echo ready' \
   -- "$1" </dev/null >"$d/out" 2>&1 &
 p=$!
-echo "dir $d" 1<>"$d/out"
 while read -r op number path target; do
   case $op in
   forward) ssh -F none -S "$d/m" -O forward -L "$path:$target" -- "$1" </dev/null 2>&1; s=$? ;;
@@ -88,9 +88,9 @@ class Chain:
             self._sock = socket.fromfd(self._stream.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
             self._sock.setblocking(False)
             self._reading = asyncio.create_task(self._read())
-            await self._until("ready", timeout_s=self._connect_timeout_s + 10.0)
-            line = next(line for line in self._lines.since(0) if line.startswith("dir "))
+            line = await self._until("dir ", timeout_s=self._connect_timeout_s)
             self._directory = line.removeprefix("dir ")
+            await self._until("ready", timeout_s=self._connect_timeout_s + 10.0)
             await self._check_allowed()
         except BaseException:
             await self.close()
@@ -151,16 +151,20 @@ class Chain:
             await self._until(f"done {self._requests} ", timeout_s=_REQUEST_TIMEOUT_S, mark=mark)
             return self._lines.since(mark)
 
-    async def _until(self, text: str, *, timeout_s: float, mark: int = 0) -> None:
+    async def _until(self, text: str, *, timeout_s: float, mark: int = 0) -> str:
+        """The first line with `text` after `mark`; ConnectionFailed if it does not come."""
         assert self._reading is not None
         seen = asyncio.create_task(self._lines.wait_for(text, mark=mark))
         try:
             await asyncio.wait(
                 {seen, self._reading}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
-            if not seen.done() and not any(text in line for line in self._lines.since(mark)):
-                said = [ln for ln in self._lines.since(mark) if not ln.startswith(("dir ", "gone"))]
-                raise self._failed("\n".join(said) or (self._stream_says() or "no answer in time"))
+            lines = self._lines.since(mark)
+            for line in lines:
+                if text in line:
+                    return line
+            said = [line for line in lines if not line.startswith(("dir ", "gone"))]
+            raise self._failed("; ".join(said) or self._stream_says() or "no answer in time")
         finally:
             seen.cancel()
             await asyncio.gather(seen, return_exceptions=True)

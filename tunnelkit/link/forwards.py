@@ -33,16 +33,22 @@ _PROBE_S = 5.0
 
 @dataclass(frozen=True)
 class Active:
-    """A forward in place: `spec` is what `master` was asked for."""
+    """A forward in place: `spec` is what `master` was asked for, while it had `pid`."""
 
     route: Route
     master: Master
     spec: str
+    pid: int | None
     chain: Chain | None = None
 
     @property
     def is_up(self) -> bool:
-        return self.master.is_up and (self.chain is None or self.chain.is_up)
+        return self.on_its_master and (self.chain is None or self.chain.is_up)
+
+    @property
+    def on_its_master(self) -> bool:
+        """Whether the connection that was asked is still the one that lives."""
+        return self.master.is_up and self.master.pid == self.pid
 
 
 class Forwards:
@@ -121,15 +127,9 @@ class Forwards:
                 await master.control("cancel", "-L", spec)
 
     def carriers(self) -> list[Coroutine[Any, Any, str]]:
-        """What to wait on, to learn that a forward to a node is gone."""
-        masters: set[Master] = set()
-        chains: set[Chain] = set()
-        for active in self._wanted.values():
-            if active is not None and active.is_up:
-                masters.add(active.master)
-                if active.chain is not None:
-                    chains.add(active.chain)
-        return [*(m.wait() for m in masters), *(c.wait() for c in chains)]
+        """What to wait on, to learn that a forward is gone. What `restore` gave up on is
+        not among them, what went before anybody waited is."""
+        return [_gone(active) for active in self._wanted.values() if active is not None]
 
     async def close(self) -> None:
         """Forget all forwards and end the chains; the masters take their listeners along."""
@@ -184,13 +184,13 @@ class Forwards:
         except ConnectionFailed:
             await chain.remove(forward)
             raise
-        return Active("chain", self._login, spec, chain)
+        return Active("chain", self._login, spec, self._login.pid, chain)
 
     async def _by_master(self, route: Route, master: Master, forward: LocalForward) -> Active:
         host = f"[{forward.host}]" if ":" in forward.host else forward.host
         spec = f"127.0.0.1:{forward.bind_port}:{host}:{forward.port}"
         await self._listen(master, spec)
-        return Active(route, master, spec)
+        return Active(route, master, spec, master.pid)
 
     async def _listen(self, master: Master, spec: str) -> None:
         done = await master.control("forward", "-L", spec)
@@ -204,7 +204,7 @@ class Forwards:
     async def _withdraw(self, forward: LocalForward, active: Active) -> None:
         """Cancel at both ends what is still there of a forward."""
         with contextlib.suppress(ConnectionFailed):
-            if active.master.is_up:
+            if active.on_its_master:
                 await active.master.control("cancel", "-L", active.spec)
             if active.chain is not None and active.chain.is_up:
                 await active.chain.remove(forward)
@@ -280,6 +280,23 @@ class Forwards:
         with os.fdopen(fd, "w") as file:
             json.dump(entries, file)
         draft.rename(self._state_file)
+
+
+async def _gone(active: Active) -> str:
+    """Return, with the reason, once a forward's connections are no more what they were."""
+    if not active.is_up:
+        name = active.chain.node if active.chain else active.master.host
+        return f"the connection of the forward to {name} ended"
+    waits = [asyncio.create_task(active.master.wait())]
+    if active.chain is not None:
+        waits.append(asyncio.create_task(active.chain.wait()))
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def _first_bytes(path: Path) -> bytes:

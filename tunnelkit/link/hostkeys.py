@@ -76,6 +76,7 @@ async def login_options(config: EffectiveConfig, *, own: Path) -> list[str]:
     """ssh options for the login host: the user's config, but never without any check."""
     if not config.is_off:
         return []
+    _create(own)
     return _options("accept-new", [own, *config.known_hosts_files()])
 
 
@@ -85,6 +86,7 @@ async def node_options(config: EffectiveConfig, *, alias: str, own: Path) -> lis
         return []
     if await _is_known(config):
         return ["-o", "StrictHostKeyChecking=accept-new"] if config.is_off else []
+    _create(own)
     return [*_options("accept-new", [own]), "-o", f"HostKeyAlias={alias}"]
 
 
@@ -96,6 +98,12 @@ async def _is_known(config: EffectiveConfig) -> bool:
         if found.exit_code == 0:
             return True
     return False
+
+
+def _create(path: Path) -> None:
+    """Make tunnelkit's known_hosts before ssh would, which leaves it to the umask."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
 
 
 def _options(strict: str, files: Sequence[Path]) -> list[str]:

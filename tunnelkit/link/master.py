@@ -61,15 +61,18 @@ class Master:
     def is_up(self) -> bool:
         return self._watch is not None and not self._watch.done()
 
-    async def open(self) -> bool:
+    async def open(self, *, verify: bool = False) -> bool:
         """Make sure that the connection is there; True if it had to be made or taken over.
+        With `verify` a master that does not answer is ended and replaced.
 
         Raises ConnectionFailed, HostKeyError or ConfigError. Concurrent callers share
         one attempt, so that nothing authenticates twice.
         """
         async with self._lock:
-            if self.is_up:
+            if self.is_up and not (verify and await self._running_pid() is None):
                 return False
+            if self.adopted and self.is_up:
+                await self._end_adopted()
             await self._reap()
             pid = await self._running_pid()
             if pid is not None:
@@ -224,6 +227,7 @@ class Master:
         return f"ssh to {self.host} ended"
 
     async def _end_adopted(self) -> None:
+        """It had its chance to end by itself; then it is told, then killed."""
         assert self._watch is not None and self.pid is not None
         for sign in (None, signal.SIGTERM, signal.SIGKILL):
             if sign is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tunnelkit.errors import ConfigError, ConnectionFailed, TunnelkitError
 from tunnelkit.link.askpass import Asker, AskpassServer
-from tunnelkit.link.base import Prompter
+from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
 from tunnelkit.link.forwards import Forwards, Key, Route
 from tunnelkit.link.hostkeys import effective_config, login_options, node_options
@@ -32,6 +32,7 @@ __all__ = ["OpenSSHLink", "OpenSSHOptions"]
 MAX_CONTROL_PATH_BYTES = 86
 #: From the start of ssh to the first sign of life, beyond the time to connect.
 _SILENCE_S = 30.0
+_NOTICE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class _Host:
     sessions: Sessions
 
 
-class OpenSSHLink:
+class OpenSSHLink(Link):
     """See `base.Link`. `control_dir` is a 0700 directory that belongs to this link alone;
     a successor with the same one takes over what a killed link left there.
 
@@ -88,7 +89,7 @@ class OpenSSHLink:
         if self._askpass and not self._batch:
             await self._askpass.open()
         try:
-            if await self._login.master.open() and self._login.master.adopted:
+            if await self._login.master.open(verify=True) and self._login.master.adopted:
                 await self._forwards.drop_leftovers(self._login.master)
         except BaseException:
             if self._askpass and not self._login.master.is_up:
@@ -117,6 +118,9 @@ class OpenSSHLink:
             ]
             try:
                 await asyncio.wait({changed, *lost}, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.done() for task in lost):
+                    # What rides on the login's connection may notice its end first.
+                    await asyncio.wait({lost[0]}, timeout=_NOTICE_S)
                 for task in lost:
                     if task.done():
                         return task.result()

@@ -42,14 +42,12 @@ class Lines:
         return self._count
 
     def since(self, mark: int) -> list[str]:
-        """The kept lines that came after `mark`, an unfinished last one included."""
-        lines = list(self._lines)[max(0, len(self._lines) - (self._count - mark)) :]
-        if self._rest:
-            lines.append(self._rest.decode("utf-8", "replace"))
-        return lines
+        """The kept whole lines that came after `mark`."""
+        return list(self._lines)[max(0, len(self._lines) - (self._count - mark)) :]
 
     def text(self) -> str:
-        return "\n".join(self.since(self._count - len(self._lines))).strip()
+        """All that is kept, an unfinished last line included."""
+        return "\n".join([*self._lines, self._rest.decode("utf-8", "replace")]).strip()
 
     async def wait_for(self, needle: str, *, mark: int = 0) -> str:
         """The first line after `mark` that holds `needle`; waits until there is one."""

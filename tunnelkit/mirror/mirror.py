@@ -238,18 +238,25 @@ class Mirror:
             if not differing:
                 continue  # a file sent again meanwhile is asked about again
             if time.monotonic() + pause_s > deadline:
-                raise MirrorError(
-                    "the compute node still sees other content than the laptop",
-                    cause=f"{len(differing)} differ: {name_paths(sorted(differing))}",
-                    hint="its network file system lags, or something there changes them",
-                    transient=True,
-                )
+                raise _node_differs(differing)
             rounds += 1
             if rounds == _RESEND_AFTER:  # not lag alone: changed there? Send them once more.
                 worker, _ = self._running()
-                await self._wait(worker.post(force=differing), deadline, timeout_s)
+                try:
+                    await self._wait(worker.post(force=differing), deadline, timeout_s)
+                except TimeoutExpired:
+                    raise _node_differs(differing) from None
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _ASK_AGAIN_S[1])
+
+
+def _node_differs(paths: frozenset[str]) -> MirrorError:
+    return MirrorError(
+        "the compute node still sees other content than the laptop",
+        cause=f"{len(paths)} differ: {name_paths(sorted(paths))}",
+        hint="its network file system lags, or something there changes them",
+        transient=True,
+    )
 
 
 def _inside(state_dir: Path, root: Path) -> list[str]:

@@ -7,47 +7,19 @@ done to it: tk only deletes or overwrites in silence what is still as tk left it
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 
-from tunnelkit.mirror import plan, shell
+from tunnelkit.mirror import local, plan, shell
 from tunnelkit.mirror.base import Remote
 from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.local import Outcome, Work
 from tunnelkit.mirror.manifest import Manifest, Row
 from tunnelkit.mirror.rsync import Rsync, itemized
-from tunnelkit.mirror.scan import DIR, LINK, Entry, Scan, Scanner, digest, lstat, racy
+from tunnelkit.mirror.scan import DIR, LINK, Scan, Scanner, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
 
 _NS = 1_000_000_000
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one pass did. changing: paths that changed while they were read or sent.
-    failed: paths that can't be read or written, and why."""
-
-    sent: int = 0
-    sent_bytes: int = 0
-    deleted: int = 0
-    kept: list[str] = field(default_factory=list)
-    replaced: list[str] = field(default_factory=list)
-    replaced_dir: str | None = None
-    changing: set[str] = field(default_factory=set)
-    failed: dict[str, str] = field(default_factory=dict)
-    scan_s: float = 0.0
-
-
-@dataclass(slots=True)
-class _Work:
-    """What a pass has to do, once the files were read."""
-
-    sends: dict[str, Entry] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)
-    refreshed: dict[str, Row] = field(default_factory=dict)
-    deletes: set[str] = field(default_factory=set)
-    forgotten: set[str] = field(default_factory=set)
 
 
 class Syncer:
@@ -69,6 +41,8 @@ class Syncer:
         self._manifest = manifest
         self._remote_root = remote_root
         self._fresh = fresh
+        #: sent, but not yet known to have arrived as they are here: what is there is ours
+        self._in_flight: set[str] = set()
         self.last_scan: Scan | None = None
         #: paths known to need sending: for the status, and for the message of a timeout
         self.pending: frozenset[str] = frozenset()
@@ -92,7 +66,9 @@ class Syncer:
             out.failed[path] = f"can't be read: {why}"
         difference = plan.compare(rows, scan.entries, force=force)
         self.pending = frozenset(difference.changed)
-        work = await asyncio.to_thread(self._read, scan, difference, force, out)
+        work = await asyncio.to_thread(
+            local.read, self._scanner.root, rows, scan, difference, force, out
+        )
         if not allow_deletes:
             plan.check_deletes(rows, work.deletes, scan.entries)
         self.pending = frozenset({*work.sends, *work.deletes, *out.failed, *out.changing})
@@ -105,75 +81,13 @@ class Syncer:
 
     def interesting(self, path: str) -> bool:
         """Whether an event at this absolute path may matter. Called in any thread."""
-        scan, relative = self.last_scan, os.path.relpath(path, self._scanner.root)
-        if scan is None or relative == "." or relative.startswith("../"):
-            return True
-        base = ""
-        *above, name = relative.split("/")
-        for part in above:
-            rules = scan.rules.get(base)
-            if rules is None:
-                return True  # a new directory
-            if rules.ignored(base + part, part, True):
-                return False
-            base += part + "/"
-        rules = scan.rules.get(base)
-        return rules is None or not rules.ignored(base + name, name, False)
-
-    def _read(
-        self, scan: Scan, difference: plan.Difference, force: Collection[str], out: Outcome
-    ) -> _Work:
-        """Digests of what may have changed, and the fate of what is absent (blocking)."""
-        root, rows, work = self._scanner.root, self._manifest.rows, _Work()
-        for path, entry in difference.changed.items():
-            seen_ns = time.time_ns()
-            try:
-                text = "" if entry.kind == DIR else digest(root, path, entry.kind)
-                now = lstat(root, path)
-            except FileNotFoundError:
-                now = None
-            except OSError as error:
-                out.failed[path] = f"can't be read: {error.strerror or error}"
-                continue
-            if now != entry:
-                out.changing.add(path)
-                continue
-            row = rows.get(path)
-            if path not in force and plan.same_content(row, entry, text):
-                assert row is not None
-                work.refreshed[path] = row._replace(entry=entry, racy=racy(entry, seen_ns))
-            else:
-                work.sends[path] = entry
-                work.digests[path] = text
-        for path in difference.absent:
-            gone = self._gone(path, scan)
-            if gone:
-                work.deletes.add(path)
-            elif gone is False:
-                work.forgotten.add(path)
-        return work
-
-    def _gone(self, path: str, scan: Scan) -> bool | None:
-        """Why the scan lacks a path: True, it was deleted; False, it is ignored now (what is
-        on the cluster stays there); None, nobody can tell."""
-        for above in plan.parents(path):
-            if above in scan.entries and scan.entries[above].kind != DIR:
-                return True  # lstat would follow the symlink that replaced its directory
-            if above in scan.unreadable:
-                return None
-        try:
-            os.lstat(os.path.join(self._scanner.root, path))
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        except OSError:
-            return None
-        return False
+        return local.interesting(self._scanner.root, self.last_scan, path)
 
     def _note(self, rows: Mapping[str, Row], forgotten: Collection[str]) -> None:
         self._manifest.put(rows)
         self._manifest.drop(forgotten)
 
-    async def _apply(self, scan: Scan, work: _Work, out: Outcome, *, repair: bool) -> None:
+    async def _apply(self, scan: Scan, work: Work, out: Outcome, *, repair: bool) -> None:
         rows = self._manifest.rows
         touched = {*work.sends, *work.deletes}
         if repair:
@@ -187,6 +101,9 @@ class Syncer:
         removed = await self._delete(early, there, out)
         for path in removed:
             there.pop(path, None)
+        turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
+        there |= await shell.survey(self._remote, self._remote_root, turned)
+        _keep_dirs(work, there, out)
         await self._send(work, there, out)
         await self._delete(work.deletes - early, there, out)
         self._fresh = False
@@ -196,7 +113,7 @@ class Syncer:
             return {}
         return await shell.survey(self._remote, self._remote_root, plan.with_parents(paths))
 
-    def _add_missing(self, scan: Scan, work: _Work, there: Mapping[str, RemoteStat]) -> None:
+    def _add_missing(self, scan: Scan, work: Work, there: Mapping[str, RemoteStat]) -> None:
         """Send again what is no longer on the cluster as we left it."""
         for path, row in self._manifest.rows.items():
             if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
@@ -205,7 +122,7 @@ class Syncer:
                 work.sends[path] = row.entry
                 work.digests[path] = row.digest
 
-    def _drop_blocked(self, work: _Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
+    def _drop_blocked(self, work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
         """Take out of `work` what would go through a symlink on the cluster, or replace a
         file that tk did not put there by a directory."""
         rows = self._manifest.rows
@@ -215,7 +132,7 @@ class Syncer:
             found, entry, row = there.get(path), work.sends.get(path), rows.get(path)
             if found is None or found.kind == DIR or (entry is not None and entry.kind != DIR):
                 continue
-            if entry is not None and row is not None and _as_sent(row, found):
+            if entry is not None and row is not None and self._ours(path, found):
                 continue  # our own file, which a directory replaces now
             what = "a symlink, which is not followed" if found.kind == LINK else "a file"
             blocked[path] = f"on the cluster {path} is {what}"
@@ -246,7 +163,7 @@ class Syncer:
             if row.entry.kind == DIR:
                 if row.made and found.kind == DIR:
                     dirs.add(path)
-            elif _as_sent(row, found):
+            elif found.kind != DIR and self._ours(path, found):
                 files.add(path)
             else:
                 kept.append(path)
@@ -260,19 +177,18 @@ class Syncer:
         out.kept += kept
         out.deleted += len(files - stuck)
         done = set(paths) - stuck
+        self._in_flight -= done
         await asyncio.to_thread(self._manifest.drop, done)
         return done - set(kept)
 
-    async def _send(self, work: _Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
+    async def _send(self, work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
         if not work.sends:
             return
         rows = self._manifest.rows
         foreign = {
             path
             for path in work.sends
-            if path in there
-            and work.sends[path].kind != DIR
-            and not (path in rows and rows[path].sent and _as_sent(rows[path], there[path]))
+            if path in there and work.sends[path].kind != DIR and not self._ours(path, there[path])
         }
         intents = {
             path: Row(entry, work.digests[path], made=entry.kind == DIR and path not in there)
@@ -281,6 +197,7 @@ class Syncer:
         }
         await asyncio.to_thread(self._manifest.put, intents)
         plain = work.sends.keys() - foreign
+        self._in_flight |= plain
         failed: dict[str, str] = {}
         if plain:
             size = _size(work, plain)
@@ -308,7 +225,7 @@ class Syncer:
 
     def _confirm(
         self,
-        work: _Work,
+        work: Work,
         failed: Mapping[str, str],
         there: Mapping[str, RemoteStat],
         out: Outcome,
@@ -339,13 +256,32 @@ class Syncer:
                     out.sent += 1
                     out.sent_bytes += entry.size
         self._manifest.put(done)
+        self._in_flight -= done.keys()
+
+    def _ours(self, path: str, found: RemoteStat) -> bool:
+        """Whether what is there is what tk put there, and may go without a word."""
+        if path in self._in_flight:
+            return True
+        row = self._manifest.rows.get(path)
+        return row is not None and _as_sent(row, found)
 
 
 def scan_ns(scan: Scan | None) -> int:
     return scan.started_ns if scan is not None else 0
 
 
-def _size(work: _Work, paths: Collection[str]) -> int:
+def _keep_dirs(work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
+    """Take out of `work` what would replace a directory that still holds something."""
+    for path, entry in list(work.sends.items()):
+        found = there.get(path)
+        if found is not None and found.kind == DIR and entry.kind != DIR:
+            del work.sends[path]
+            out.failed[path] = (
+                f"on the cluster {path} is a directory with files that tk didn't send"
+            )
+
+
+def _size(work: Work, paths: Collection[str]) -> int:
     return sum(work.sends[path].size for path in paths)
 
 

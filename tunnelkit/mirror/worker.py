@@ -19,8 +19,9 @@ from tunnelkit.mirror.base import (
     SyncReport,
     name_paths,
 )
+from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Manifest
-from tunnelkit.mirror.sync import Outcome, Syncer
+from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
 
 _QUIET_S = 0.02  # a burst of events ends with this much silence,

@@ -83,6 +83,11 @@ class Channel:
         self.ended(None)
 
     @property
+    def queued_bytes(self) -> int:
+        """What was written and has not left the queue."""
+        return self._mux.endpoint.buffered(self.id)
+
+    @property
     def is_over(self) -> bool:
         """True once the channel is closed by either side."""
         return self._over.is_set()

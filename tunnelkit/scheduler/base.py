@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from tunnelkit.model import Completed, JobStatus, ResourceRequest
+from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,15 @@ class Scheduler(Protocol):
 
     def parse_estimate(self, done: Completed) -> str | None:
         """The start time in the scheduler's own words (no zone); None while it has none."""
+        ...
+
+    def history(self, job_id: str) -> Command | None:
+        """Ask the accounting, which remembers jobs that `query` has forgotten; None if this
+        scheduler has none."""
+        ...
+
+    def parse_history(self, done: Completed) -> JobState:
+        """The job's last known state; UNKNOWN where accounting is off or can't be asked."""
         ...
 
     def cancel(self, job_id: str) -> Command: ...

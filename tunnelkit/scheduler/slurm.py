@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.errors import UsageError
 from tunnelkit.model import (
     Completed,
     JobState,
@@ -134,6 +134,15 @@ class Slurm:
         step += ["--mpi=none", "--unbuffered", "--quiet", "--"]
         return [*step, "sh", "-c", _STEP, "tk-step", *argv]
 
+    def history(self, job_id: str) -> Command | None:
+        argv = (self._program("sacct"), "--noheader", "--parsable2", "--allocations")
+        return Command((*argv, "--format=State", f"--jobs={_check_job_id(job_id)}"))
+
+    def parse_history(self, done: Completed) -> JobState:
+        # Where accounting is off, sacct exits 1. `CANCELLED by 1000`: the first word counts.
+        words = done.text.split() if done.exit_code == 0 else []
+        return state_of(words[0])[0] if words else JobState.UNKNOWN
+
     def _program(self, name: str) -> str:
         return f"{self._bin_dir.rstrip('/')}/{name}" if self._bin_dir else name
 
@@ -188,32 +197,12 @@ def _vanished(job_id: str) -> JobStatus:
 def _is_gone(done: Completed) -> bool:
     """Slurm answered that it does not know the id (its records go MinJobAge after the end)."""
     words = done.error_text
-    return (
-        re.search(r"invalid job id|job.* already completing or completed", words, re.I) is not None
-        and not slurm_submit.is_transient(words)
-    )
+    return re.search(
+        r"invalid job id|job.* already completing or completed", words, re.I
+    ) is not None and not slurm_submit.is_transient(words)
 
 
 def _check_job_id(text: str) -> str:
     if not _JOB_ID.fullmatch(text):
         raise UsageError(f"{text!r} is not a Slurm job id")
     return text
-
-
-def history_command(job_id: str) -> Command:
-    """Ask the accounting database, which remembers what squeue has forgotten."""
-    return Command(("sacct", "-n", "-P", "-X", "-o", "State", "-j", _check_job_id(job_id)))
-
-
-def parse_history(done: Completed) -> JobState | None:
-    """The job's last known state, or None where there is no accounting to ask."""
-    lines = done.text.split("\n")
-    # `CANCELLED by 1000`
-    native = lines[0].split(" ")[0].strip() if done.exit_code == 0 else ""
-    if not native:
-        return None
-    state = state_of(native)[0]
-    return None if state is JobState.UNKNOWN else state
-
-
-__all__ = ["SchedulerError", "Slurm", "history_command", "parse_history"]

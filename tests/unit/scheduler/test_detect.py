@@ -1,0 +1,66 @@
+"""Which scheduler a login host has: parsed, and asked of a real shell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
+
+
+def answer(path: Path) -> Completed:
+    """DETECT as a login host with only `path` (and the base system) would answer it."""
+    for tool in ("sh", "sed"):
+        (path / tool).symlink_to(f"/usr/bin/{tool}" if Path(f"/usr/bin/{tool}").exists()
+                                 else f"/bin/{tool}")  # fmt: skip
+    done = subprocess.run(DETECT.argv, env={"PATH": str(path)}, capture_output=True, check=False)
+    return Completed(done.returncode, done.stdout, done.stderr)
+
+
+def program(path: Path, name: str, script: str) -> None:
+    (path / name).write_text(f"#!/bin/sh\n{script}\n")
+    (path / name).chmod(0o755)
+
+
+def test_slurm_wins_over_its_qsub_wrapper(tmp_path: Path) -> None:
+    program(tmp_path, "sbatch", "echo slurm-wlm 22.05.8")
+    program(tmp_path, "qsub", "exit 1")
+    assert parse_detect(answer(tmp_path)) == Detected("slurm", "22.05.8", str(tmp_path))
+
+
+def test_openpbs(tmp_path: Path) -> None:
+    program(tmp_path, "qsub", "exit 1")
+    program(tmp_path, "qstat", "echo pbs_version = 23.06.06")
+    assert parse_detect(answer(tmp_path)) == Detected("pbs", "23.06.06", str(tmp_path))
+
+
+def test_torque_speaks_on_stderr(tmp_path: Path) -> None:
+    program(tmp_path, "qsub", "exit 1")
+    program(tmp_path, "qstat", "echo Version: 6.1.2 >&2; echo Commit: abc >&2")
+    assert parse_detect(answer(tmp_path)) == Detected("torque", "6.1.2", str(tmp_path))
+
+
+def test_grid_engine_is_none_of_ours(tmp_path: Path) -> None:
+    program(tmp_path, "qsub", "exit 1")
+    program(tmp_path, "qstat", "echo GE 8.1.9; exit 1")
+    assert parse_detect(answer(tmp_path)).name == "none"
+
+
+def test_nothing_there() -> None:
+    assert parse_detect(Completed(0, b"Welcome!\ntk-done\n", b"")) == Detected("none")
+
+
+def test_an_alias_has_no_directory() -> None:
+    done = Completed(0, b"tk-found sbatch alias sbatch='x'\ntk-sbatch slurm 23.11\ntk-done\n", b"")
+    assert parse_detect(done) == Detected("slurm", "23.11", "")
+
+
+@pytest.mark.parametrize("done", [Completed(255, b"", b"lost"), Completed(0, b"hello", b"")])
+def test_no_answer_is_not_taken_for_no_scheduler(done: Completed) -> None:
+    with pytest.raises(SchedulerError) as caught:
+        parse_detect(done)
+    assert caught.value.transient

@@ -1,0 +1,167 @@
+"""`tk lab`: a cluster on this machine, for trying things out and for the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="A cluster on this machine: real sshd and real Slurm, run by you, gone after `down`.",
+    no_args_is_help=True,
+)
+
+DirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="The lab's directory (default: TK_LAB_DIR, or one in your runtime directory)."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+LinkOption = Annotated[
+    bool, typer.Option("--link", help="Take the network interface itself down (netns only).")
+]
+
+
+@app.command()
+def up(
+    netns: Annotated[
+        bool,
+        typer.Option(
+            "--netns", help="Hosts in network namespaces: nodes are truly unreachable (root)."
+        ),
+    ] = False,
+    rtt: Annotated[
+        float, typer.Option("--rtt", metavar="MS", help="Round-trip time to login, milliseconds.")
+    ] = 0.0,
+    scheduler: Annotated[
+        str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
+    ] = "auto",
+    dir: DirOption = None,
+) -> None:
+    """Start the cluster and write the profile `lab`.
+
+    Examples:  tk lab up  |  tk lab up --rtt 60  |  sudo tk lab up --netns
+    """
+    from tunnelkit import lab
+
+    found = lab.up(
+        dir,
+        flavour="netns" if netns else "loopback",
+        scheduler=scheduler,
+        rtt_ms=rtt,
+        progress=lambda text: typer.echo(f"lab: {text}", err=True),
+    )
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+    enter = f"{shlex.join(found.enter)} " if found.enter else ""
+    typer.echo(f"scheduler  {found.scheduler}")
+    typer.echo(f"profile    {found.profile}")
+    typer.echo(f"try        {enter}ssh -F {found.ssh_config} {found.nodes[0]}")
+    typer.echo('then       eval "$(tk lab env)"; tk up node1 --gpus 1 --cpus 2')
+
+
+@app.command()
+def down(dir: DirOption = None) -> None:
+    """Stop the cluster: jobs, daemons and files go. Nothing happens if there is none.
+
+    Example:  tk lab down
+    """
+    from tunnelkit import lab
+
+    lab.down(dir)
+
+
+@app.command()
+def status(as_json: JsonOption = False, dir: DirOption = None) -> None:
+    """Show daemons, nodes and link. Exit code 1 if something of it is not well.
+
+    Examples:  tk lab status  |  tk lab status --json
+    """
+    from tunnelkit import lab
+
+    found = lab.status(dir)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        typer.echo(f"lab        {found.info.dir} ({found.info.flavour})")
+        typer.echo(f"link       {found.link}, round trip {found.rtt_ms:g} ms")
+        for daemon in found.daemons:
+            typer.echo(f"{'alive' if daemon.alive else 'DEAD':<10} {daemon.name} ({daemon.pid})")
+        for node, state in found.nodes.items():
+            typer.echo(f"{state:<10} {node}")
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+@app.command()
+def env(dir: DirOption = None) -> None:
+    """Print what a shell needs to use the lab.
+
+    Example:  eval "$(tk lab env)"
+    """
+    from tunnelkit import lab
+
+    found = lab.info(dir)
+    values = {
+        "TK_PROFILE": "lab",
+        "TK_LAB_SSH_CONFIG": str(found.ssh_config),
+        "TK_LAB_DIR": str(found.dir),
+    }
+    if config_dir := os.environ.get("TK_CONFIG_DIR"):
+        values["TK_CONFIG_DIR"] = config_dir
+    for name, value in values.items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+@app.command()
+def cut(
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Reset connections instead of swallowing bytes.")
+    ] = False,
+    link: LinkOption = False,
+    dir: DirOption = None,
+) -> None:
+    """Cut the way from laptop to login: bytes vanish, connections hang.
+
+    Examples:  tk lab cut  |  tk lab cut --reset  |  tk lab cut --link
+    """
+    from tunnelkit import lab
+
+    if link and reset:
+        raise typer.BadParameter("--link and --reset are different faults: give one")
+    if link:
+        lab.link_down(dir)
+    elif reset:
+        lab.reset(dir)
+    else:
+        lab.cut(dir)
+
+
+@app.command()
+def heal(dir: DirOption = None) -> None:
+    """Undo `cut`, of every kind.
+
+    Example:  tk lab heal
+    """
+    from tunnelkit import lab
+
+    lab.heal(dir)
+
+
+@app.command()
+def rtt(
+    ms: Annotated[float, typer.Argument(metavar="MS", help="Milliseconds, 0 to 10000.")],
+    dir: DirOption = None,
+) -> None:
+    """Set the round-trip time from laptop to login, for live connections too.
+
+    Example:  tk lab rtt 150
+    """
+    from tunnelkit import lab
+
+    lab.set_rtt(ms, dir)

@@ -1,0 +1,115 @@
+"""The laptop's side of a pass: read what may have changed, learn the fate of what is absent."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror import plan
+from tunnelkit.mirror.manifest import Row
+from tunnelkit.mirror.scan import DIR, Entry, Scan, digest, lstat, racy
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one pass did. changing: paths that changed while they were read or sent.
+    failed: paths that can't be read or written, and why."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    deleted: int = 0
+    kept: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    replaced_dir: str | None = None
+    changing: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    scan_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Work:
+    """What a pass has to do, once the files were read."""
+
+    sends: dict[str, Entry] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    refreshed: dict[str, Row] = field(default_factory=dict)
+    deletes: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
+
+
+def read(
+    root: str,
+    rows: Mapping[str, Row],
+    scan: Scan,
+    difference: plan.Difference,
+    force: Collection[str],
+    out: Outcome,
+) -> Work:
+    """Digests of what may have changed, and the fate of what is absent (blocking)."""
+    work = Work()
+    for path, entry in difference.changed.items():
+        if path in scan.unreadable:
+            continue  # a directory: its permissions there must not become these
+        seen_ns = time.time_ns()
+        try:
+            text = "" if entry.kind == DIR else digest(root, path, entry.kind)
+            now = lstat(root, path)
+        except FileNotFoundError:
+            now = None
+        except OSError as error:
+            out.failed[path] = f"can't be read: {error.strerror or error}"
+            continue
+        if now != entry:
+            out.changing.add(path)
+            continue
+        row = rows.get(path)
+        if path not in force and plan.same_content(row, entry, text):
+            assert row is not None
+            work.refreshed[path] = row._replace(entry=entry, racy=racy(entry, seen_ns))
+        else:
+            work.sends[path] = entry
+            work.digests[path] = text
+    for path in difference.absent:
+        gone = _gone(root, path, scan)
+        if gone:
+            work.deletes.add(path)
+        elif gone is False:
+            work.forgotten.add(path)
+    return work
+
+
+def _gone(root: str, path: str, scan: Scan) -> bool | None:
+    """Why the scan lacks a path: True, it was deleted; False, it is ignored now (what is
+    on the cluster stays there); None, nobody can tell."""
+    for above in plan.parents(path):
+        if above in scan.entries and scan.entries[above].kind != DIR:
+            return True  # lstat would follow the symlink that replaced its directory
+        if above in scan.unreadable:
+            return None
+    try:
+        os.lstat(os.path.join(root, path))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def interesting(root: str, scan: Scan | None, path: str) -> bool:
+    """Whether an event at this absolute path may matter, by the rules of the last scan."""
+    relative = os.path.relpath(path, root)
+    if scan is None or relative == "." or relative.startswith("../"):
+        return True
+    base = ""
+    *above, name = relative.split("/")
+    for part in above:
+        rules = scan.rules.get(base)
+        if rules is None:
+            return True  # a new directory
+        if rules.ignored(base + part, part, True):
+            return False
+        base += part + "/"
+    rules = scan.rules.get(base)
+    return rules is None or not rules.ignored(base + name, name, False)

@@ -1,0 +1,74 @@
+"""Which scheduler a login host has: one command there, parsed here. No I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command
+
+SchedulerName = Literal["slurm", "pbs", "torque", "none"]
+
+# A command over ssh gets no login shell, so a site's PATH may lack the scheduler: the usual
+# places are looked at too. Each line of the answer starts with a marker, as banners may come
+# before. Torque tells its version on stderr, OpenPBS on stdout.
+_SCRIPT = r"""
+PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin:/opt/slurm/current/bin:/cm/shared/apps/slurm/current/bin
+PATH=$PATH:/opt/pbs/bin:/opt/torque/bin:/usr/local/torque/bin:/usr/local/bin
+for c in sbatch qsub qstat; do
+  p=$(command -v "$c" 2>/dev/null) && printf 'tk-found %s %s\n' "$c" "$p"
+done
+command -v sbatch >/dev/null 2>&1 && sbatch --version 2>&1 </dev/null | sed 's/^/tk-sbatch /'
+command -v qstat >/dev/null 2>&1 && qstat --version 2>&1 </dev/null | sed 's/^/tk-qstat /'
+echo tk-done
+"""
+
+DETECT = Command(("sh", "-c", _SCRIPT))
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """The scheduler of a login host. `bin_dir`: where its commands are; `version` is None if
+    it did not tell."""
+
+    name: SchedulerName
+    version: str | None = None
+    bin_dir: str = ""
+
+
+def parse_detect(done: Completed) -> Detected:
+    """Read DETECT's answer. Raises SchedulerError (transient) if there is none.
+
+    Slurm wins over qsub, since Slurm sites often carry its qsub wrappers. A qsub whose
+    qstat is neither OpenPBS nor Torque (Grid Engine) counts as none.
+    """
+    lines = [line.strip() for line in done.text.splitlines()]
+    if "tk-done" not in lines:
+        raise SchedulerError(
+            "the login host did not tell which scheduler it has",
+            cause=done.error_text or f"exit status {done.exit_code}",
+            transient=True,
+        )
+    paths = dict(line.split(" ", 2)[1:] for line in lines if line.startswith("tk-found "))
+    if "sbatch" in paths:
+        match = re.search(r"slurm\S* (\d\S*)", _said(lines, "tk-sbatch "))
+        return Detected("slurm", match[1] if match else None, _dir(paths["sbatch"]))
+    if "qsub" in paths:
+        said = _said(lines, "tk-qstat ")
+        if match := re.search(r"pbs_version\s*=\s*(\S+)", said):
+            return Detected("pbs", match[1], _dir(paths["qsub"]))
+        if match := re.search(r"^Version:\s*(\S+)", said, re.MULTILINE):
+            return Detected("torque", match[1], _dir(paths["qsub"]))
+    return Detected("none")
+
+
+def _said(lines: list[str], marker: str) -> str:
+    return "\n".join(line.removeprefix(marker) for line in lines if line.startswith(marker))
+
+
+def _dir(path: str) -> str:
+    # An alias or a function has no directory: then the PATH must do.
+    return path.rpartition("/")[0] if path.startswith("/") else ""

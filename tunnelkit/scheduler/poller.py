@@ -1,0 +1,212 @@
+"""One poller asks the scheduler about all watched jobs with one command.
+
+The rules, in one place:
+- Fast at first, then every SETTLED_S: Slurm's manual forbids looped squeue.
+- An error that may pass makes the state UNKNOWN and the pauses longer, never ENDED.
+- A job that vanished is looked at again before anyone is asked whether it has
+  ended; silence alone never ends it.
+
+There is no background task: whoever watches drives the query, and the others
+share its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired, TunnelkitError
+from tunnelkit.model import Completed, JobState, JobStatus
+from tunnelkit.scheduler.base import Command, Scheduler
+
+#: Pauses after a job's last change, in seconds; then SETTLED_S.
+FIRST_PAUSES_S = (1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 15.0)
+SETTLED_S = 30.0
+#: Pauses while the scheduler can't be asked: doubled from the first to the last.
+BACKOFF_S = (2.0, 120.0)
+#: Before the second look at a vanished job.
+SECOND_LOOK_S = 5.0
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+Run = Callable[[Command], Awaitable[Completed]]
+
+
+async def _nobody_knows(job_id: str) -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What the last query told about one job, and when."""
+
+    status: JobStatus
+    asked_at: float
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How long one watcher pauses before its next look."""
+
+    looks: int = 0
+    failures: int = 0
+    settled: bool = False
+
+    def pause_s(self) -> float:
+        if self.failures:
+            first, last = BACKOFF_S
+            return min(last, first * 2.0 ** min(self.failures - 1, 30))
+        if self.settled or self.looks > len(FIRST_PAUSES_S):
+            return SETTLED_S
+        return FIRST_PAUSES_S[max(0, self.looks - 1)]
+
+
+class Poller:
+    """Watches jobs through `run`, which runs a command on the login host.
+
+    `confirm_end(job_id)` is asked whether there is proof that a vanished job has ended (its
+    status file, the accounting); without it such a job stays UNKNOWN. `clock` counts
+    seconds, `sleep` waits for some.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        scheduler: Scheduler,
+        *,
+        confirm_end: Callable[[str], Awaitable[bool]] = _nobody_knows,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._run = run
+        self._scheduler = scheduler
+        self._confirm_end = confirm_end
+        self._clock = clock
+        self._sleep = sleep
+        self._watched: dict[str, int] = {}
+        self._answers: dict[str, _Answer] = {}
+        self._failed: tuple[float, TunnelkitError] | None = None
+        self._asking = asyncio.Lock()
+        self._poked = asyncio.Event()
+        self._poked_at = float("-inf")
+
+    def poke(self) -> None:
+        """Look now instead of at the end of the pause: after a reconnect, or a sleep."""
+        poked, self._poked = self._poked, asyncio.Event()
+        poked.set()
+        self._poked_at = self._clock()
+
+    async def watch(self, job_id: str) -> AsyncIterator[JobStatus]:
+        """Yield the job's status after each look, until it has ENDED (the last one yielded).
+
+        Raises SchedulerError if the scheduler refuses for good; an error that may pass
+        yields UNKNOWN and goes on. Leave early through `contextlib.aclosing`.
+        """
+        self._watched[job_id] = self._watched.get(job_id, 0) + 1
+        try:
+            async for status in self._looks(job_id):
+                yield status
+        finally:
+            self._watched[job_id] -= 1
+            if not self._watched[job_id]:
+                del self._watched[job_id]
+                self._answers.pop(job_id, None)
+
+    async def _looks(self, job_id: str) -> AsyncIterator[JobStatus]:
+        pace = _Pace()
+        known: JobStatus | None = None
+        vanished = 0
+        asked_at = float("-inf")
+        while True:
+            try:
+                status, asked_at = await self._ask(job_id, asked_at, pace.pause_s() / 2)
+            except TunnelkitError as error:
+                if not _may_pass(error):
+                    raise
+                asked_at = self._clock()
+                pace.failures += 1
+                yield _unknown(job_id, known, error.one_line())
+                await self._pause_until(asked_at + pace.pause_s())
+                continue
+            pace.failures = 0
+            vanished = vanished + 1 if _is_vanished(status) else 0
+            if vanished >= 2 and await self._has_ended(job_id):
+                why = "the scheduler has forgotten the job, and the job's own record says it ended"
+                yield replace(status, state=JobState.ENDED, explanation=why)
+                return
+            yield _unknown(job_id, known, status.explanation) if vanished else status
+            if status.state is JobState.ENDED:
+                return
+            pace.looks = 1 if not vanished and _changed(known, status) else pace.looks + 1
+            pace.settled = status.state is JobState.RUNNING
+            known = known if vanished else status
+            pause_s = SECOND_LOOK_S if vanished == 1 else pace.pause_s()
+            await self._pause_until(asked_at + pause_s)
+
+    async def _ask(self, job_id: str, since: float, max_age_s: float) -> tuple[JobStatus, float]:
+        """The job's status and when it was had: from another watcher's query if that is newer
+        than `since` and not too old, else from one of our own. As the next look is counted
+        from the query, watchers of the same pace fall into step and share each query."""
+        async with self._asking:
+            oldest = max(self._clock() - max_age_s, self._poked_at)
+            if self._failed and since < self._failed[0] >= oldest:
+                raise self._failed[1]
+            answer = self._answers.get(job_id)
+            if not (answer and since < answer.asked_at >= oldest):
+                await self._query(sorted(self._watched))
+                answer = self._answers[job_id]
+            return answer.status, answer.asked_at
+
+    async def _has_ended(self, job_id: str) -> bool:
+        try:
+            return await self._confirm_end(job_id)
+        except TunnelkitError as error:
+            if not _may_pass(error):
+                raise
+            return False
+
+    async def _query(self, job_ids: list[str]) -> None:
+        asked_at = self._clock()
+        try:
+            done = await self._run(self._scheduler.query(job_ids))
+            found = self._scheduler.parse_query(done, job_ids)
+        except TunnelkitError as error:
+            self._failed = (asked_at, error)
+            raise
+        self._failed = None
+        for job_id, status in found.items():
+            self._answers[job_id] = _Answer(status, asked_at)
+
+    async def _pause_until(self, due: float) -> None:
+        sleep = asyncio.ensure_future(self._sleep(max(0.0, due - self._clock())))
+        poked = asyncio.ensure_future(self._poked.wait())
+        try:
+            await asyncio.wait((sleep, poked), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in (sleep, poked):
+                waiter.cancel()
+                with suppress(asyncio.CancelledError):
+                    await waiter
+
+
+def _may_pass(error: TunnelkitError) -> bool:
+    if isinstance(error, HostKeyError):
+        return False
+    return error.transient or isinstance(error, ConnectionFailed | TimeoutExpired)
+
+
+def _is_vanished(status: JobStatus) -> bool:
+    return status.state is JobState.UNKNOWN and not status.native_state
+
+
+def _changed(before: JobStatus | None, now: JobStatus) -> bool:
+    return before is None or before.state is not now.state
+
+
+def _unknown(job_id: str, known: JobStatus | None, why: str | None) -> JobStatus:
+    """UNKNOWN, with what was known before (nodes, time left) still to be seen."""
+    base = known or JobStatus(job_id, JobState.UNKNOWN, "")
+    return replace(base, state=JobState.UNKNOWN, native_state="", explanation=why)

@@ -1,0 +1,144 @@
+"""A command's side of the control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.control import greet
+from tunnelkit.session.launch import Launch
+from tunnelkit.session.paths import SessionPaths
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+
+_START_TIMEOUT_S = 20.0
+OnChannel = Callable[[Channel, dict[str, Any]], None]
+
+
+def _no_channel(channel: Channel, header: dict[str, Any]) -> None:
+    channel.close({"error": "unexpected stream"})
+
+
+class SessionClient:
+    """One connection to a session. Made by `connect`."""
+
+    def __init__(self, mux: Mux, rpc: RpcPeer) -> None:
+        self.mux = mux
+        self._rpc = rpc
+
+    async def call(self, method: str, **params: Any) -> Any:
+        """Call the session. Raises its TunnelkitErrors as they were, NoSessionError if it
+        is gone."""
+        try:
+            return await self._rpc.call(method, **params)
+        except RpcError as error:
+            if error.data.get("gone"):
+                raise NoSessionError(
+                    "the session ended meanwhile", hint="see `tk logs --session`"
+                ) from None
+            raise TunnelkitError.from_json(error.data) from None
+
+    def notify(self, notice: str, **params: Any) -> None:
+        """Tell the session something without waiting."""
+        self._rpc.notify(notice, **params)
+
+    def open(self, header: dict[str, Any]) -> Channel:
+        """Open a stream."""
+        return self.mux.open(header)
+
+
+@asynccontextmanager
+async def connect(
+    paths: SessionPaths,
+    *,
+    notices: dict[str, Handler] | None = None,
+    on_channel: OnChannel = _no_channel,
+) -> AsyncIterator[SessionClient]:
+    """Connect to a running session. Raises NoSessionError if there is none."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    tasks: list[asyncio.Future[Any]] = []
+    try:
+        try:
+            sock.connect(str(paths.control_socket))
+            sock.setblocking(False)
+            hello, rest = await greet(sock, os.urandom(16))
+        except (OSError, ProtocolError):
+            raise no_session() from None
+        mux = Mux(Endpoint(client=True), on_channel)
+        rpc = RpcPeer(mux.open({"type": "rpc"}), notices or {})
+        lost = mux.attach(sock.fileno(), sock.fileno(), hello, rest)
+        lost.add_done_callback(lambda future: mux.end("the session is gone"))
+        tasks.append(asyncio.create_task(rpc.serve()))
+        yield SessionClient(mux, rpc)
+        mux.detach("done")
+    finally:
+        await cancel_all(*tasks)
+        sock.close()
+
+
+def no_session() -> NoSessionError:
+    """The error of a command that finds no session."""
+    return NoSessionError("no session is up for this project", hint="start one: tk up [NODE]")
+
+
+def is_alive(paths: SessionPaths) -> bool:
+    """True if a session answers at its socket."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(str(paths.control_socket))
+        return True
+    except OSError:
+        return False
+    finally:
+        sock.close()
+
+
+def start_daemon(launch: Launch, paths: SessionPaths) -> None:
+    """Start the session's daemon in the background; returns once its socket answers."""
+    paths.make()
+    launch.save(paths.launch)
+    project = Path(launch.settings.project_dir)
+    daemon = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tunnelkit.session.daemon", str(project)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if is_alive(paths):
+            return
+        if daemon.poll() is not None:
+            break
+        time.sleep(0.01)
+    with contextlib.suppress(OSError):
+        daemon.kill()
+    raise NoSessionError(
+        "the session's process did not start",
+        cause=_last_line(paths.session_log),
+        hint=f"see {paths.session_log}",
+    )
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return None
+    return lines[-1] if lines else None

@@ -1,0 +1,188 @@
+"""From a link to an agent that runs on the node: scheduler, job, and the way in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import Callable
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError, SchedulerError
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.model import Allocation, Completed, JobState, JobStatus
+from tunnelkit.scheduler import holder
+from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.scheduler.slurm import Slurm
+from tunnelkit.session.detect import scheduler_of
+from tunnelkit.session.install import Installed, install
+from tunnelkit.session.job import JobHolder
+
+Say = Callable[[str], None]
+#: A job whose agent is gone is mostly just ending: how long the scheduler is asked.
+_ASK_END_S = 15.0
+
+
+class Cluster:
+    """Gets nodes and streams to their agent. Holds no task of its own.
+
+    name: of the job and of the agent. say: told what a person would like to know.
+    """
+
+    def __init__(self, link: Link, settings: Settings, *, name: str, say: Say) -> None:
+        self._link = link
+        self._settings = settings
+        self._name = name
+        self._say = say
+        self._installed: Installed | None = None
+        self._route: str | None = None
+        self.scheduler: Scheduler | None = None
+        self.job: JobHolder | None = None
+        self.allocation: Allocation | None = None
+        self.adopted = False
+
+    @property
+    def node(self) -> str | None:
+        """The node as the link names it; None where the login host is the node."""
+        if self.allocation is None or not self.allocation.nodes:
+            return None
+        return self.allocation.nodes[0]
+
+    @property
+    def route(self) -> str | None:
+        """How the node is entered: ssh or srun; None before the first stream."""
+        return self._route
+
+    async def prepare(self) -> None:
+        """Look at the login host: scheduler, Python, the agent's zip."""
+        cluster = self._settings.cluster
+        self._installed = await install(self._link, cluster.python)
+        if cluster.scheduler == "none":
+            return
+        found = await scheduler_of(self._link)
+        if found.name == "slurm":
+            self.scheduler = Slurm(found.bin_dir)
+            self.job = JobHolder(self.scheduler, self._run, job_name=self._name)
+        elif cluster.scheduler == "slurm":
+            raise SchedulerError(
+                f"no Slurm found on {self._link.login}",
+                cause="sbatch is neither on the PATH nor in the usual places",
+                hint='set [cluster] scheduler = "none", or another login host',
+            )
+        elif found.name != "none":
+            raise SchedulerError(
+                f"{self._link.login} has {found.name}, which this version of tk can't drive",
+                hint='set [cluster] scheduler = "none" to use nodes that you hold yourself',
+            )
+
+    @property
+    def installed(self) -> Installed:
+        """What `prepare` found."""
+        assert self._installed is not None
+        return self._installed
+
+    async def obtain(self, node: str | None, on_pending: Callable[[JobStatus], None]) -> Allocation:
+        """Have the allocation: find our job, or submit it, and wait until it runs.
+
+        Raises SchedulerError, AllocationError.
+        """
+        if self.job is None:
+            if node is not None:
+                self._installed = await install(
+                    self._link, self._settings.cluster.python, node=node
+                )
+            self.allocation = Allocation(None, () if node is None else (node,))
+            return self.allocation
+        found = await self.job.find()
+        if found is not None:
+            self.adopted = True
+            self._say(f"job {found.job_id} of this project is still there: taking it over")
+            self._check_same_node(found, node)
+        else:
+            job_id = await self._submit(node)
+            self._say(f"submitted job {job_id}")
+        status = await self.job.wait_running(on_pending)
+        self.allocation = Allocation(status.job_id, status.nodes, status.time_left_s)
+        return self.allocation
+
+    async def open_stream(self) -> ByteStream:
+        """A stream to the agent, by the way that works: ssh to the node, else srun.
+
+        Raises ConnectionFailed, HostKeyError.
+        """
+        await self._link.open()
+        if self.job is None:
+            return await self._link.open_stream(
+                self._with_prologue(self.installed.argv("attach", self._name, "--start")),
+                node=self.node,
+            )
+        wanted = self._settings.cluster.node_ssh
+        if self._route is None and wanted != "auto":
+            self._route = "ssh" if wanted == "yes" else "srun"
+        if self._route in (None, "ssh"):
+            try:
+                stream = await self._link.open_stream(self._attach_argv(), node=self.node)
+                self._route = "ssh"
+                return stream
+            except HostKeyError:
+                raise
+            except ConnectionFailed as error:
+                # A lost login connection says nothing about the node.
+                if self._route == "ssh" or not await self._link.is_alive():
+                    raise
+                self._say(f"{self.node} refuses ssh ({error.cause or error}): entering by srun")
+        self._route = "srun"
+        assert self.scheduler is not None
+        assert self.allocation is not None and self.allocation.job_id is not None
+        return await self._link.open_stream(
+            self.scheduler.enter(
+                self.allocation.job_id,
+                str(self.node),
+                self._attach_argv(),
+                cpus=self._settings.allocation.cpus,
+            )
+        )
+
+    async def has_ended(self) -> str | None:
+        """Why the allocation is over, as the scheduler tells; None if it isn't (known to be)."""
+        if self.job is None or self.allocation is None:
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ASK_END_S):
+                async for status in self.job.watch():
+                    if status.state is JobState.ENDED:
+                        return f"job {status.job_id}: {status.native_state}"
+        return None
+
+    def _attach_argv(self) -> list[str]:
+        return self.installed.argv("attach", self._name)
+
+    def _with_prologue(self, argv: list[str]) -> list[str]:
+        prologue = self._settings.cluster.prologue
+        if not prologue:
+            return argv
+        # Its output must not enter the stream that the agent is about to use.
+        script = f"{{ {prologue}\n}} >&2\nexec {shlex.join(argv)}"
+        return ["sh", "-c", script]
+
+    async def _submit(self, node: str | None) -> str:
+        assert self.job is not None
+        installed = self.installed
+        body = holder.body(
+            agent_argv=installed.argv("serve", self._name),
+            prologue=self._settings.cluster.prologue,
+            status_file=f"{installed.jobs_dir}/{self._name}.status",
+        )
+        request = self._settings.allocation.request(node)
+        return await self.job.submit(request, body=body, log_dir=installed.jobs_dir)
+
+    def _check_same_node(self, found: JobStatus, node: str | None) -> None:
+        if node is not None and found.nodes and node not in found.nodes:
+            raise AllocationError(
+                f"this project already has job {found.job_id} on {', '.join(found.nodes)}",
+                hint=f"tk down first, then tk up {node}",
+            )
+
+    async def _run(self, command: Command) -> Completed:
+        await self._link.open()
+        return await self._link.run(list(command.argv), stdin=command.stdin)

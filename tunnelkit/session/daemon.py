@@ -1,0 +1,144 @@
+"""The session's process: `python -m tunnelkit.session.daemon PROJECT_DIR`.
+
+It holds a lock for as long as it lives, so there is one daemon a session; the
+control socket shows that it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.rpc import RpcError
+from tunnelkit.session.control import ControlServer
+from tunnelkit.session.launch import Launch
+from tunnelkit.session.paths import SessionPaths, session_paths
+from tunnelkit.session.service import Service
+from tunnelkit.session.session import Session
+
+log = logging.getLogger("tunnelkit.session")
+_PROMPT_TIMEOUT_S = 120.0
+#: A failed session stays this long, so that the command that waits hears why.
+_FAILED_STAYS_S = 2.0
+
+
+class Daemon:
+    """One session with its control socket, from start to end."""
+
+    def __init__(self, paths: SessionPaths) -> None:
+        self._session = Session(
+            Launch.load(paths.launch),
+            paths,
+            prompter=self._prompt,
+            say=self._say,
+            changed=self._changed,
+        )
+        self._service = Service(self._session, self._stop)
+        self._control = ControlServer(
+            paths.control_socket, self._service.handlers, self._service.opened
+        )
+        self._stopping = asyncio.Event()
+        self._keep = False
+
+    async def run(self) -> None:
+        """Serve until told to stop, or until the way up has failed."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, True)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        self._control.open()
+        life = asyncio.create_task(self._live())
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([life, stop], return_when=asyncio.FIRST_COMPLETED)
+            if life.done() and not stop.done() and self._session.failure is None:
+                await stop
+        finally:
+            life.cancel()
+            stop.cancel()
+            await asyncio.gather(life, stop, return_exceptions=True)
+            await self._finish()
+            await self._control.close()
+
+    async def _live(self) -> None:
+        try:
+            await self._session.up()
+        except TunnelkitError as error:
+            log.error("%s", error.one_line())
+            await asyncio.sleep(_FAILED_STAYS_S)
+            return
+        await self._session.run()
+
+    async def _finish(self) -> None:
+        if self._keep:
+            await self._session.close("session ended")
+        else:
+            await self._session.down()
+        self._session.settled.set()
+
+    def _stop(self, keep: bool) -> None:
+        self._keep = keep
+        self._stopping.set()
+
+    def _say(self, text: str) -> None:
+        log.info("%s", text)
+        self._control.notify_followers("say", text=text)
+
+    def _changed(self) -> None:
+        session = self._session
+        log.debug("state %s %s", session.state, session.detail)
+        self._control.notify_followers("state", state=session.state, detail=session.detail)
+
+    async def _prompt(self, prompt: str, echo: bool) -> str | None:
+        """Ask whoever follows the session at a terminal; None if nobody does."""
+        for connection in self._control.connections:
+            if connection.follows and connection.rpc is not None:
+                with contextlib.suppress(RpcError, TimeoutError):
+                    async with asyncio.timeout(_PROMPT_TIMEOUT_S):
+                        answer = await connection.rpc.call("prompt", text=prompt, echo=echo)
+                        return None if answer is None else str(answer)
+        return None
+
+
+def _log_to(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # Whatever a library prints goes to the log too, not to a terminal that is not ours.
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=os.environ.get("TK_LOG", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def main() -> int:
+    """Run the daemon of the project directory that is the only argument."""
+    paths = session_paths(Path(sys.argv[1]))
+    paths.make()
+    _log_to(paths.session_log)
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.error("another daemon has this session")
+        return 1
+    os.chdir("/")
+
+    async def run() -> None:
+        await Daemon(paths).run()
+
+    asyncio.run(run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Forwards of a session: OpenSSH's where the node can be had by ssh, the wire elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunnelkit.debug.loop import AgentApi
+from tunnelkit.errors import ConnectionFailed, UsageError
+from tunnelkit.link.base import Link
+from tunnelkit.model import LocalForward
+from tunnelkit.mux.splice import no_delay, splice
+from tunnelkit.mux.waiting import cancel_all
+
+#: A forward with nobody behind it accepts and then hangs up: within this time.
+_HANGUP_S = 0.3
+
+
+class WireForward:
+    """127.0.0.1:bind_port carried over the agent's wire."""
+
+    def __init__(self, forward: LocalForward, agent: Callable[[], AgentApi]) -> None:
+        self._forward = forward
+        self._agent = agent
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Bind and listen. Raises UsageError if the port is taken."""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", self._forward.bind_port))
+            listener.listen(128)
+        except OSError as error:
+            listener.close()
+            raise UsageError(
+                f"port {self._forward.bind_port} on this machine can't be had",
+                cause=error.strerror,
+                hint="choose another: tk forward LOCAL:REMOTE",
+            ) from None
+        listener.setblocking(False)
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+        await cancel_all(*self._tasks)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        no_delay(sock)
+        channel = self._agent().open(
+            {"type": "tcp", "host": self._forward.host, "port": self._forward.port}
+        )
+        task = asyncio.create_task(splice(sock, channel))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+@dataclass
+class _Entry:
+    forward: LocalForward
+    route: str
+    wire: WireForward | None = None
+
+
+@dataclass
+class Forwards:
+    """All forwards of a session. `node` is None where the login host is the node."""
+
+    link: Link
+    agent: Callable[[], AgentApi]
+    node: Callable[[], str | None]
+    by_ssh: Callable[[], bool]
+    _entries: dict[int, _Entry] = field(default_factory=dict)
+
+    async def add(self, forward: LocalForward, *, wire: bool = False) -> dict[str, Any]:
+        """Open a forward and say how it goes and whether somebody answers behind it.
+
+        Raises UsageError if the local port is taken.
+        """
+        known = self._entries.get(forward.bind_port)
+        if known is not None and known.forward == forward:
+            return await self._describe(known)
+        if known is not None:
+            raise UsageError(f"port {forward.bind_port} already forwards to {known.forward}")
+        entry = await self._open(forward, wire)
+        self._entries[forward.bind_port] = entry
+        return await self._describe(entry)
+
+    async def cancel(self, bind_port: int) -> None:
+        """Close a forward. Raises UsageError if there is none on that port."""
+        entry = self._entries.pop(bind_port, None)
+        if entry is None:
+            raise UsageError(f"no forward on port {bind_port}", hint="see `tk status`")
+        await self._close(entry)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Every forward and its route."""
+        return [
+            {"forward": str(entry.forward), "route": entry.route}
+            for entry in self._entries.values()
+        ]
+
+    async def close(self) -> None:
+        """Close all."""
+        entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            await self._close(entry)
+
+    async def _open(self, forward: LocalForward, wire: bool) -> _Entry:
+        if not wire and self.by_ssh():
+            try:
+                node = self.node()
+                await self.link.forward(forward, node=node)
+                return _Entry(forward, self.link.forward_route(forward, node=node) or "ssh")
+            except ConnectionFailed:
+                pass
+        carried = WireForward(forward, self.agent)
+        carried.open()
+        return _Entry(forward, "wire", carried)
+
+    async def _close(self, entry: _Entry) -> None:
+        if entry.wire is not None:
+            await entry.wire.close()
+        else:
+            await self.link.cancel_forward(entry.forward, node=self.node())
+
+    async def _describe(self, entry: _Entry) -> dict[str, Any]:
+        forward = entry.forward
+        answers = await self.agent().call("tcp.listening", host=forward.host, port=forward.port)
+        ready = bool(answers) and await _stays_open(forward.bind_port)
+        return {
+            "forward": str(forward),
+            "route": entry.route,
+            "listening": bool(answers),
+            "ready": ready,
+        }
+
+
+async def _stays_open(port: int) -> bool:
+    """True if a connection through the forward is not hung up on at once."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        async with asyncio.timeout(_HANGUP_S):
+            return bool(await reader.read(1))
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    finally:
+        writer.close()

@@ -1,0 +1,99 @@
+"""The job that holds the allocation: found again by name, submitted once, watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
+from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.scheduler.base import Command, Scheduler, Verdict
+from tunnelkit.scheduler.poller import Poller
+
+Run = Callable[[Command], Awaitable[Completed]]
+_RETRY_S = 5.0
+_RETRIES = 6
+
+
+class JobHolder:
+    """One job of one session. `run` runs a command on the login host."""
+
+    def __init__(self, scheduler: Scheduler, run: Run, *, job_name: str) -> None:
+        self._scheduler = scheduler
+        self._run = run
+        self._name = job_name
+        self._poller = Poller(run, scheduler)
+        self.job_id: str | None = None
+        self.submitted = False
+
+    async def find(self) -> JobStatus | None:
+        """The unfinished job of our name, if there is one. Raises SchedulerError."""
+        done = await self._run(self._scheduler.find(self._name))
+        jobs = self._scheduler.parse_find(done, self._name)
+        if not jobs:
+            return None
+        # A running job first: two of one name can only come from another tk's mishap.
+        best = next((job for job in jobs if job.state is JobState.RUNNING), jobs[0])
+        self.job_id = best.job_id
+        return best
+
+    async def submit(self, request: ResourceRequest, *, body: str, log_dir: str) -> str:
+        """Submit the job and return its id. A reply that got lost never submits twice."""
+        command = self._scheduler.submit(request, job_name=self._name, body=body, log_dir=log_dir)
+        for attempt in range(_RETRIES):
+            try:
+                if attempt and await self.find() is not None:
+                    break
+                self.job_id = self._scheduler.parse_submit(await self._run(command))
+                break
+            except (ConnectionFailed, SchedulerError, TimeoutExpired) as error:
+                if not error.transient or attempt == _RETRIES - 1:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+        assert self.job_id is not None
+        self.submitted = True
+        return self.job_id
+
+    async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:
+        """Wait until the job runs; tells every pending state. Raises AllocationError if it
+        ends first or can never start; such a job is cancelled."""
+        async for status in self.watch():
+            if status.state is JobState.RUNNING and status.nodes:
+                return status
+            if status.state is JobState.ENDED:
+                raise AllocationError(
+                    f"job {self.job_id} ended before it could be used",
+                    cause=status.native_state,
+                    hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
+                )
+            if status.state is JobState.PENDING:
+                if self._scheduler.verdict(status) is Verdict.FIX:
+                    await self.cancel()
+                    raise AllocationError(
+                        f"job {status.job_id} can never start as it was asked for",
+                        cause=status.explanation or status.reason,
+                        hint="ask for less, or for another node or partition; it was cancelled",
+                    )
+                on_pending(status)
+        raise AllocationError(f"job {self.job_id} is no longer known to the scheduler")
+
+    def watch(self) -> AsyncIterator[JobStatus]:
+        """The job's states as they change, at a pace that the scheduler's manual allows."""
+        assert self.job_id is not None
+        return self._poller.watch(self.job_id)
+
+    async def estimate(self) -> str | None:
+        """When a pending job may start, in the scheduler's words."""
+        command = self._scheduler.estimate(self.job_id) if self.job_id else None
+        if command is None:
+            return None
+        return self._scheduler.parse_estimate(await self._run(command))
+
+    async def cancel(self) -> None:
+        """Cancel the job, if it is ours by name. Raises SchedulerError."""
+        if self.job_id is None:
+            return
+        job_id = self.job_id
+        done = await self._run(self._scheduler.find(self._name))
+        if job_id in [job.job_id for job in self._scheduler.parse_find(done, self._name)]:
+            self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))

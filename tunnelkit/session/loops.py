@@ -1,0 +1,191 @@
+"""The session's loops: started by a `tk loop`, streamed to it, written to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.debug.command import LoopCommand
+from tunnelkit.debug.loop import AgentApi, DebugLoop
+from tunnelkit.debug.port import EditorPort
+from tunnelkit.errors import DebugError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.records import EVENT, Record, event_payload
+
+#: What a terminal that does not read may be behind before it skips.
+_BEHIND_BYTES = 8 * 1024 * 1024
+_HISTORY = 200
+_LOG_BYTES = 16 * 1024 * 1024
+
+
+class LoopLogFile:
+    """Output and events of loops as text, for `tk logs`; bounded by one rotation."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        text = record.payload if record.kind != EVENT else _event_line(record.event())
+        with contextlib.suppress(OSError):
+            if self._path.exists() and self._path.stat().st_size > _LOG_BYTES:
+                self._path.replace(self._path.with_suffix(".log.1"))
+            with open(self._path, "ab") as file:
+                file.write(text)
+
+
+def _event_line(event: dict[str, Any]) -> bytes:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time", time.time())))
+    words = " ".join(
+        f"{key}={value}" for key, value in event.items() if key not in ("event", "time")
+    )
+    return f"[tk {when}] {event.get('event')} {words}\n".encode()
+
+
+class SessionLoop:
+    """One loop with the terminals that watch it."""
+
+    def __init__(self, loop: DebugLoop, port: EditorPort, own_port: bool) -> None:
+        self.loop = loop
+        self.port = port
+        self.own_port = own_port
+        self._history: deque[Record] = deque(maxlen=_HISTORY)
+        self._watchers: dict[Channel, int] = {}
+
+    def record(self, record: Record) -> None:
+        """Give a record to all who watch; one that is too far behind skips it."""
+        self._history.append(record)
+        for channel in list(self._watchers):
+            if channel.is_over:
+                del self._watchers[channel]
+            elif channel.queued_bytes > _BEHIND_BYTES:
+                self._watchers[channel] += 1
+            else:
+                skipped, self._watchers[channel] = self._watchers[channel], 0
+                if skipped:
+                    payload = event_payload("skipped", records=skipped)
+                    channel.write_nowait(Record(EVENT, record.number, payload).encode())
+                channel.write_nowait(record.encode())
+
+    def watch(self, channel: Channel) -> None:
+        """Show the loop on `channel` from its recent past on."""
+        for record in self._history:
+            channel.write_nowait(record.encode())
+        self._watchers[channel] = 0
+
+
+class Loops:
+    """All loops of a session; each has one EditorPort to itself."""
+
+    def __init__(
+        self, agent: Callable[[], AgentApi], port: EditorPort, *, on_disconnect: str, log: Path
+    ) -> None:
+        self._agent = agent
+        self._port = port
+        self._on_disconnect = on_disconnect
+        self._log = LoopLogFile(log)
+        self._loops: dict[int, SessionLoop] = {}
+
+    async def start(self, command: LoopCommand, *, cwd: str, port: int | None) -> SessionLoop:
+        """Start a loop; `port` (or the one in the command) if not the session's own.
+
+        Raises DebugError if that port is taken or has a loop already.
+        """
+        wanted = port or command.port or self._port.port
+        loop = await self._make(wanted, needs_port=command.debug)
+        try:
+            await loop.loop.start(
+                {
+                    "argv": list(command.argv),
+                    "shown": command.shown,
+                    "env": command.env,
+                    "cwd": cwd,
+                    "debug": command.debug,
+                    "editor_port": wanted,
+                }
+            )
+        except BaseException:
+            await self._close(loop)
+            raise
+        self._loops[loop.loop.id] = loop
+        return loop
+
+    async def adopt(self) -> int:
+        """Go on with the loops that a killed session left in the agent; how many."""
+        descriptions = await self._agent().call("loop.list")
+        for description in descriptions:
+            loop = await self._make(int(description["editor_port"]), description["debug"])
+            self._loops[int(description["id"])] = loop
+            await loop.loop.adopt(description)
+        return len(descriptions)
+
+    def get(self, loop_id: int | None = None) -> SessionLoop:
+        """A loop by its id, or the only (else the newest) one. Raises DebugError."""
+        if loop_id is None and self._loops:
+            return self._loops[max(self._loops)]
+        if loop_id is None or loop_id not in self._loops:
+            raise DebugError(
+                "no debug loop is running",
+                hint="start one in a terminal: tk loop python -m debugpy --wait-for-client FILE",
+            )
+        return self._loops[loop_id]
+
+    def has(self, loop_id: int) -> bool:
+        """True while the loop is this session's."""
+        return loop_id in self._loops
+
+    def all(self) -> list[SessionLoop]:
+        """Every loop, oldest first."""
+        return list(self._loops.values())
+
+    def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
+        """The agent hands over a process that dialled in."""
+        loop = self._loops.get(int(header.get("loop", 0)))
+        if loop is None:
+            channel.abort({"error": "no such loop"})
+        else:
+            loop.loop.debuggee(channel, int(header.get("generation", 0)))
+
+    async def stop(self, loop_id: int) -> None:
+        """End a loop in the agent and forget it."""
+        loop = self._loops.pop(loop_id, None)
+        if loop is not None:
+            try:
+                await loop.loop.stop()
+            finally:
+                await self._close(loop)
+
+    async def close(self) -> None:
+        """Let go of all loops; in the agent they live on."""
+        loops, self._loops = list(self._loops.values()), {}
+        await asyncio.gather(*(self._close(loop) for loop in loops))
+
+    async def _make(self, wanted: int, needs_port: bool) -> SessionLoop:
+        port, own = self._port, False
+        if needs_port and wanted != self._port.port:
+            port, own = EditorPort(wanted), True
+            port.open()
+        elif needs_port and port.busy:
+            raise DebugError(
+                f"a debug loop already has port {port.port}",
+                hint="end it (Ctrl-C twice in its terminal), or give this one another: --port",
+            )
+        holder: list[SessionLoop] = []
+
+        def record(record: Record) -> None:
+            self._log.write(record)
+            holder[0].record(record)
+
+        loop = DebugLoop(self._agent(), port, on_disconnect=self._on_disconnect, on_record=record)
+        holder.append(SessionLoop(loop, port, own))
+        return holder[0]
+
+    async def _close(self, loop: SessionLoop) -> None:
+        await loop.loop.close()
+        if loop.own_port:
+            await loop.port.close()

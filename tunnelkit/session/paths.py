@@ -1,0 +1,142 @@
+"""Where a session keeps its sockets (runtime) and what must outlive it (state)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_state_path
+
+from tunnelkit.errors import ConfigError
+
+_SLUG = re.compile(r"[^A-Za-z0-9]+")
+_CONTROL = "control.sock"
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """One session's places. `runtime` is 0700 and short; `state` survives a reboot."""
+
+    id: str
+    runtime: Path
+    state: Path
+
+    @property
+    def control_socket(self) -> Path:
+        return self.runtime / _CONTROL
+
+    @property
+    def link_dir(self) -> Path:
+        return self.runtime / "l"
+
+    @property
+    def lock(self) -> Path:
+        return self.runtime / "lock"
+
+    @property
+    def launch(self) -> Path:
+        return self.state / "launch.json"
+
+    @property
+    def session_log(self) -> Path:
+        return self.state / "session.log"
+
+    @property
+    def loop_log(self) -> Path:
+        return self.state / "loop.log"
+
+    @property
+    def mirror_state(self) -> Path:
+        return self.state / "mirror"
+
+    def make(self) -> None:
+        """Create the directories, private to this user. Raises ConfigError if they can't be."""
+        for path in (self.runtime, self.link_dir, self.state, self.mirror_state):
+            private_directory(path)
+
+
+def session_paths(project_dir: Path) -> SessionPaths:
+    """The places of the project's session; nothing is created but this machine's salt.
+
+    The id is the same for every call from the project on this machine, and no other
+    machine's: two laptops on one account never take each other's jobs.
+    """
+    key = f"{_machine_salt()}:{os.getuid()}:{project_dir.resolve()}"
+    session_id = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return SessionPaths(session_id, runtime_root() / session_id, state_root() / session_id)
+
+
+def job_name(project_dir: Path, session_id: str) -> str:
+    """The name under which the session's job is found again."""
+    slug = _SLUG.sub("-", project_dir.name).strip("-")[:24] or "project"
+    return f"tk-{slug}-{session_id}"
+
+
+def live_sessions() -> Iterator[SessionPaths]:
+    """Sessions of this user that have a control socket; it may be stale."""
+    root = runtime_root()
+    if root.is_dir():
+        for entry in sorted(root.iterdir()):
+            if (entry / _CONTROL).exists():
+                yield SessionPaths(entry.name, entry, state_root() / entry.name)
+
+
+def runtime_root() -> Path:
+    """The directory of all sessions' sockets: short, because socket paths are limited."""
+    base = os.environ.get("TK_RUNTIME_DIR") or os.environ.get("XDG_RUNTIME_DIR")
+    if base and os.path.isdir(base):
+        return Path(base) / "tk"
+    return Path("/tmp") / f"tk-{os.getuid()}"  # noqa: S108 - private_directory checks it
+
+
+def state_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The directory of all sessions' lasting state."""
+    override = environ.get("TK_STATE_DIR")
+    return Path(override) if override else user_state_path("tunnelkit")
+
+
+def cache_root() -> Path:
+    """Where the agent's zip lies for use on this machine."""
+    return user_cache_path("tunnelkit")
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path` 0700 and ours, or raise ConfigError if it is somebody else's."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise ConfigError(f"can't make {path}", cause=error.strerror) from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise ConfigError(
+            f"{path} is not a directory of yours",
+            hint="set TK_RUNTIME_DIR to a private directory",
+        )
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def _machine_salt() -> str:
+    path = state_root() / "machine-id"
+    try:
+        return path.read_text().strip()
+    except OSError:
+        pass
+    private_directory(path.parent)
+    salt = secrets.token_hex(16)
+    try:
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(salt)
+    except FileExistsError:
+        return path.read_text().strip()
+    except OSError as error:
+        print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
+    return salt

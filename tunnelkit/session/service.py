@@ -1,0 +1,288 @@
+"""What commands may ask of a running session, over its control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tunnelkit import __version__
+from tunnelkit.debug.command import understand
+from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
+from tunnelkit.model import LocalForward
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.records import EVENT, Record, event_payload
+from tunnelkit.mux.rpc import Handler
+from tunnelkit.session.control import ControlConnection
+from tunnelkit.session.session import Session
+
+_READY_TIMEOUT_S = 60.0
+_SYNC_TIMEOUT_S = 120.0
+
+
+class Service:
+    """Handlers for calls and channels. `stop(keep)` ends the daemon: with `keep` the
+    allocation lives on."""
+
+    def __init__(self, session: Session, stop: Callable[[bool], None]) -> None:
+        self._session = session
+        self._stop = stop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
+        """The calls of one connected command."""
+
+        async def follow(params: dict[str, Any]) -> dict[str, Any]:
+            connection.follows = True
+            return self.status()
+
+        async def signal(params: dict[str, Any]) -> None:
+            assert connection.mux is not None
+            await self._session.execs.signal(
+                connection.mux, int(params["channel"]), str(params["signal"])
+            )
+
+        async def resize(params: dict[str, Any]) -> None:
+            assert connection.mux is not None
+            await self._session.execs.resize(
+                connection.mux, int(params["channel"]), int(params["rows"]), int(params["cols"])
+            )
+
+        return {
+            "follow": follow,
+            "status": self._status,
+            "settled": self._settled,
+            "down": self._down,
+            "sync": self._sync,
+            "ready": self._ready,
+            "forward.add": self._forward_add,
+            "forward.cancel": self._forward_cancel,
+            "loop.restart": self._loop_restart,
+            "loop.stop": self._loop_stop,
+            "exec.signal": signal,
+            "exec.resize": resize,
+        }
+
+    def opened(
+        self, channel: Channel, header: dict[str, Any], connection: ControlConnection
+    ) -> None:
+        """A command opened a stream."""
+        kind = header.get("type")
+        if kind == "exec":
+            assert connection.mux is not None
+            self._spawn(self._session.execs.run(connection.mux, channel, self._placed(header)))
+        elif kind == "loop":
+            self._spawn(self._loop(channel, header))
+        else:
+            channel.close({"error": f"unknown stream {kind!r}"})
+
+    # -- status -----------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """The whole session as one JSON object; `tk status --json` prints it."""
+        session = self._session
+        allocation = session.cluster.allocation
+        mirror = session.mirror.status() if session.mirror is not None else None
+        pending = session.pending
+        return {
+            "version": __version__,
+            "state": session.state,
+            "detail": session.detail,
+            "since": session.since,
+            "pid": os.getpid(),
+            "project": str(session.launch.settings.project_dir),
+            "login": str(session.link.login),
+            "wanted_node": session.launch.node,
+            "scheduler": session.cluster.scheduler.name if session.cluster.scheduler else "none",
+            "job": None
+            if session.cluster.job is None or session.cluster.job.job_id is None
+            else {
+                "id": session.cluster.job.job_id,
+                "adopted": session.cluster.adopted,
+                "nodes": list(allocation.nodes) if allocation is not None else [],
+                "time_left_s": self._time_left_s(),
+                "pending_reason": pending.reason if pending is not None else None,
+                "start_estimate": pending.start_estimate if pending is not None else None,
+            },
+            "node": session.agent_info.get("node"),
+            "route": session.cluster.route,
+            "agent": session.agent_info or None,
+            "mirror": None
+            if mirror is None or session.mirror is None
+            else {
+                "state": mirror.state.value,
+                "text": mirror.describe(),
+                "local": session.mirror.local_root,
+                "remote": session.mirror.remote_root,
+                "files": mirror.files,
+                "bytes": mirror.bytes,
+                "pending": mirror.pending,
+                "watching": mirror.watching,
+            },
+            "debug_port": session.editor_port.port,
+            "loops": [loop.loop.describe() for loop in session.loops.all()],
+            "forwards": session.forwards.list(),
+        }
+
+    def _time_left_s(self) -> int | None:
+        left = self._session.time_left
+        if left is not None:
+            return max(0, int(left[0] - (time.monotonic() - left[1])))
+        allocation = self._session.cluster.allocation
+        return allocation.time_left_s if allocation is not None else None
+
+    async def _status(self, params: dict[str, Any]) -> dict[str, Any]:
+        return self.status()
+
+    async def _settled(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Wait until the way up has succeeded, or raise what it failed with."""
+        await self._session.settled.wait()
+        if self._session.failure is not None:
+            raise self._session.failure
+        return self.status()
+
+    async def _down(self, params: dict[str, Any]) -> None:
+        self._stop(bool(params.get("keep")))
+
+    # -- mirror and readiness ---------------------------------------------
+
+    async def _sync(self, params: dict[str, Any]) -> dict[str, Any]:
+        mirror = self._session.mirror
+        if mirror is None:
+            raise MirrorError(
+                "the mirror is off", hint="set [mirror] enabled = true in tunnelkit.toml"
+            )
+        await self._wait_settled()
+        report = await mirror.barrier(
+            float(params.get("timeout_s", _SYNC_TIMEOUT_S)),
+            allow_deletes=bool(params.get("allow_deletes")),
+        )
+        return {
+            "sent": report.sent,
+            "sent_bytes": report.sent_bytes,
+            "deleted": report.deleted,
+            "kept": list(report.kept),
+            "replaced": list(report.replaced),
+            "replaced_dir": report.replaced_dir,
+            "proven": report.proven,
+            "duration_s": report.duration_s,
+        }
+
+    async def _ready(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Allocation, mirror barrier, armed debuggee: what F5 needs, in that order."""
+        timeout_s = float(params.get("timeout_s", _READY_TIMEOUT_S))
+        synced = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait_settled()
+                self._check_alive()
+                if params.get("sync") and self._session.mirror is not None:
+                    synced = await self._sync({"timeout_s": timeout_s})
+                loop = self._session.loops.get(params.get("loop"))
+                if not loop.loop.info.get("debug"):
+                    raise DebugError(
+                        "the running loop's command is no Python program",
+                        hint="F5 needs: tk loop python FILE",
+                    )
+                generation = await loop.loop.wait_armed()
+        except TimeoutError:
+            raise DebugError(
+                f"not ready within {timeout_s:.0f} s: {self._session.state}"
+                f" {self._session.detail}".rstrip(),
+                hint="see `tk status` and `tk logs`",
+                transient=True,
+            ) from None
+        return {"generation": generation, "port": loop.port.port, "sync": synced}
+
+    async def _wait_settled(self) -> None:
+        await self._session.settled.wait()
+        if self._session.failure is not None:
+            raise self._session.failure
+
+    def _check_alive(self) -> None:
+        if self._session.state == "ended":
+            raise NoSessionError(
+                "the allocation is over", cause=self._session.detail, hint="get a new one: tk up"
+            )
+
+    # -- forwards ---------------------------------------------------------
+
+    async def _forward_add(self, params: dict[str, Any]) -> dict[str, Any]:
+        await self._wait_settled()
+        return await self._session.forwards.add(
+            LocalForward.parse(str(params["forward"])), wire=bool(params.get("wire"))
+        )
+
+    async def _forward_cancel(self, params: dict[str, Any]) -> None:
+        await self._session.forwards.cancel(int(params["port"]))
+
+    # -- loops ------------------------------------------------------------
+
+    async def _loop(self, channel: Channel, header: dict[str, Any]) -> None:
+        """Run (or go on watching) a loop for a terminal; the loop ends with the terminal."""
+        try:
+            await self._wait_settled()
+            self._check_alive()
+            if header.get("adopt") is not None:
+                loop = self._session.loops.get(int(header["adopt"]))
+                notes: tuple[str, ...] = ()
+            else:
+                command = understand([str(word) for word in header["words"]])
+                notes = command.notes
+                if self._session.mirror is not None:
+                    await self._session.mirror.barrier(_SYNC_TIMEOUT_S)
+                loop = await self._session.loops.start(
+                    command, cwd=self._cwd(header), port=header.get("port")
+                )
+        except TunnelkitError as error:
+            channel.close({"failure": error.to_json()})
+            return
+        payload = event_payload(
+            "loop", id=loop.loop.id, port=loop.port.port, notes=list(notes), **_where(self._session)
+        )
+        channel.write_nowait(Record(EVENT, 0, payload).encode())
+        loop.watch(channel)
+        over = asyncio.create_task(channel.closed())
+        ended = asyncio.create_task(loop.loop.wait_over())
+        await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+        ended.cancel()
+        if self._session.loops.has(loop.loop.id) and not ended.done():
+            await self._session.loops.stop(loop.loop.id)
+        channel.close({})
+
+    async def _loop_restart(self, params: dict[str, Any]) -> None:
+        await self._session.loops.get(params.get("loop")).loop.restart("restarted by you")
+
+    async def _loop_stop(self, params: dict[str, Any]) -> None:
+        await self._session.loops.stop(self._session.loops.get(params.get("loop")).loop.id)
+
+    # -- inside -----------------------------------------------------------
+
+    def _cwd(self, header: dict[str, Any]) -> str:
+        """The directory on the node that stands for where the command was typed."""
+        if header.get("cwd"):
+            return str(header["cwd"])
+        mirror = self._session.mirror
+        if mirror is None or not mirror.remote_root:
+            return "~"
+        below = str(header.get("below") or ".")
+        return mirror.remote_root if below == "." else f"{mirror.remote_root}/{below}"
+
+    def _placed(self, header: dict[str, Any]) -> dict[str, Any]:
+        return {**header, "cwd": self._cwd(header)}
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _where(session: Session) -> dict[str, Any]:
+    allocation = session.cluster.allocation
+    return {
+        "node": session.agent_info.get("node"),
+        "job": allocation.job_id if allocation is not None else None,
+    }

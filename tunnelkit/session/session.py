@@ -1,0 +1,323 @@
+"""One session: everything that one `tk up` holds, and the states that it goes through.
+
+    connecting -> pending -> starting -> ready <-> reconnecting -> ended
+                                             any -> closing
+
+Rules of this file: it joins the rooms and owns their tasks; what a room can do
+by itself is not done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tunnelkit.debug.port import EditorPort
+from tunnelkit.errors import AllocationError, NoSessionError, TunnelkitError
+from tunnelkit.link.base import Prompter
+from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.mirror.base import DigestCheck
+from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.model import JobState, JobStatus
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.agent_client import AgentClient, AgentGone
+from tunnelkit.session.cluster import Cluster
+from tunnelkit.session.detect import link_options
+from tunnelkit.session.execs import Execs
+from tunnelkit.session.forwards import Forwards
+from tunnelkit.session.launch import Launch
+from tunnelkit.session.loops import Loops
+from tunnelkit.session.paths import SessionPaths, job_name
+from tunnelkit.session.remote import LinkRemote
+
+_MAX_BACKOFF_S = 15.0
+
+
+class Session:
+    """Owns link, allocation, agent, mirror, forwards and loops. `up`, then `run`, then `down`
+    (the allocation ends) or `close` (it lives on)."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        paths: SessionPaths,
+        *,
+        prompter: Prompter,
+        say: Callable[[str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        settings = launch.settings
+        self.launch = launch
+        self.state = "new"
+        self.detail = ""
+        self.since = time.time()
+        self.agent_info: dict[str, Any] = {}
+        self.pending: JobStatus | None = None
+        self.settled = asyncio.Event()
+        self.failure: TunnelkitError | None = None
+        self._say = say
+        self._changed = changed
+        self._name = job_name(settings.project_dir, paths.id)
+        self.link = OpenSSHLink(
+            link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
+        )
+        self.cluster = Cluster(self.link, settings, name=self._name, say=say)
+        self.editor_port = EditorPort(settings.debug.port)
+        self.loops = Loops(
+            self.agent,
+            self.editor_port,
+            on_disconnect=settings.debug.on_disconnect,
+            log=paths.loop_log,
+        )
+        self.forwards = Forwards(
+            self.link,
+            self.agent,
+            node=lambda: self.cluster.node,
+            by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
+        )
+        self.execs = Execs(self.agent)
+        self.time_left: tuple[int, float] | None = None
+        self.mirror: Mirror | None = None
+        if settings.mirror.enabled:
+            self.mirror = Mirror(
+                settings.mirror_spec(),
+                LinkRemote(self.link),
+                state_dir=paths.mirror_state,
+                verify=self._digest_check,
+                on_change=lambda status: changed(),
+            )
+        self._agent: AgentClient | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def agent(self) -> AgentClient:
+        """The agent's conversation. Raises NoSessionError before there is one."""
+        if self._agent is None:
+            raise NoSessionError(
+                f"the session is not ready: {self.state}",
+                cause=self.detail or None,
+                hint="see `tk status`",
+            )
+        return self._agent
+
+    # -- the way up -------------------------------------------------------
+
+    async def up(self) -> None:
+        """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
+        try:
+            self.editor_port.open()
+            self._become("connecting", str(self.link.login))
+            await self.link.open()
+            await self.cluster.prepare()
+            mirroring = asyncio.create_task(self._start_mirror())
+            try:
+                await self._get_agent()
+                await mirroring
+            finally:
+                await cancel_all(mirroring)
+            await self._open_forwards()
+        except TunnelkitError as error:
+            self.failure = error
+            self._become("failed", error.one_line())
+            raise
+        finally:
+            self.settled.set()
+        self._become("ready")
+
+    async def _start_mirror(self) -> None:
+        if self.mirror is None:
+            return
+        await self.mirror.start()
+        status = self.mirror.status()
+        self._say(f"mirror: {status.files} files on {self.link.login}:{self.mirror.remote_root}")
+
+    async def _get_agent(self) -> None:
+        self._become("pending")
+        allocation = await self.cluster.obtain(self.launch.node, self._on_pending)
+        self.pending = None
+        where = ", ".join(allocation.nodes) or str(self.link.login)
+        self._become("starting", where)
+        self._agent = client = AgentClient(
+            self.cluster.open_stream,
+            on_channel=self._agent_opened,
+            notices={"ending": self._agent_ending, "time-limit": self._time_limit},
+            on_link=self._on_agent_link,
+        )
+        await self._connect_first(client)
+        self.agent_info = await client.call("info")
+        job = f"job {allocation.job_id}, " if allocation.job_id else ""
+        self._say(f"agent: {job}{self.agent_info['node']}, pid {self.agent_info['pid']}")
+        adopted = await self.loops.adopt()
+        if adopted:
+            self._say(f"took over {adopted} debug loop(s)")
+
+    async def _connect_first(self, client: AgentClient) -> None:
+        """The job runs, but its agent may need a moment, or its node's sshd let us in late."""
+        deadline = time.monotonic() + 60.0
+        pause = 0.05
+        while True:
+            try:
+                await client.connect()
+                return
+            except TunnelkitError as error:
+                if not isinstance(error, AgentGone) and not error.transient:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+                ended = await self.cluster.has_ended() if pause > 1.0 else None
+                if ended:
+                    raise AllocationError("the allocation ended at once", cause=ended) from None
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 2.0)
+
+    async def _open_forwards(self) -> None:
+        for forward in self.launch.settings.forwards:
+            how = await self.forwards.add(forward)
+            state = "ready" if how["ready"] else "open, nobody listens there yet"
+            self._say(f"forward: {forward} by {how['route']}, {state}")
+
+    # -- life -------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the session up until the allocation ends; then wait, state `ended`."""
+        assert self._agent is not None
+        self._tasks = [
+            asyncio.create_task(self._mend_link()),
+            asyncio.create_task(self._watch_job()),
+        ]
+        try:
+            why = await self._agent.run()
+        except AgentGone as error:
+            # A vanished agent mostly means that the job ended; the scheduler knows why.
+            with contextlib.suppress(TunnelkitError):
+                why = await self.cluster.has_ended() or error.one_line()
+        await cancel_all(*self._tasks)
+        await self._end(why)
+
+    async def _end(self, why: str) -> None:
+        await self.loops.close()
+        self._become("ended", why)
+        self._say(f"the allocation is over: {why}")
+
+    async def down(self) -> None:
+        """End everything, the allocation too. Idempotent."""
+        self._become("closing")
+        await cancel_all(*self._tasks)
+        for loop in self.loops.all():
+            with contextlib.suppress(TunnelkitError):
+                async with asyncio.timeout(10.0):
+                    await self.loops.stop(loop.loop.id)
+        if self._agent is not None and self._agent.is_up:
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await self._agent.call("shutdown", reason="tk down")
+        if self.cluster.job is not None:
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(30.0):
+                    await self.cluster.job.cancel()
+        await self.close("tk down")
+
+    async def close(self, why: str) -> None:
+        """Let go of everything on the laptop; the allocation lives on."""
+        await cancel_all(*self._tasks)
+        await self.loops.close()
+        if self._agent is not None:
+            await self._agent.close(why)
+        with contextlib.suppress(TunnelkitError, TimeoutError):
+            async with asyncio.timeout(10.0):
+                await self.forwards.close()
+        if self.mirror is not None:
+            await self.mirror.stop()
+        await self.editor_port.close()
+        await self.link.close()
+
+    # -- what the rest of the house tells ---------------------------------
+
+    def _on_pending(self, status: JobStatus) -> None:
+        self.pending = status
+        why = status.explanation or status.reason or status.native_state
+        eta = f", may start {status.start_estimate}" if status.start_estimate else ""
+        self._become("pending", f"job {status.job_id}: {why}{eta}")
+
+    def _on_agent_link(self, up: bool, why: str) -> None:
+        if up:
+            self._become("ready")
+            if self.mirror is not None:
+                self._tasks.append(asyncio.create_task(self._resync()))
+        else:
+            self._become("reconnecting", why)
+
+    def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
+        if header.get("type") == "debuggee":
+            self.loops.debuggee(channel, header)
+        elif header.get("type") == "stderr":
+            self.execs.stderr_opened(channel, header)
+        else:
+            channel.close({"error": "unexpected channel"})
+
+    async def _agent_ending(self, params: dict[str, Any]) -> None:
+        self._say(f"the agent on the node is ending: {params.get('reason')}")
+
+    async def _time_limit(self, params: dict[str, Any]) -> None:
+        self._say(f"the allocation ends in {params.get('left_s')} s: save your work")
+
+    async def _resync(self) -> None:
+        assert self.mirror is not None
+        with contextlib.suppress(TunnelkitError):
+            await self.mirror.resync()
+
+    async def _mend_link(self) -> None:
+        """Bring the connection to the login host (and forwards) back whenever it is lost."""
+        attempt = 0
+        while True:
+            if attempt == 0:
+                await self.link.wait_lost()
+            try:
+                await self.link.open()
+                attempt = 0
+            except TunnelkitError as error:
+                attempt += 1
+                self._become("reconnecting", error.one_line())
+                if not error.transient:
+                    # Asking again by itself could lock the account: a person must come.
+                    self._say(f"{error.one_line()} — `tk up` tries again")
+                    return
+                delay_s = min(_MAX_BACKOFF_S, 0.5 * 2**attempt)
+                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _watch_job(self) -> None:
+        """Learn of the job's end from the scheduler too: a hung node says nothing itself."""
+        if self.cluster.job is None:
+            return
+        async for status in self.cluster.job.watch():
+            if self.cluster.allocation is not None and status.time_left_s is not None:
+                self.time_left = (status.time_left_s, time.monotonic())
+            if status.state is JobState.ENDED and self._agent is not None:
+                self._agent.drop_link(f"job ended: {status.native_state}")
+                return
+
+    # -- inside -----------------------------------------------------------
+
+    def _digest_check(self) -> DigestCheck | None:
+        """Proof by the compute node: it reads the files back and compares digests."""
+        agent = self._agent
+        if agent is None or not agent.is_up or self.mirror is None:
+            return None
+        root = self.mirror.remote_root
+
+        async def check(expected: Any) -> list[str]:
+            differ = await agent.call("mirror.differing", root=root, expected=dict(expected))
+            return [str(path) for path in differ]
+
+        return check
+
+    def _become(self, state: str, detail: str = "") -> None:
+        if (state, detail) != (self.state, self.detail):
+            if state != self.state:
+                self.since = time.time()
+            self.state, self.detail = state, detail
+            self._changed()
