@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from tests.lab_fixtures import running_lab, ssh, ssh_argv, why_no_lab
 from tunnelkit import lab as tk_lab
 from tunnelkit.cli.lab import app
-from tunnelkit.errors import ConfigError, MissingProgram, UsageError
-from tunnelkit.lab import LabInfo, programs
+from tunnelkit.errors import ConfigError, MissingProgram, SchedulerError, UsageError
+from tunnelkit.lab import LabInfo, programs, slurm
 from tunnelkit.lab.layout import Layout
 from tunnelkit.lab.processes import Process, identify, is_alive, lab_processes
 from tunnelkit.lab.proxy import Proxy
@@ -101,6 +101,12 @@ def test_on_login_plain_ssh_reaches_the_nodes(lab: LabInfo) -> None:
 def test_python_there_is_the_one_that_runs_us(lab: LabInfo) -> None:
     there = ssh(lab, "node1", "command -v python3").strip()
     assert Path(there).parent == Path(sys.executable).parent
+
+
+def test_a_terminal_is_had_or_its_lack_is_said(lab: LabInfo) -> None:
+    argv = [*ssh_argv(lab, "node1", "-tt"), "tty; echo $PATH"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert ("/dev/pts/" in done.stdout) == (not any("terminals" in note for note in lab.notes))
 
 
 def test_sftp_starts_in_the_labs_home(lab: LabInfo, tmp_path: Path) -> None:
@@ -193,6 +199,19 @@ def test_a_failed_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not lab_dir.exists()
     assert not lab_processes(str(lab_dir), ())
     assert profile.read_text() == "# mine\n"
+
+
+@needs_lab
+def test_a_slurm_that_fails_to_start_is_explained_by_its_own_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if programs.missing(programs.SLURM_PROGRAMS):
+        pytest.skip("Slurm is not installed")
+    monkeypatch.setattr(slurm, "_gres_conf", lambda: "Name=gpu File=/no/such/device\n")
+    with pytest.raises(SchedulerError) as caught, running_lab():
+        pass
+    assert "/no/such/device" in caught.value.one_line()
+    assert "slurmd-node" in caught.value.one_line()
 
 
 def test_down_does_not_touch_a_directory_that_is_no_labs(tmp_path: Path) -> None:

@@ -809,6 +809,10 @@ async def test_sshfs_refusals(rig: Rig, tmp_path: Path) -> None:
     with pytest.raises(MirrorError, match="can't mount") as caught:
         await sshfs.mount(rig.remote, "/no/such/dir", point, state_dir=tmp_path / "s")
     assert "No such file" in (caught.value.cause or "")
+    odd = tmp_path / "odd state"
+    with pytest.raises(MirrorError, match="state directory"):
+        await sshfs.mount(rig.remote, str(rig.home), point, state_dir=odd)
+    assert list((odd / "sshfs").iterdir()) == []
     (point / "file").touch()
     with pytest.raises(MirrorError, match="can't mount") as caught:
         await sshfs.mount(rig.remote, str(rig.home), point, state_dir=tmp_path / "s")

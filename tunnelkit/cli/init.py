@@ -228,3 +228,8 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 # The port that your editor attaches to, on 127.0.0.1 here.
 # port = 40056
 """
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `tk`."""
+    app.command("init")(init)

@@ -5,29 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tunnelkit.errors import (
-    ConnectionFailed,
-    MissingProgram,
-    SchedulerError,
-    TunnelkitError,
-    UsageError,
-)
-from tunnelkit.lab import environment, layout, network, programs, proxy, slurm, ssh
+from tunnelkit.errors import MissingProgram, TunnelkitError, UsageError
+from tunnelkit.lab import environment, layout, network, programs, proxy, ready, slurm, ssh
 from tunnelkit.lab.layout import LOGIN, NODES, TAG, DaemonStatus, LabInfo, LabStatus, Layout
 from tunnelkit.lab.processes import Process, end_all, lab_processes
 from tunnelkit.lab.state import PROXY, SUPERVISOR, Daemon, State, load, require
 
 Progress = Callable[[str], None]
-
-_READY_S = 60.0
 
 
 def _silent(_text: str) -> None:
@@ -54,13 +44,15 @@ def up(
     rtt_ms = proxy.parse_rtt_ms(str(rtt_ms))
     found = Layout(layout.resolve_dir(dir))
     _refuse_inside(found)
-    existing = load(found)
-    if existing and _is_as_wanted(existing, flavour, scheduler):
-        proxy.tell(found.proxy_socket, f"rtt {rtt_ms}")
-        return existing.info
-    if existing:
-        progress("taking down what an earlier lab left")
-        down(found.dir)
+    if load(found):
+        with _locked(found.dir):  # waits for an `up` or `down` under way
+            existing = load(found)
+            if existing and _is_as_wanted(existing, flavour, scheduler):
+                proxy.tell(found.proxy_socket, f"rtt {rtt_ms}")
+                return existing.info
+            if existing:
+                progress("taking down what an earlier lab left")
+                _take_down(existing)
     with_slurm, notes = _choose_scheduler(scheduler)
     plan = network.netns(found.dir) if flavour == "netns" else network.loopback()
     layout.claim_dir(found.dir)
@@ -101,9 +93,14 @@ def _plan(found: Layout, plan: network.Network, with_slurm: bool, notes: list[st
             "All hosts share this machine's host name; SLURMD_NODENAME and TK_LAB_HOST tell them "
             "apart."
         )
+    if not ssh.has_terminals():
+        notes.append(
+            "This machine mounts /dev/pts without gid=5, so an ordinary user's sshd can't give out "
+            "terminals: `ssh -t` is closed, commands without a terminal work."
+        )
     if with_slurm and not plan.slurm_bound:
         notes.append(
-            "This machine's name does not resolve to loopback, so Slurm's ports listen on every "
+            "This machine's name does not mean 127.0.0.1, so Slurm's ports listen on every "
             "address, guarded by munge with a key of this lab's own."
         )
     info = LabInfo(
@@ -139,9 +136,9 @@ def _bring_up(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
     if with_slurm:
         progress("munged, slurmctld and a slurmd on each node")
         state = _start_slurm(state)
-    _wait_ssh(state)
+    ready.wait_ssh(state)
     if with_slurm:
-        _wait_slurm(state)
+        ready.wait_slurm(state)
     proxy.tell(found.proxy_socket, f"rtt {rtt_ms}")
     layout.write_profile(state.info)
     progress("ready")
@@ -175,79 +172,8 @@ def _start_slurm(state: State) -> State:
     for name, host, argv in slurm.daemons(found):
         state = state.start(Daemon(name, host, tuple(argv)))
         if name == "munged":
-            _wait_for_file(state, found.munge_socket, name)
+            ready.wait_for_file(state, found.munge_socket, name)
     return state
-
-
-def _wait_for_file(state: State, path: Path, daemon: str) -> None:
-    ends = time.monotonic() + _READY_S
-    while not path.exists():
-        if time.monotonic() > ends or not state.daemons[daemon].alive:
-            raise _blame(state, SchedulerError, f"the lab's {daemon} did not start", daemon)
-        time.sleep(0.01)
-
-
-def _wait_ssh(state: State) -> None:
-    """Return once ssh gets from the laptop through proxy and login to every node."""
-    ends = time.monotonic() + _READY_S
-    for node in NODES:
-        argv = [*state.info.enter, programs.find_program("ssh"), "-F", str(state.info.ssh_config)]
-        argv += ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", node, "true"]
-        while (done := _try(argv)) is not None:
-            dead = _dead(state)
-            if time.monotonic() > ends or dead:
-                daemon = dead[0] if dead else f"sshd-{node}"
-                message = f"ssh does not reach the lab's {node}"
-                raise _blame(state, ConnectionFailed, message, daemon, done)
-            time.sleep(0.05)
-
-
-def _try(argv: list[str]) -> str | None:
-    """None if the command succeeds, else its last words."""
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "no answer in 20 s"
-    if done.returncode == 0:
-        return None
-    return done.stderr.decode("utf-8", "replace").strip() or f"exit status {done.returncode}"
-
-
-def _wait_slurm(state: State) -> None:
-    """Return once sinfo calls every node idle."""
-    ends = time.monotonic() + _READY_S
-    run = state.on(LOGIN)
-    while True:
-        states = slurm.node_states(run)
-        if set(states) == set(NODES) and set(states.values()) == {"idle"}:
-            return
-        dead = _dead(state)
-        if time.monotonic() > ends or dead:
-            break
-        time.sleep(0.05)
-    lagging = [f"slurmd-{node}" for node in NODES if states.get(node) != "idle"]
-    daemon = dead[0] if dead else lagging[0] if states else "slurmctld"
-    told = ", ".join(f"{node} {word}" for node, word in states.items()) or "sinfo has no answer"
-    raise _blame(state, SchedulerError, "the lab's Slurm does not get ready", daemon, told)
-
-
-def _dead(state: State) -> list[str]:
-    return [daemon.name for daemon in state.daemons.values() if not daemon.alive]
-
-
-def _blame(
-    state: State, kind: type[TunnelkitError], message: str, daemon: str, told: str = ""
-) -> TunnelkitError:
-    """An error with the last lines of that daemon's log in it: the log itself is removed."""
-    try:
-        text = state.layout.log(daemon).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    tail = " | ".join(text.strip().splitlines()[-5:]) or "empty"
-    cause = f"{told}; " if told else ""
-    return kind(message, cause=f"{cause}{daemon}'s log ends: {tail}")
 
 
 def _is_as_wanted(state: State, flavour: str, scheduler: str) -> bool:
@@ -306,7 +232,7 @@ def down(dir: Path | None = None) -> None:
         state = load(found)
         if state:
             _take_down(state)
-        elif any(found.dir.iterdir()):
+        elif found.dir.is_dir() and any(found.dir.iterdir()):
             raise UsageError(f"{found.dir} is not a lab's directory")
 
 
@@ -350,7 +276,7 @@ def _unmount_below(directory: Path) -> None:
         points = [line.split()[4].encode().decode("unicode_escape") for line in file]
     for point in sorted((p for p in points if p.startswith(f"{directory}/")), reverse=True):
         argvs = [["fusermount3", "-u", "-z", point], ["umount", "-l", point]]
-        if not any(_try(argv) is None for argv in argvs if shutil.which(argv[0])):
+        if not any(ready.failure(argv) is None for argv in argvs if shutil.which(argv[0])):
             raise TunnelkitError(f"{point} can't be unmounted", hint="unmount it and run it again")
 
 

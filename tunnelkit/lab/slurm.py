@@ -113,7 +113,7 @@ ReturnToService=2
 # A lab is small and its people impatient: look for startable jobs all the time,
 # and give a cancelled job two seconds before KILL.
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,sched_min_interval=100000,batch_sched_delay=0
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 KillWait=2
 MinJobAge=300
 SlurmctldTimeout=30

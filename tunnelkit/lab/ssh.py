@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import subprocess
 from pathlib import Path
@@ -67,6 +68,23 @@ def remove_privsep_dir() -> None:
         _PRIVSEP_DIR.rmdir()
     except OSError:
         pass
+
+
+def has_terminals() -> bool:
+    """Can our sshds give out terminals? sshd insists on handing them to the group tty; an
+    ordinary user's may only where devpts does that by itself (gid=5, as Debian mounts it)."""
+    if os.geteuid() == 0:
+        return True
+    try:
+        wanted = grp.getgrnam("tty").gr_gid
+    except KeyError:
+        return True
+    master, slave = os.openpty()
+    try:
+        return os.fstat(slave).st_gid == wanted
+    finally:
+        os.close(master)
+        os.close(slave)
 
 
 def _make_key(path: Path) -> str:

@@ -34,7 +34,7 @@ class Work:
 
     sends: dict[str, Entry] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
-    refreshed: dict[str, Row] = field(default_factory=dict)
+    refreshed: dict[str, tuple[Entry, bool]] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
 
@@ -64,10 +64,8 @@ def read(
         if now != entry:
             out.changing.add(path)
             continue
-        row = rows.get(path)
-        if path not in force and plan.same_content(row, entry, text):
-            assert row is not None
-            work.refreshed[path] = row._replace(entry=entry, racy=racy(entry, seen_ns))
+        if path not in force and plan.same_content(rows.get(path), entry, text):
+            work.refreshed[path] = (entry, racy(entry, seen_ns))
         else:
             work.sends[path] = entry
             work.digests[path] = text

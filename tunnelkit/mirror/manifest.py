@@ -119,6 +119,18 @@ class Manifest:
                 )
             self.rows.update(rows)
 
+    def refresh(self, seen: Mapping[str, tuple[Entry, bool]]) -> None:
+        """Note the new stat (and `racy`) of paths whose content is as sent. All else of the
+        rows, proofs above all, stays what it is at this moment."""
+        with self._lock:
+            self.put(
+                {
+                    path: self.rows[path]._replace(entry=entry, racy=is_racy)
+                    for path, (entry, is_racy) in seen.items()
+                    if path in self.rows
+                }
+            )
+
     def drop(self, paths: Iterable[str]) -> None:
         """Forget rows, durably."""
         with self._lock:

@@ -52,8 +52,8 @@ async def mount(
     record = _record(where, state_dir)
     shutil.rmtree(record, ignore_errors=True)
     record.mkdir(mode=0o700, parents=True)
-    argv = _sshfs_argv(remote, remote_dir, where, record)
     try:
+        argv = _sshfs_argv(remote, remote_dir, where, record)
         with (record / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -190,19 +190,18 @@ def _sshfs_argv(remote: Remote, remote_dir: str, where: Path, record: Path) -> l
     # sshfs splits ssh_command at blanks and FUSE splits options at commas, neither with
     # quotes: the remote shell's words go into a script, which is called by a plain name.
     script = record / "ssh"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(remote.remote_shell())} "$@"\n')
-    script.chmod(0o700)
-    command = "sh " + re.sub(r"([\\ ,])", r"\\\1", str(script))
     if re.search(r"[\\ ,]", str(script)):
         raise MirrorError(
             f"the state directory {record.parent} has a blank, comma or backslash in its name",
             cause="sshfs can't be told to run a program there",
             hint="set XDG_STATE_HOME to a plain path",
         )
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(remote.remote_shell())} "$@"\n')
+    script.chmod(0o700)
     path = remote_dir
     if path == "~" or path.startswith("~/"):
         path = path[2:]  # sftp starts in the home directory
-    options = ",".join((*_OPTIONS, f"ssh_command={command}"))
+    options = ",".join((*_OPTIONS, f"ssh_command=sh {script}"))
     return ["sshfs", "-f", "-o", options, "--", f"{remote.destination()}:{path}", str(where)]
 
 

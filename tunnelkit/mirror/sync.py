@@ -16,7 +16,7 @@ from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.local import Outcome, Work
 from tunnelkit.mirror.manifest import Manifest, Row
 from tunnelkit.mirror.rsync import Rsync, itemized
-from tunnelkit.mirror.scan import DIR, LINK, Scan, Scanner, lstat, racy
+from tunnelkit.mirror.scan import DIR, LINK, Entry, Scan, Scanner, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
 
 _NS = 1_000_000_000
@@ -83,8 +83,8 @@ class Syncer:
         """Whether an event at this absolute path may matter. Called in any thread."""
         return local.interesting(self._scanner.root, self.last_scan, path)
 
-    def _note(self, rows: Mapping[str, Row], forgotten: Collection[str]) -> None:
-        self._manifest.put(rows)
+    def _note(self, seen: Mapping[str, tuple[Entry, bool]], forgotten: Collection[str]) -> None:
+        self._manifest.refresh(seen)
         self._manifest.drop(forgotten)
 
     async def _apply(self, scan: Scan, work: Work, out: Outcome, *, repair: bool) -> None:

@@ -57,10 +57,10 @@ class MessageReader:
             self._buffer += data
 
 
-def encode(message: Mapping[str, Any]) -> bytes:
+def encode(message: Mapping[str, Any], default: Optional[Callable[[Any], Any]] = None) -> bytes:
     """A message as bytes, with its length before it. Raises RpcError if it is too long,
-    TypeError or ValueError if it is no JSON."""
-    payload = json.dumps(message).encode("utf-8")
+    TypeError or ValueError if it is no JSON; `default` turns such values into some that are."""
+    payload = json.dumps(message, default=default).encode("utf-8")
     if len(payload) > MAX_MESSAGE_BYTES:
         raise RpcError({"message": f"message of {len(payload)} bytes is too long"})
     return _LENGTH.pack(len(payload)) + payload
@@ -152,19 +152,26 @@ class RpcPeer:
             future.set_result(message.get("result"))
 
     async def _answer(self, message: Dict[str, Any]) -> None:
+        answer = await self._outcome(message)
+        if "call" in message and not self._channel.is_over:
+            await self._channel.write(answer)
+
+    async def _outcome(self, message: Dict[str, Any]) -> bytes:
+        """Run the handler. Whatever comes of it, the caller must not wait for ever."""
         name = message.get("call") or message.get("notice")
         handler = self._handlers.get(str(name))
-        answer: Dict[str, Any] = {"id": message.get("id")}
+        data: Dict[str, Any]
         try:
             if handler is None:
                 raise error(f"unknown call {name!r}")
-            encoded = encode(dict(answer, result=await handler(message.get("params") or {})))
+            result = await handler(message.get("params") or {})
+            return encode({"id": message.get("id"), "result": result})
         except RpcError as failure:
-            encoded = encode(dict(answer, error=failure.data))
+            data = failure.data
+        except asyncio.CancelledError:
+            if self._over:
+                raise
+            data = {"message": "cancelled"}
         except Exception as failure:
-            # Whatever it was, the caller must not wait for ever.
-            encoded = encode(
-                dict(answer, error={"message": f"{type(failure).__name__}: {failure}"})
-            )
-        if "call" in message and not self._channel.is_over:
-            await self._channel.write(encoded)
+            data = {"message": f"{type(failure).__name__}: {failure}"}
+        return encode({"id": message.get("id"), "error": data}, default=str)

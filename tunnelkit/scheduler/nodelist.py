@@ -12,7 +12,7 @@ from itertools import product
 
 from tunnelkit.errors import SchedulerError
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 #: More names than any cluster has: a corrupt `[0-999999999]` must not eat the laptop's memory.
 MAX_NODES = 100_000

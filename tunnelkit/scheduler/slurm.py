@@ -24,7 +24,7 @@ from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm_time import parse_duration
 from tunnelkit.scheduler.slurm_words import judge, state_of
 
-_JOB_ID = re.compile(r"\d+(_\d+)?")
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
 _ABSENT = {"", "N/A", "n/a", "(null)", "None"}
 
 #: id, state, reason, nodes, batch host, start, end, time left, name. The name stands last:

@@ -14,9 +14,9 @@ from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.slurm_time import format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9_.,:@+-]+")
-_MEM = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+_MEM = re.compile(r"[0-9]+[KMGTkmgt]?")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_.,:=&|!*()\[\]@+-]+")
-_SUBMITTED = re.compile(r"(\d+)(?:;\S*)?")
+_SUBMITTED = re.compile(r"([0-9]+)(?:;\S*)?")
 
 #: Seconds before the time limit at which the holder gets USR1 (Slurm may be 60 s early).
 WARN_BEFORE_END_S = 120
@@ -122,8 +122,8 @@ def _log_pattern(log_dir: str) -> str:
     if not log_dir or re.search(r"[\x00-\x1f\\]", log_dir):
         raise UsageError(f"{log_dir!r} can't be a directory for the job's log")
     # sbatch knows no `~`, but takes relative names from where it runs: ssh's home.
-    relative = log_dir.removeprefix("~/") if log_dir.startswith("~/") else log_dir
-    return relative.rstrip("/").replace("%", "%%") + "/%j.log"
+    path = "./" + log_dir[2:] if log_dir.startswith("~/") else log_dir
+    return path.rstrip("/").replace("%", "%%") + "/%j.log"
 
 
 def check_extra(word: str) -> str:
@@ -172,13 +172,13 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("memory specification", "ask for less mem; `sinfo -o '%P %m'` shows what nodes have"),
     ("node configuration|node count", "no node has that many GPUs, CPUs or that much memory: ask "
      "for less, or for another node or partition (`sinfo -o '%P %D %c %m %G %f'`)"),
-    ("partition", "`sinfo -s` on the login host lists the partitions"),
+    ("violates accounting|policy", "you are over a limit of your account or QOS: end other jobs or "
+     "ask for less"),
     ("account", "`sacctmgr show assoc user=$USER` on the login host lists your accounts"),
+    ("partition", "`sinfo -s` on the login host lists the partitions"),
     ("qos", "`sacctmgr show assoc user=$USER format=qos` on the login host lists yours"),
     ("time limit|--time", "ask for less time; `sinfo -o '%P %l'` shows the partitions' limits"),
     ("feature|constraint", "`sinfo -o '%N %f'` on the login host lists the features"),
-    ("violates accounting|policy", "you are over a limit of your account or QOS: end other jobs or "
-     "ask for less"),
     ("unrecognized option|invalid option", "look at extra under [allocation]: this Slurm does not "
      "know that option"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
+_DURATION = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<clock>[0-9]{1,9}(?::[0-9]{1,2}){0,2})")
 
 
 def parse_duration(text: str) -> int | None:

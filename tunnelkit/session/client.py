@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class SessionClient:
 async def connect(
     paths: SessionPaths,
     *,
-    notices: dict[str, Handler] | None = None,
+    notices: Mapping[str, Handler] | None = None,
     on_channel: OnChannel = _no_channel,
 ) -> AsyncIterator[SessionClient]:
     """Connect to a running session. Raises NoSessionError if there is none."""

@@ -33,6 +33,7 @@ class Daemon:
     """One session with its control socket, from start to end."""
 
     def __init__(self, paths: SessionPaths) -> None:
+        self._paths = paths
         self._session = Session(
             Launch.load(paths.launch),
             paths,
@@ -77,10 +78,13 @@ class Daemon:
         await self._session.run()
 
     async def _finish(self) -> None:
-        if self._keep:
+        failed = self._session.failure is not None and not self._stopping.is_set()
+        if self._keep or (failed and not self._session.may_cancel()):
             await self._session.close("session ended")
         else:
             await self._session.down()
+            # Its absence tells the next `tk up` that nothing is left to take over.
+            self._paths.launch.unlink(missing_ok=True)
         self._session.settled.set()
 
     def _stop(self, keep: bool) -> None:

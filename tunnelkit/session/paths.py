@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import hashlib
 import os
 import re
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path, user_state_path
 
-from tunnelkit.errors import ConfigError
+from tunnelkit.errors import ConfigError, TimeoutExpired
 
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
@@ -86,6 +88,32 @@ def live_sessions() -> Iterator[SessionPaths]:
         for entry in sorted(root.iterdir()):
             if (entry / _CONTROL).exists():
                 yield SessionPaths(entry.name, entry, state_root() / entry.name)
+
+
+async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:
+    """Return once no daemon holds the session's lock. Raises TimeoutExpired."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while _locked(paths.lock):
+        if asyncio.get_running_loop().time() > deadline:
+            raise TimeoutExpired(
+                f"the session did not end within {timeout_s:.0f} s",
+                hint=f"see {paths.session_log}",
+            )
+        await asyncio.sleep(0.02)
+
+
+def _locked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
 
 
 def runtime_root() -> Path:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tunnelkit import __version__
@@ -59,6 +60,7 @@ class Service:
             "ready": self._ready,
             "forward.add": self._forward_add,
             "forward.cancel": self._forward_cancel,
+            "mount": self._mount,
             "loop.restart": self._loop_restart,
             "loop.stop": self._loop_stop,
             "exec.signal": signal,
@@ -217,6 +219,14 @@ class Service:
 
     async def _forward_cancel(self, params: dict[str, Any]) -> None:
         await self._session.forwards.cancel(int(params["port"]))
+
+    # -- sshfs ------------------------------------------------------------
+
+    async def _mount(self, params: dict[str, Any]) -> str:
+        await self._wait_settled()
+        remote = str(params.get("remote") or self._session.launch.settings.mirror.remote)
+        await self._session.mount(remote, Path(str(params["mountpoint"])))
+        return f"{self._session.link.login}:{remote}"
 
     # -- loops ------------------------------------------------------------
 

@@ -14,12 +14,14 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import AllocationError, NoSessionError, TunnelkitError
 from tunnelkit.link.base import Prompter
 from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.mirror import sshfs
 from tunnelkit.mirror.base import DigestCheck
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import JobState, JobStatus
@@ -36,6 +38,8 @@ from tunnelkit.session.paths import SessionPaths, job_name
 from tunnelkit.session.remote import LinkRemote
 
 _MAX_BACKOFF_S = 15.0
+#: A job that failed to be of use this soon after it came is not worth keeping.
+_YOUNG_S = 60.0
 
 
 class Session:
@@ -92,6 +96,8 @@ class Session:
                 on_change=lambda status: changed(),
             )
         self._agent: AgentClient | None = None
+        self._allocated_at: float | None = None
+        self._mounts: list[Path] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
     def agent(self) -> AgentClient:
@@ -139,6 +145,7 @@ class Session:
         self._become("pending")
         allocation = await self.cluster.obtain(self.launch.node, self._on_pending)
         self.pending = None
+        self._allocated_at = time.monotonic()
         where = ", ".join(allocation.nodes) or str(self.link.login)
         self._become("starting", where)
         self._agent = client = AgentClient(
@@ -180,6 +187,17 @@ class Session:
             state = "ready" if how["ready"] else "open, nobody listens there yet"
             self._say(f"forward: {forward} by {how['route']}, {state}")
 
+    async def mount(self, remote_dir: str, mountpoint: Path) -> None:
+        """Mount a remote directory here by sshfs; unmounted when the session ends."""
+        await sshfs.mount(LinkRemote(self.link), remote_dir, mountpoint)
+        self._mounts.append(mountpoint)
+
+    async def _umount_all(self) -> None:
+        mounts, self._mounts = self._mounts, []
+        for mountpoint in mounts:
+            with contextlib.suppress(TunnelkitError):
+                await sshfs.umount(mountpoint)
+
     # -- life -------------------------------------------------------------
 
     async def run(self) -> None:
@@ -202,6 +220,17 @@ class Session:
         await self.loops.close()
         self._become("ended", why)
         self._say(f"the allocation is over: {why}")
+
+    def may_cancel(self) -> bool:
+        """After a failed way up: True if the job is this session's own and was of no use yet.
+
+        One that was taken over, or that people waited for in the queue, is kept: what
+        failed can be mended and `tk up` called again.
+        """
+        job = self.cluster.job
+        if job is None or not job.submitted:
+            return False
+        return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
 
     async def down(self) -> None:
         """End everything, the allocation too. Idempotent."""
@@ -232,6 +261,7 @@ class Session:
                 await self.forwards.close()
         if self.mirror is not None:
             await self.mirror.stop()
+        await self._umount_all()
         await self.editor_port.close()
         await self.link.close()
 

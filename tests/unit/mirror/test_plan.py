@@ -85,11 +85,21 @@ def test_damaged_manifest_means_that_nothing_is_ours(tmp_path: Path) -> None:
     assert (tmp_path / "m.damaged").exists()
 
 
-def test_proofs() -> None:
+def test_proofs(tmp_path: Path) -> None:
     entry = Entry(FILE, 0o644, 1, 2, 3, 4)
-    manifest = Manifest(Path(":memory:"))
-    manifest.rows = {"new": Row(entry, "aa", sent=True), "unsent": Row(entry, "bb")}
-    assert manifest.unproven() == {"new": "aa"}
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    manifest.put({"a": Row(entry, "aa", sent=True), "unsent": Row(entry, "bb")})
+    manifest.put({"dir": Row(entry._replace(kind=DIR), "", sent=True)})
+    assert manifest.unproven() == {"a": "aa"}
+    assert manifest.prove({"a": "older digest", "gone": "aa", "unsent": "bb"}) == 0
+    assert manifest.prove({"a": "aa"}) == 1
+    manifest.refresh({"a": (entry._replace(ctime_ns=9), False), "gone": (entry, False)})
+    assert manifest.unproven() == {}
+    assert manifest.rows["a"].entry.ctime_ns == 9
+    manifest.forget_proofs()
+    assert manifest.unproven() == {"a": "aa"}
+    manifest.close()
 
 
 def file(size: int = 1) -> Entry:

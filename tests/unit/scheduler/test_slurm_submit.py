@@ -54,7 +54,7 @@ def test_the_warning_signal_comes_after_the_start_of_a_short_job() -> None:
 
 @pytest.mark.parametrize(
     ("log_dir", "pattern"),
-    [("~/tk/log", "tk/log/%j.log"), ("/a/100%/", "/a/100%%/%j.log"), ("~/", "./%j.log")],
+    [("~/tk/log", "./tk/log/%j.log"), ("/a/100%/", "/a/100%%/%j.log"), ("~/", "./%j.log")],
 )
 def test_log_directory(log_dir: str, pattern: str) -> None:
     command = slurm.submit(ResourceRequest(), job_name="x", body="", log_dir=log_dir)

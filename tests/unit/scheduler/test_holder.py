@@ -1,0 +1,183 @@
+"""The holder's body, run by real shells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tunnelkit.errors import UsageError
+from tunnelkit.scheduler.holder import HolderStatus, body, parse_status, read_status
+
+SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
+DEADLINE_S = 20.0
+
+#: Tells its signals and its start in a file, ends with 7 on TERM.
+AGENT = """
+import os, signal, sys
+def tell(text):
+    with open(sys.argv[1], "a") as out: out.write(text + "\\n")
+def term(*_):
+    tell("TERM"); os._exit(7)
+signal.signal(signal.SIGTERM, term)
+signal.signal(signal.SIGUSR1, lambda *_: tell("USR1"))
+sigint = "ignored" if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else "default"
+tell(f"start SIGINT={sigint} X={os.environ.get('X')} {sys.argv[2:]}")
+while True: signal.pause()
+"""
+
+
+def poll(condition: object, what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.01)
+
+
+def text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    return ["busybox", "sh"] if request.param == "busybox" else [request.param]
+
+
+@contextmanager
+def holder(shell: list[str], home: Path, script: str) -> Iterator[subprocess.Popen[bytes]]:
+    env = {**os.environ, "HOME": str(home), "SLURMD_NODENAME": "node4"}
+    process = subprocess.Popen(
+        [*shell, "-s"], stdin=subprocess.PIPE, env=env, cwd=home, start_new_session=True,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin
+    process.stdin.write(script.encode())
+    process.stdin.close()
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stderr
+        process.stderr.close()
+
+
+def script_for(tmp_path: Path, *words: str, prologue: str = "") -> str:
+    (tmp_path / "agent dir").mkdir(exist_ok=True)
+    (tmp_path / "agent dir" / "agent.py").write_text(AGENT)
+    argv = [sys.executable, "~/agent dir/agent.py", "~/out file", *words]
+    return body(agent_argv=argv, prologue=prologue, status_file="~/tk/st/status")
+
+
+def test_life_of_a_holder(shell: list[str], tmp_path: Path) -> None:
+    words = ["a b", "$HOME `x` \"q\" 'q' \\", "*", "new\nline", "{brace}"]
+    out, status = tmp_path / "out file", tmp_path / "tk/st/status"
+    with holder(shell, tmp_path, script_for(tmp_path, *words)) as process:
+        poll(lambda: "start" in text(out), "the agent")
+        assert repr(words) in text(out)
+        poll(status.exists, "the status file")
+        running = parse_status(status.read_text())
+        assert running is not None
+        assert running.node == "node4"
+        assert running.pid is not None
+        cmdline = Path(f"/proc/{running.pid}/cmdline").read_bytes()
+        assert b"agent.py" in cmdline, "the pid is the agent's own"
+        process.send_signal(signal.SIGUSR1)
+        poll(lambda: "USR1" in text(out), "USR1")
+        assert process.poll() is None, "USR1 ends nothing"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 7
+    assert "TERM" in text(out)
+    assert parse_status(status.read_text()) == HolderStatus(exit_code=7)
+    assert status.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in status.parent.iterdir()] == ["status"]
+    if subprocess.run(["env", "--default-signal=INT", "true"], check=False).returncode == 0:
+        assert "SIGINT=default" in text(out)
+
+
+def test_the_agents_own_end_is_the_jobs(shell: list[str], tmp_path: Path) -> None:
+    script = body(agent_argv=["sh", "-c", "exit 3"], prologue="", status_file="~/s")
+    with holder(shell, tmp_path, script) as process:
+        assert process.wait(DEADLINE_S) == 3
+    assert text(tmp_path / "s") == "ended 3\n"
+
+
+def test_a_killed_agent_is_told(shell: list[str], tmp_path: Path) -> None:
+    script = body(agent_argv=["sh", "-c", "kill -9 $$"], prologue="", status_file="~/s")
+    with holder(shell, tmp_path, script) as process:
+        assert process.wait(DEADLINE_S) == 137
+    assert text(tmp_path / "s") == "ended 137\n"
+
+
+@pytest.mark.parametrize(
+    ("prologue", "code"),
+    [
+        ("export X='it'\"'\"'s set'", 0),
+        ('export X="it\'s set"\r\n# a comment without an end', 0),
+        ("set -eu\nexport X=\"it's set\"\ntrap 'exit 9' EXIT TERM", 0),
+        ('cd /\nX="it\'s set" && export X\nfalse', 0),
+        ("exit 5", 5),
+        ("set -e\nfalse", 1),
+    ],
+)
+def test_prologue(shell: list[str], tmp_path: Path, prologue: str, code: int) -> None:
+    script = body(
+        agent_argv=["sh", "-c", 'test "$X" = "it\'s set"'],
+        prologue=prologue,
+        status_file="~/s",
+    )
+    with holder(shell, tmp_path, script) as process:
+        assert process.wait(DEADLINE_S) == code
+    assert text(tmp_path / "s") == f"ended {code}\n"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="`source` is bash's word, and bash is absent")
+def test_source_works_where_sh_has_none(shell: list[str], tmp_path: Path) -> None:
+    (tmp_path / "activate").write_text("export X=1\n")
+    script = body(
+        agent_argv=["sh", "-c", 'test "$X" = 1'],
+        prologue="source ~/activate",
+        status_file="~/s",
+    )
+    with holder(shell, tmp_path, script) as process:
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_signals_during_the_prologue(shell: list[str], tmp_path: Path) -> None:
+    script = script_for(tmp_path, prologue="echo $$ > ~/here; while [ ! -e ~/go ]; do :; done")
+    with holder(shell, tmp_path, script) as process:
+        poll(lambda: text(tmp_path / "here").strip(), "the prologue")
+        process.send_signal(signal.SIGUSR1)  # the warning must not kill what is starting
+        (tmp_path / "go").touch()
+        poll(lambda: "start" in text(tmp_path / "out file"), "the agent")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 7
+
+
+def test_the_status_file_is_read_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a 'b").write_text("running node4 12\n")
+    done = subprocess.run(
+        read_status("~/a 'b").argv, env={"HOME": str(tmp_path)}, capture_output=True, check=True
+    )
+    assert parse_status(done.stdout.decode()) == HolderStatus(node="node4", pid=12)
+
+
+@pytest.mark.parametrize("content", ["", "running", "running n", "ended x\n", "ended 1\nended 2\n"])
+def test_half_a_status_says_nothing(content: str) -> None:
+    assert parse_status(content) is None
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(UsageError):
+        body(agent_argv=[], prologue="", status_file="/s")
+    with pytest.raises(UsageError):
+        body(agent_argv=["x"], prologue="a\0b", status_file="/s")

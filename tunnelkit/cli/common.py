@@ -1,0 +1,60 @@
+"""What several commands need: settings, the session they mean, a run of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tunnelkit.config.load import load
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import ExitCode, NoSessionError
+from tunnelkit.session.client import is_alive, no_session
+from tunnelkit.session.paths import SessionPaths, live_sessions, session_paths
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; Ctrl-C cancels it, so that it cleans up, and ends with 130."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+
+
+def settings(**overrides: object) -> Settings:
+    """The settings of the directory the command is called in; `a__b` sets the key `a.b`."""
+    flags = {name.replace("__", "."): value for name, value in overrides.items()}
+    return load(Path.cwd(), overrides={key: v for key, v in flags.items() if v is not None})
+
+
+def project_dir() -> Path:
+    """The project the command is called in: where tunnelkit.toml is, else the directory."""
+    from tunnelkit.config.load import find_project
+
+    return find_project(Path.cwd()) or Path.cwd()
+
+
+def find_session() -> SessionPaths:
+    """The live session of this project, else the only one there is. Raises NoSessionError."""
+    paths = session_paths(project_dir())
+    if is_alive(paths):
+        return paths
+    others = [other for other in live_sessions() if is_alive(other)]
+    if len(others) == 1:
+        return others[0]
+    if others:
+        raise NoSessionError(
+            "no session is up for this project, but others are",
+            hint="change to the project's directory, or start one here: tk up",
+        )
+    raise no_session()
+
+
+def below(project: str) -> str:
+    """The current directory relative to the project, "." if it is not inside."""
+    relative = os.path.relpath(os.path.realpath(os.getcwd()), os.path.realpath(project))
+    return "." if relative.startswith("..") else relative

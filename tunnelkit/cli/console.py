@@ -1,0 +1,65 @@
+"""Text for people: colour only on a terminal that wants it, errors as one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from tunnelkit.errors import TunnelkitError
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """True on a terminal, unless NO_COLOR or TERM=dumb say otherwise (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def paint(text: str, colour: str, stream: TextIO = sys.stdout) -> str:
+    """`text` in a colour, if `stream` shows colours."""
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if wants_colour(stream) else text
+
+
+def say(text: str = "") -> None:
+    """A result, on stdout."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """Progress and remarks, on stderr, so that stdout stays for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show_error(error: TunnelkitError) -> None:
+    """An error, as one line on stderr."""
+    note(f"{paint('tk:', 'red', sys.stderr)} {error.one_line()}")
+
+
+class StatusLine:
+    """One line that is rewritten on a terminal; each new text printed once elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._shown = ""
+
+    def update(self, text: str) -> None:
+        """Show the state of the moment."""
+        if text == self._shown:
+            return
+        self._shown = text
+        if self._live:
+            width = max(20, os.get_terminal_size(sys.stderr.fileno()).columns - 1)
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.flush()
+        else:
+            note(text)
+
+    def clear(self) -> None:
+        """Remove the line, before other text."""
+        if self._live and self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._shown = ""

@@ -1,0 +1,151 @@
+"""`tk loop`: a program under the restart loop, a fresh debuggee for every F5."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from tunnelkit.cli.console import note
+
+_HELP = """Run a command under the restart loop: every F5 gets a fresh debuggee.
+
+    tk loop python -m debugpy --wait-for-client 2.py
+    tk loop python train.py --epochs 1
+    tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
+
+With a session the command runs on its node; on a node itself (no session) it
+runs right there. Ctrl-C restarts, twice quits.
+"""
+_RECONNECT_S = 600.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "loop",
+        help=_HELP,
+        context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    )(loop)
+
+
+def loop(
+    command: Annotated[list[str], typer.Argument(help="The command, as you would type it there.")],
+    port: Annotated[
+        int | None, typer.Option(help="Editor port, if not the session's (40056).")
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Run here, even if a session is up.")
+    ] = False,
+) -> None:
+    from tunnelkit.cli.common import run
+    from tunnelkit.debug.command import understand
+    from tunnelkit.model import check_port
+
+    understand(command)
+    if port is not None:
+        check_port(port)
+    paths = None if local else _session_or_none()
+    if paths is None:
+        from tunnelkit.cli.common import settings
+        from tunnelkit.session.local import run_local
+
+        wanted = settings(debug__port=port)
+        sys.exit(run(run_local(command, wanted, _view_factory)))
+    sys.exit(run(_in_session(paths, command, port)))
+
+
+def _view_factory() -> Any:
+    from tunnelkit.cli.loopview import LoopView
+
+    return LoopView()
+
+
+def _session_or_none() -> Any:
+    """The session's paths; None on a node, or where no cluster is configured."""
+    from tunnelkit.cli.common import find_session, settings
+    from tunnelkit.errors import NoSessionError
+
+    try:
+        return find_session()
+    except NoSessionError:
+        inside_job = any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID"))
+        if inside_job or settings().cluster.login is None:
+            return None
+        raise
+
+
+async def _in_session(paths: Any, command: list[str], port: int | None) -> int:
+    from tunnelkit.cli.common import below
+    from tunnelkit.session import client
+
+    view = _view_factory()
+    async with client.connect(paths) as session:
+        status = await session.call("status")
+    header: dict[str, Any] = {
+        "type": "loop",
+        "words": command,
+        "below": below(status["project"]),
+        "port": port,
+    }
+    while True:
+        loop_id = await _watch(paths, header, view)
+        if loop_id is None or view.quit.is_set():
+            return 0
+        note("[tk] the session is gone; the program lives on. Waiting for `tk up` ...")
+        if not await _session_again(paths, view):
+            return 1
+        header = {"type": "loop", "adopt": loop_id}
+
+
+async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
+    """Show the loop until it ends (None) or the session is lost (the loop's id)."""
+    from tunnelkit.errors import NoSessionError, TunnelkitError
+    from tunnelkit.mux.records import RecordReader
+    from tunnelkit.session import client
+
+    try:
+        async with client.connect(paths) as session:
+            channel = session.open(header)
+            view.mind_signals(lambda: session.call("loop.restart", loop=view.where.get("id")))
+            reader = RecordReader()
+            reading = asyncio.create_task(channel.read())
+            quitting = asyncio.create_task(view.quit.wait())
+            try:
+                while True:
+                    await asyncio.wait([reading, quitting], return_when=asyncio.FIRST_COMPLETED)
+                    if quitting.done():
+                        await session.call("loop.stop", loop=view.where.get("id"))
+                        return None
+                    data = reading.result()
+                    if not data:
+                        break
+                    for record in reader.feed(data):
+                        view.show(record)
+                    reading = asyncio.create_task(channel.read())
+            finally:
+                reading.cancel()
+                quitting.cancel()
+            detail = await channel.closed() or {}
+    except NoSessionError:
+        return int(view.where["id"]) if "id" in view.where else None
+    if "failure" in detail:
+        raise TunnelkitError.from_json(detail["failure"])
+    if "error" in detail and "id" in view.where:
+        return int(view.where["id"])
+    return None
+
+
+async def _session_again(paths: Any, view: Any) -> bool:
+    """Wait for a successor of a killed session; False if the person gives up."""
+    from tunnelkit.session.client import is_alive
+
+    deadline = asyncio.get_running_loop().time() + _RECONNECT_S
+    while not is_alive(paths):
+        if view.quit.is_set() or asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(0.2)
+    return True

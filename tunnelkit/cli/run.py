@@ -1,0 +1,181 @@
+"""`tk run` and `tk shell`: a process on the node, with this terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from tunnelkit.cli.console import note
+
+_CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("run", context_settings=_CONTEXT)(run_command)
+    app.command("shell")(shell)
+
+
+def run_command(
+    command: Annotated[list[str], typer.Argument(help="What to run.")],
+) -> None:
+    """Run a command in the allocation; exits with its exit code.
+
+    tk run nvidia-smi
+    tk run python train.py --epochs 1
+    tk run env | grep CUDA_VISIBLE_DEVICES
+    """
+    from tunnelkit.cli.terminal import is_interactive
+
+    sys.exit(_run(command, pty=is_interactive()))
+
+
+def shell() -> None:
+    """A login shell in the allocation, in the mirrored directory.
+
+    tk shell
+    """
+    from tunnelkit.cli.terminal import is_interactive
+    from tunnelkit.errors import UsageError
+
+    if not is_interactive():
+        raise UsageError("tk shell needs a terminal", hint="for scripts: tk run COMMAND")
+    sys.exit(_run([], pty=True))
+
+
+def _run(argv: list[str], *, pty: bool) -> int:
+    from tunnelkit.cli.common import find_session, run
+
+    return run(_Terminal(argv, pty=pty).run(find_session()))
+
+
+class _Terminal:
+    """Joins this process's stdin, stdout and stderr with a process on the node."""
+
+    def __init__(self, argv: list[str], *, pty: bool) -> None:
+        self._argv = argv
+        self._pty = pty
+        self._stderr: asyncio.Future[Any] | None = None
+
+    async def run(self, paths: Any) -> int:
+        """Run to the end and return the exit code as a shell would give it."""
+        from tunnelkit.cli import terminal
+        from tunnelkit.cli.common import below
+        from tunnelkit.session import client
+
+        self._stderr = asyncio.get_running_loop().create_future()
+        async with client.connect(paths, on_channel=self._opened) as session:
+            status = await session.call("status")
+            header: dict[str, Any] = {
+                "type": "exec",
+                "argv": self._argv,
+                "below": below(status["project"]),
+                "env": {},
+            }
+            guard: Any = contextlib.nullcontext()
+            if self._pty:
+                header["pty"] = terminal.size()
+                header["env"] = {"TERM": os.environ.get("TERM", "xterm")}
+                guard = terminal.raw_mode(sys.stdin.fileno())
+            channel = session.open(header)
+            self._mind_signals(session, channel)
+            with guard:
+                return await self._carry(channel)
+
+    def _opened(self, channel: Any, header: dict[str, Any]) -> None:
+        if header.get("type") == "stderr" and self._stderr is not None:
+            self._stderr.set_result(channel)
+        else:
+            channel.close({"error": "unexpected stream"})
+
+    def _mind_signals(self, session: Any, channel: Any) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[Any]] = set()
+
+        def call(method: str, **params: Any) -> None:
+            task = asyncio.create_task(session.call(method, channel=channel.id, **params))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        if self._pty:
+            from tunnelkit.cli import terminal
+
+            loop.add_signal_handler(signal.SIGWINCH, lambda: call("exec.resize", **terminal.size()))
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, partial(call, "exec.signal", signal=number.name))
+
+    async def _carry(self, channel: Any) -> int:
+        from tunnelkit.mux.waiting import cancel_all
+
+        keys = asyncio.create_task(_feed(channel))
+        errors = asyncio.create_task(self._carry_stderr())
+        try:
+            await _copy(channel, sys.stdout.fileno())
+            detail = await channel.closed() or {"error": "the session ended"}
+            if not self._pty and "code" in detail:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(2.0):
+                        await errors
+        finally:
+            await cancel_all(keys, errors)
+        return exit_code(detail)
+
+    async def _carry_stderr(self) -> None:
+        assert self._stderr is not None
+        await _copy(await self._stderr, sys.stderr.fileno())
+
+
+def exit_code(detail: dict[str, Any]) -> int:
+    """The far process's end as an exit code: its own, 128 + signal, or an error's."""
+    from tunnelkit.errors import TunnelkitError
+
+    if "failure" in detail:
+        raise TunnelkitError.from_json(detail["failure"])
+    if detail.get("signal"):
+        number = getattr(signal, str(detail["signal"]), signal.SIGKILL)
+        return 128 + int(number)
+    if detail.get("code") is not None:
+        return int(detail["code"])
+    note(f"tk: {detail.get('error', 'the process could not be started')}")
+    return 127 if "not found" in str(detail.get("error")) else 1
+
+
+async def _copy(channel: Any, fd: int) -> None:
+    """Everything from a channel to a descriptor. Blocking writes: that is the backpressure."""
+    while data := await channel.read():
+        view = memoryview(data)
+        while view:
+            view = view[await asyncio.to_thread(os.write, fd, view) :]
+
+
+async def _feed(channel: Any) -> None:
+    """Everything from stdin to a channel.
+
+    A thread reads: stdin may be a file, which the event loop can't wait for, and
+    making a shared terminal non-blocking would break the shell that started us.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
+
+    def read() -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            while True:
+                data = os.read(0, 65536)
+                asyncio.run_coroutine_threadsafe(chunks.put(data), loop).result()
+                if not data:
+                    return
+
+    import threading
+
+    threading.Thread(target=read, daemon=True).start()
+    while data := await chunks.get():
+        await channel.write(data)
+    channel.write_eof()

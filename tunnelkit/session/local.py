@@ -1,0 +1,95 @@
+"""`tk loop` without a session: the same loop, its agent on this very machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.debug.command import understand
+from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.port import EditorPort
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.records import EVENT, Record, event_payload
+from tunnelkit.mux.waiting import cancel_all, first_of
+from tunnelkit.session.agent_client import AgentClient
+from tunnelkit.session.local_agent import LocalAgent
+from tunnelkit.session.paths import cache_root
+
+
+class View(Protocol):
+    """What shows the loop: `cli/loopview.py`."""
+
+    quit: asyncio.Event
+
+    def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None: ...
+
+    def show(self, record: Record) -> None: ...
+
+
+async def run_local(words: list[str], settings: Settings, make_view: Callable[[], View]) -> int:
+    """Run the loop here until the person quits; returns the exit code."""
+    view = make_view()
+    command = understand(words)
+    port = EditorPort(command.port or settings.debug.port)
+    port.open()
+    loops: list[DebugLoop] = []
+
+    def opened(channel: Channel, header: dict[str, Any]) -> None:
+        loops[0].debuggee(channel, int(header.get("generation", 0)))
+
+    agent = AgentClient(
+        LocalAgent(cache_root(), f"local-{os.getpid()}-{secrets.token_hex(4)}").dial,
+        on_channel=opened,
+        notices={},
+    )
+    try:
+        await agent.connect()
+        loop = DebugLoop(
+            agent, port, on_disconnect=settings.debug.on_disconnect, on_record=view.show
+        )
+        loops.append(loop)
+        view.mind_signals(lambda: loop.restart("restarted by you"))
+        payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
+        view.show(Record(EVENT, 0, payload))
+        await _live(agent, loop, view, _spec(command.argv, command.env, command.debug))
+        return 0
+    finally:
+        for one in loops:
+            await one.close()
+        with contextlib.suppress(TunnelkitError, TimeoutError):
+            async with asyncio.timeout(10.0):
+                await agent.call("shutdown", reason="tk loop ended")
+        await agent.close("tk loop ended")
+        await port.close()
+
+
+def _spec(argv: tuple[str, ...], env: dict[str, str], debug: bool) -> dict[str, Any]:
+    # The agent was started by us, but cut off from our environment's Python settings.
+    return {
+        "argv": list(argv),
+        "env": {**os.environ, **env},
+        "cwd": os.getcwd(),
+        "debug": debug,
+    }
+
+
+async def _live(agent: AgentClient, loop: DebugLoop, view: View, spec: dict[str, Any]) -> None:
+    life = asyncio.create_task(agent.run())
+    quitting = asyncio.create_task(view.quit.wait())
+    try:
+        await loop.start(spec)
+        over = asyncio.create_task(loop.wait_over())
+        try:
+            await first_of(over, quitting, life)
+            if quitting.done():
+                await loop.stop()
+        finally:
+            await cancel_all(over)
+    finally:
+        await cancel_all(life, quitting)

@@ -1,0 +1,49 @@
+"""`tk down` where the session was killed: find what it left on the cluster, and end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.session.agent_client import AgentClient
+from tunnelkit.session.cluster import Cluster
+from tunnelkit.session.detect import link_options
+from tunnelkit.session.launch import Launch
+from tunnelkit.session.paths import SessionPaths, job_name
+
+
+async def sweep(launch: Launch, paths: SessionPaths) -> str:
+    """End the job or agent of a session whose daemon is gone; says what was done."""
+    settings = launch.settings
+    link = OpenSSHLink(link_options(settings), control_dir=paths.link_dir)
+    cluster = Cluster(
+        link, settings, name=job_name(settings.project_dir, paths.id), say=lambda text: None
+    )
+    try:
+        await link.open()
+        await cluster.prepare()
+        if cluster.job is None:
+            what = await _end_agent(cluster, launch)
+        else:
+            found = await cluster.job.find()
+            await cluster.job.cancel()
+            what = f"job {found.job_id} cancelled" if found is not None else "nothing was left"
+    finally:
+        await link.close()
+    paths.launch.unlink(missing_ok=True)
+    return f"the session had been killed; {what}"
+
+
+async def _end_agent(cluster: Cluster, launch: Launch) -> str:
+    await cluster.obtain(launch.node, lambda status: None)
+    client = AgentClient(
+        cluster.open_stream, on_channel=lambda channel, header: channel.close(), notices={}
+    )
+    await client.connect()
+    with contextlib.suppress(TunnelkitError, TimeoutError):
+        async with asyncio.timeout(10.0):
+            await client.call("shutdown", reason="tk down")
+    await client.close("tk down")
+    return "its agent was ended"
