@@ -207,10 +207,10 @@ def test_a_slurm_that_fails_to_start_is_explained_by_its_own_log(
 ) -> None:
     if programs.missing(programs.SLURM_PROGRAMS):
         pytest.skip("Slurm is not installed")
-    monkeypatch.setattr(slurm, "_gres_conf", lambda: "Name=gpu File=/no/such/device\n")
+    monkeypatch.setattr(slurm, "_gres_conf", lambda: "Nonsense=1\n")
     with pytest.raises(SchedulerError) as caught, running_lab():
         pass
-    assert "/no/such/device" in caught.value.one_line()
+    assert "Nonsense" in caught.value.one_line()
     assert "slurmd-node" in caught.value.one_line()
 
 

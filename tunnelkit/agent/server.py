@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional, Set
 from tunnelkit import __version__
 from tunnelkit.agent import digests
 from tunnelkit.agent.clients import Clients
+from tunnelkit.agent.debuggees import Debuggees
 from tunnelkit.agent.execs import Exec
 from tunnelkit.agent.loop import Loop
 from tunnelkit.agent.processes import ProcessTable
@@ -24,7 +25,6 @@ from tunnelkit.agent.tcp import listening, serve_tcp
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
-from tunnelkit.mux.splice import splice
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.wire.endpoint import Endpoint
 
@@ -45,8 +45,8 @@ class Agent:
         self._execs: Dict[int, Exec] = {}
         self._loops: Dict[int, Loop] = {}
         self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
-        self._parked: List[Any] = []
         self._tasks: Set[asyncio.Task[Any]] = set()
+        self._debuggees = Debuggees(self._spawn)
         self._ending = asyncio.Event()
         self._why = ""
         self._started = time.time()
@@ -74,9 +74,7 @@ class Agent:
         self._execs = {}
         self._peer = None
         self._mux = Mux(endpoint, self._opened)
-        parked, self._parked = self._parked, []
-        for debug_loop, generation, sock in parked:
-            self._offer(debug_loop, generation, sock)
+        self._debuggees.new_session(self._mux)
         return self._mux
 
     def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
@@ -103,6 +101,7 @@ class Agent:
             "exec.resize": self._exec_resize,
             "loop.start": self._loop_start,
             "loop.list": self._loop_list,
+            "loop.claim": self._loop_claim,
             "loop.restart": self._loop_restart,
             "loop.stop": self._loop_stop,
             "loop.attached": self._loop_attached,
@@ -126,22 +125,6 @@ class Agent:
                 return
             await channel.write(record.encode())
         channel.close({})
-
-    # -- debuggees --------------------------------------------------------
-
-    def _debuggee(self, debug_loop: Loop, generation: int, sock: socket.socket) -> None:
-        """A debuggee dialled in: give it to the session, or keep it until one is there."""
-        if self._mux is None or self._mux.ended is not None:
-            self._parked.append((debug_loop, generation, sock))
-        else:
-            self._offer(debug_loop, generation, sock)
-
-    def _offer(self, debug_loop: Loop, generation: int, sock: socket.socket) -> None:
-        assert self._mux is not None
-        channel = self._mux.open(
-            {"type": "debuggee", "loop": debug_loop.id, "generation": generation}
-        )
-        self._spawn(splice(sock, channel, quickack=True))
 
     # -- calls ------------------------------------------------------------
 
@@ -170,10 +153,17 @@ class Agent:
 
     async def _loop_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
         loop_id = max(self._loops, default=0) + 1
-        debug_loop = Loop(loop_id, dict(params), self._table, self._debuggee)
+        debug_loop = Loop(loop_id, dict(params), self._table, self._dialled_in)
+        self._debuggees.claim(loop_id)
         self._loops[loop_id] = debug_loop
         self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())
         return debug_loop.describe()
+
+    def _dialled_in(self, debug_loop: Loop, generation: int, sock: socket.socket) -> None:
+        self._debuggees.add(sock, debug_loop.id, generation)
+
+    async def _loop_claim(self, params: Dict[str, Any]) -> int:
+        return self._debuggees.claim(self._one_loop(params).id)
 
     async def _loop_list(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
         return [debug_loop.describe() for debug_loop in self._loops.values()]

@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tunnelkit.debug.dap import DapReader, encode
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.dap import DapReader, encode
 from tunnelkit.mux.splice import no_delay
 from tunnelkit.mux.waiting import cancel_all
 

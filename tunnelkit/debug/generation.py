@@ -9,9 +9,9 @@ from collections.abc import Callable
 from enum import Enum
 
 from tunnelkit.debug.adapter import Adapter
-from tunnelkit.debug.dap import DapReader
 from tunnelkit.debug.port import Editor
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.dap import DapReader
 from tunnelkit.mux.splice import no_delay, quick_ack, splice
 
 _READ_BYTES = 64 * 1024

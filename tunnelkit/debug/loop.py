@@ -75,15 +75,13 @@ class DebugLoop:
     async def adopt(self, description: dict[str, Any]) -> None:
         """Go on with a loop that a killed session left behind.
 
-        A debuggee that no editor had is started anew, since its adapter is gone; one
-        that an editor had lives on, and is ended only by the next F5 or a restart.
+        Its debuggees, armed, running or stopped, get new adapters: the next F5 finds
+        them where they were. One whose connection is lost is replaced by the next F5.
         """
         self._follow(description, first=-1)
         self.state = str(description["state"])
-        if self.state == "attached":
-            self._orphaned = True
-        else:
-            await self.restart("new session")
+        offered = await self._agent.call("loop.claim", loop=self.id)
+        self._orphaned = self.state == "attached" and not offered
 
     async def restart(self, reason: str, generation: int | None = None) -> None:
         """End the debuggee and arm the next."""

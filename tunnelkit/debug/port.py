@@ -12,8 +12,8 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 
-from tunnelkit.debug.dap import DapError, DapReader, encode, error_response
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.dap import DapError, DapReader, encode, error_response
 from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.splice import no_delay, quick_ack
 from tunnelkit.mux.waiting import cancel_all

@@ -9,7 +9,7 @@ from pathlib import Path
 from tunnelkit.errors import ConnectionFailed, SchedulerError, TunnelkitError
 from tunnelkit.lab import programs, slurm
 from tunnelkit.lab.layout import LOGIN, NODES
-from tunnelkit.lab.state import State
+from tunnelkit.lab.state import PROXY, State
 
 _READY_S = 60.0
 
@@ -30,7 +30,7 @@ def wait_ssh(state: State) -> None:
         argv = [*state.info.enter, programs.find_program("ssh"), "-F", str(state.info.ssh_config)]
         argv += ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", node, "true"]
         while (done := failure(argv)) is not None:
-            dead = _dead(state)
+            dead = [name for name in _dead(state) if name == PROXY or name.startswith("sshd-")]
             if time.monotonic() > ends or dead:
                 daemon = dead[0] if dead else f"sshd-{node}"
                 message = f"ssh does not reach the lab's {node}"

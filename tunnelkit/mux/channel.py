@@ -93,6 +93,12 @@ class Channel:
         return self._over.is_set()
 
     @property
+    def was_cut(self) -> bool:
+        """True if the channel ended because the whole conversation did, not by the peer's
+        close: whoever talked here is gone."""
+        return self._over.is_set() and self._mux.ended is not None
+
+    @property
     def at_eof(self) -> bool:
         """True once everything the peer will ever send was read."""
         return self._eof and not self._chunks

@@ -7,7 +7,7 @@ from typing import Union
 Buffer = Union[bytes, bytearray, memoryview]
 
 
-async def read_fd(fd: int, limit_bytes: int = 256 * 1024) -> bytes:
+async def read_fd(fd: int, limit_bytes: int = 64 * 1024) -> bytes:
     """The next bytes from a non-blocking descriptor; b"" at its end.
 
     A pseudo-terminal whose other side is gone reports EIO; that is its end.

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import socket
+import struct
 from typing import Optional
 
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all, first_of
 
-_READ_BYTES = 256 * 1024
+#: One DATA frame's worth. A buffer above 128 KiB would cost a mapping at every read.
+_READ_BYTES = 64 * 1024
 # Linux only; absent elsewhere, where delayed ACKs are shorter.
 _QUICKACK: Optional[int] = getattr(socket, "TCP_QUICKACK", None)
 
@@ -27,6 +29,11 @@ def quick_ack(sock: socket.socket) -> None:
     if _QUICKACK is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+
+
+def _reset_on_close(sock: socket.socket) -> None:
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 async def splice(sock: socket.socket, channel: Channel, *, quickack: bool = False) -> None:
@@ -81,6 +88,10 @@ async def _channel_to_socket(sock: socket.socket, channel: Channel) -> None:
             if not data:
                 break
             await loop.sock_sendall(sock, data)
+        if channel.is_over and (await channel.closed() or {}).get("error"):
+            # A stream that broke must not look like one that is complete.
+            _reset_on_close(sock)
+            return
         sock.shutdown(socket.SHUT_WR)
     except OSError:
         channel.abort({"error": "connection reset"})

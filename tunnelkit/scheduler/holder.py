@@ -20,8 +20,8 @@ from tunnelkit.scheduler.base import Command
 #
 # The prologue runs in a shell of its own (bash if there is one, as people write `source` and
 # `module`), which then becomes the agent: a `set -e`, `trap` or `exit` in it can't hurt the
-# holder, and the agent's pid is the one we started. USR1 is ignored until the agent has set
-# its handler, as its default would kill it.
+# holder, and the agent's pid is the one we started. USR1 is caught while the prologue runs,
+# as its default would kill it; not ignored, since that would be inherited.
 #
 # `wait` returns when a trap has run, too; then the agent is still there (a zombie counts, its
 # code is fetched by the next wait).
@@ -37,7 +37,7 @@ trap '[ -z "$tk_agent" ] || kill -USR1 "$tk_agent" 2>/dev/null' USR1
 trap 'tk_ended=143; [ -z "$tk_agent" ] || kill -TERM "$tk_agent" 2>/dev/null' TERM
 tk_shell=$(command -v bash || command -v sh)
 tk_prologue={prologue}
-set -- "$tk_shell" -c "trap '' USR1
+set -- "$tk_shell" -c "trap : USR1
 $tk_prologue
 exec \\"\\$@\\"" tk-holder {agent_argv}
 if env --default-signal=INT,QUIT true 2>/dev/null; then

@@ -41,10 +41,20 @@ async def _nobody_knows(job_id: str) -> bool:
 
 @dataclass(slots=True)
 class _Answer:
-    """What the last query told about one job, and when."""
+    """What the last query told about one job, when, and after how many pokes."""
 
     status: JobStatus
     asked_at: float
+    pokes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """How the last query failed, if it did."""
+
+    error: TunnelkitError
+    asked_at: float
+    pokes: int
 
 
 @dataclass(slots=True)
@@ -88,16 +98,16 @@ class Poller:
         self._sleep = sleep
         self._watched: dict[str, int] = {}
         self._answers: dict[str, _Answer] = {}
-        self._failed: tuple[float, TunnelkitError] | None = None
+        self._failure: _Failure | None = None
         self._asking = asyncio.Lock()
         self._poked = asyncio.Event()
-        self._poked_at = float("-inf")
+        self._pokes = 0
 
     def poke(self) -> None:
         """Look now instead of at the end of the pause: after a reconnect, or a sleep."""
         poked, self._poked = self._poked, asyncio.Event()
+        self._pokes += 1
         poked.set()
-        self._poked_at = self._clock()
 
     async def watch(self, job_id: str) -> AsyncIterator[JobStatus]:
         """Yield the job's status after each look, until it has ENDED (the last one yielded).
@@ -121,6 +131,7 @@ class Poller:
         vanished = 0
         asked_at = float("-inf")
         while True:
+            pokes = self._pokes
             try:
                 status, asked_at = await self._ask(job_id, asked_at, pace.pause_s() / 2)
             except TunnelkitError as error:
@@ -129,7 +140,7 @@ class Poller:
                 asked_at = self._clock()
                 pace.failures += 1
                 yield _unknown(job_id, known, error.one_line())
-                await self._pause_until(asked_at + pace.pause_s())
+                await self._pause_until(asked_at + pace.pause_s(), pokes)
                 continue
             pace.failures = 0
             vanished = vanished + 1 if _is_vanished(status) else 0
@@ -144,18 +155,22 @@ class Poller:
             pace.settled = status.state is JobState.RUNNING
             known = known if vanished else status
             pause_s = SECOND_LOOK_S if vanished == 1 else pace.pause_s()
-            await self._pause_until(asked_at + pause_s)
+            await self._pause_until(asked_at + pause_s, pokes)
 
     async def _ask(self, job_id: str, since: float, max_age_s: float) -> tuple[JobStatus, float]:
         """The job's status and when it was had: from another watcher's query if that is newer
         than `since` and not too old, else from one of our own. As the next look is counted
         from the query, watchers of the same pace fall into step and share each query."""
         async with self._asking:
-            oldest = max(self._clock() - max_age_s, self._poked_at)
-            if self._failed and since < self._failed[0] >= oldest:
-                raise self._failed[1]
-            answer = self._answers.get(job_id)
-            if not (answer and since < answer.asked_at >= oldest):
+            oldest = self._clock() - max_age_s
+
+            def serves(asked_at: float, pokes: int) -> bool:
+                return asked_at > since and asked_at >= oldest and pokes == self._pokes
+
+            failure, answer = self._failure, self._answers.get(job_id)
+            if failure and serves(failure.asked_at, failure.pokes):
+                raise failure.error
+            if not (answer and serves(answer.asked_at, answer.pokes)):
                 await self._query(sorted(self._watched))
                 answer = self._answers[job_id]
             return answer.status, answer.asked_at
@@ -169,18 +184,21 @@ class Poller:
             return False
 
     async def _query(self, job_ids: list[str]) -> None:
-        asked_at = self._clock()
+        asked_at, pokes = self._clock(), self._pokes
         try:
             done = await self._run(self._scheduler.query(job_ids))
             found = self._scheduler.parse_query(done, job_ids)
         except TunnelkitError as error:
-            self._failed = (asked_at, error)
+            self._failure = _Failure(error, asked_at, pokes)
             raise
-        self._failed = None
+        self._failure = None
         for job_id, status in found.items():
-            self._answers[job_id] = _Answer(status, asked_at)
+            self._answers[job_id] = _Answer(status, asked_at, pokes)
 
-    async def _pause_until(self, due: float) -> None:
+    async def _pause_until(self, due: float, pokes: int) -> None:
+        """Wait until `due`, or until a poke later than the `pokes` already served."""
+        if self._pokes != pokes:
+            return
         sleep = asyncio.ensure_future(self._sleep(max(0.0, due - self._clock())))
         poked = asyncio.ensure_future(self._poked.wait())
         try:

@@ -138,7 +138,7 @@ def test_refused_at_once(slurm: Cluster, request_: ResourceRequest, hint: str) -
     [
         (ResourceRequest(time_limit_s=90 * 86400), "time"),
         (ResourceRequest(cpus=99), "no node"),
-        (ResourceRequest(nodes=50), "nodes"),
+        (ResourceRequest(nodes=50), "node"),
     ],
 )
 def test_accepted_but_never_to_start(slurm: Cluster, request_: ResourceRequest, words: str) -> None:
@@ -328,14 +328,11 @@ async def test_poller_sees_a_job_through(slurm: Cluster) -> None:
     request = ResourceRequest(cpus=1, time_limit_s=600)
     job_id = await asyncio.to_thread(slurm.submit, "tk-poll", request)
     poller = Poller(run, slurm.scheduler)
-    cancelled = False
     async with asyncio.timeout(DEADLINE_S), aclosing(poller.watch(job_id)) as statuses:
         async for status in statuses:
             seen.append(status)
             if status.state is JobState.RUNNING:
-                if not cancelled:
-                    await run(slurm.scheduler.cancel(job_id))
-                    cancelled = True
+                await run(slurm.scheduler.cancel(job_id))
                 poller.poke()
     assert seen[-1].state is JobState.ENDED
     assert JobState.RUNNING in {status.state for status in seen}

@@ -209,6 +209,24 @@ async def test_poke_looks_at_once(clock: FakeClock, cluster: Cluster, poller: Po
     assert cluster.times() == [0, 5]
 
 
+async def test_a_poke_while_a_status_is_handled_is_not_lost(
+    clock: FakeClock, cluster: Cluster, poller: Poller
+) -> None:
+    cluster.running("1")
+
+    async def handle() -> None:
+        async with aclosing(poller.watch("1")) as statuses:
+            async for _ in statuses:
+                if len(cluster.asked) == 1:
+                    poller.poke()
+
+    task = asyncio.ensure_future(handle())
+    await clock.advance(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert cluster.times() == [0, 0]
+
+
 async def test_a_refusal_for_good_is_raised(
     clock: FakeClock, cluster: Cluster, poller: Poller
 ) -> None:

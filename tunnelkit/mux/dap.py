@@ -3,10 +3,8 @@
 Source: https://microsoft.github.io/debug-adapter-protocol/overview#base-protocol
 """
 
-from __future__ import annotations
-
 import json
-from typing import Any
+from typing import Any, Dict, List, Optional
 
 _SEPARATOR = b"\r\n\r\n"
 _MAX_HEADER_BYTES = 4096
@@ -21,12 +19,12 @@ class DapReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._length: int | None = None
+        self._length: Optional[int] = None
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> List[bytes]:
         """Take the next bytes and return the bodies they complete. Raises DapError."""
         self._buffer += data
-        bodies: list[bytes] = []
+        bodies: List[bytes] = []
         while True:
             if self._length is None and not self._take_header():
                 return bodies
@@ -56,13 +54,17 @@ class DapReader:
         return True
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """A message as bytes, header and body in one piece."""
-    body = json.dumps(message).encode("utf-8")
+def frame(body: bytes) -> bytes:
+    """A body with its header, in one piece: two writes would meet Nagle."""
     return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
-def error_response(request: dict[str, Any], text: str) -> dict[str, Any]:
+def encode(message: Dict[str, Any]) -> bytes:
+    """A message as bytes."""
+    return frame(json.dumps(message).encode("utf-8"))
+
+
+def error_response(request: Dict[str, Any], text: str) -> Dict[str, Any]:
     """A response that refuses `request`, with a text that editors show to the person."""
     return {
         "seq": 1,
