@@ -17,14 +17,13 @@ from typing import Any
 from tunnelkit.config import profiles
 from tunnelkit.config.names import unknown_key, unknown_variable
 from tunnelkit.config.profiles import user_config_dir
+from tunnelkit.config.project import FILE_NAME, find_project
 from tunnelkit.config.schema import KEYS, SECTIONS, Key, Origin, OriginKind, Settings, build
 from tunnelkit.config.toml_source import Document, read
 from tunnelkit.config.values import BadValue
 from tunnelkit.errors import ConfigError
 
 __all__ = ["FILE_NAME", "assemble", "find_project", "load", "user_config_dir"]
-
-FILE_NAME = "tunnelkit.toml"
 
 #: One layer: values and origins by dotted key.
 Layer = dict[str, tuple[Any, Origin]]
@@ -55,15 +54,6 @@ def load(
         _check_owner(project_dir / FILE_NAME, cwd)
         document = read(project_dir / FILE_NAME)
     return assemble(project_dir or cwd, document, cwd=cwd, overrides=overrides, environ=environ)
-
-
-def find_project(cwd: Path) -> Path | None:
-    """The nearest directory, from `cwd` upward, that holds a tunnelkit.toml."""
-    cwd = Path(os.path.abspath(cwd))
-    for directory in (cwd, *cwd.parents):
-        if os.path.isfile(directory / FILE_NAME):
-            return directory
-    return None
 
 
 def _check_owner(path: Path, cwd: Path) -> None:

@@ -23,9 +23,12 @@ from tunnelkit.scheduler.base import Command
 # holder, and the agent's pid is the one we started. USR1 is caught while the prologue runs,
 # as its default would kill it; not ignored, since that would be inherited.
 #
+# The status file is private, but what the person's own processes write keeps their umask.
+#
 # `wait` returns when a trap has run, too; then the agent is still there (a zombie counts, its
 # code is fetched by the next wait).
 _BODY = """\
+tk_umask=$(umask)
 umask 077
 tk_status={status_file}
 mkdir -p -- "$(dirname -- "$tk_status")"
@@ -44,8 +47,10 @@ if env --default-signal=INT,QUIT true 2>/dev/null; then
   set -- env --default-signal=INT,QUIT "$@"
 fi
 if [ -n "$tk_ended" ]; then tk_tell "ended $tk_ended"; exit "$tk_ended"; fi
+umask "$tk_umask"
 "$@" </dev/null &
 tk_agent=$!
+umask 077
 [ -z "$tk_ended" ] || kill -TERM "$tk_agent" 2>/dev/null
 tk_tell "running $tk_node $tk_agent"
 while :; do

@@ -19,6 +19,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.ask import is_alive, no_session, session_gone
 from tunnelkit.session.control import greet
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.paths import SessionPaths
@@ -47,9 +48,7 @@ class SessionClient:
             return await self._rpc.call(method, **params)
         except RpcError as error:
             if error.data.get("gone"):
-                raise NoSessionError(
-                    "the session ended meanwhile", hint="see `tk logs --session`"
-                ) from None
+                raise session_gone() from None
             raise TunnelkitError.from_json(error.data) from None
 
     def notify(self, notice: str, **params: Any) -> None:
@@ -87,23 +86,6 @@ async def connect(
         mux.detach("done")
     finally:
         await cancel_all(*tasks)
-        sock.close()
-
-
-def no_session() -> NoSessionError:
-    """The error of a command that finds no session."""
-    return NoSessionError("no session is up for this project", hint="start one: tk up [NODE]")
-
-
-def is_alive(paths: SessionPaths) -> bool:
-    """True if a session answers at its socket."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.connect(str(paths.control_socket))
-        return True
-    except OSError:
-        return False
-    finally:
         sock.close()
 
 

@@ -1,20 +1,19 @@
-"""Where a session keeps its sockets (runtime) and what must outlive it (state)."""
+"""Where a session keeps its sockets (runtime) and what must outlive it (state).
+
+`tk status` needs this file: what only others need is imported where it is used.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import hashlib
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from platformdirs import user_cache_path, user_state_path
 
 from tunnelkit.errors import ConfigError, TimeoutExpired
 
@@ -92,6 +91,8 @@ def live_sessions() -> Iterator[SessionPaths]:
 
 async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:
     """Return once no daemon holds the session's lock. Raises TimeoutExpired."""
+    import asyncio
+
     deadline = asyncio.get_running_loop().time() + timeout_s
     while _locked(paths.lock):
         if asyncio.get_running_loop().time() > deadline:
@@ -127,11 +128,17 @@ def runtime_root() -> Path:
 def state_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The directory of all sessions' lasting state."""
     override = environ.get("TK_STATE_DIR")
-    return Path(override) if override else user_state_path("tunnelkit")
+    if override:
+        return Path(override)
+    from platformdirs import user_state_path
+
+    return user_state_path("tunnelkit")
 
 
 def cache_root() -> Path:
     """Where the agent's zip lies for use on this machine."""
+    from platformdirs import user_cache_path
+
     return user_cache_path("tunnelkit")
 
 
@@ -159,7 +166,7 @@ def _machine_salt() -> str:
     except OSError:
         pass
     private_directory(path.parent)
-    salt = secrets.token_hex(16)
+    salt = os.urandom(16).hex()
     try:
         with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(salt)

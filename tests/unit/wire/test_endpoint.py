@@ -222,14 +222,21 @@ def test_a_close_with_data_queued_gets_through_to_a_peer_that_writes_before_it_r
     channel = pair.client.open()
     pair.client.endpoint.send(channel, b"q" * 10 * WINDOW)
     pair.settle(consume=False)
-    pair.client.endpoint.close(channel, {"bye": 1})
     stream = pair.server.streams[channel]
-    for _ in range(100):
-        pair.settle(consume=False)
-        # The echo: it takes the next bytes only when what it wrote before is out.
-        if not pair.server.endpoint.buffered(channel) and stream.unconsumed:
-            count = pair.server.consume(channel, 700)
-            pair.server.endpoint.send(channel, b"e" * count)
+
+    def echo() -> None:
+        for _ in range(100):
+            pair.settle(consume=False)
+            # It takes the next bytes only when what it wrote before is out.
+            if not pair.server.endpoint.buffered(channel) and stream.unconsumed:
+                count = pair.server.consume(channel, 700)
+                pair.server.endpoint.send(channel, b"e" * count)
+
+    echo()
+    assert pair.client.streams[channel].unconsumed == WINDOW
+    assert len(stream.received) < 10 * WINDOW, "stuck: each waits for the other to read"
+    pair.client.endpoint.close(channel, {"bye": 1})
+    echo()
     assert stream.received == b"q" * 10 * WINDOW
     assert stream.closed == {"bye": 1}
     pair.settle()

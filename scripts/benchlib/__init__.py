@@ -1,0 +1,1 @@
+"""`scripts/bench`: tk side by side with plain OpenSSH and stock debugpy, on the lab."""

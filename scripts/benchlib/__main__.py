@@ -1,0 +1,100 @@
+"""The command line of `scripts/bench`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from benchlib import cli, f5, forwards
+from benchlib.measure import to_json
+from benchlib.report import (
+    Measures,
+    best_of,
+    machine,
+    machine_lines,
+    ratio_of,
+    table,
+    verdict,
+)
+from benchlib.rig import Rig, rig
+from tunnelkit.errors import TunnelkitError
+
+
+def main() -> int:
+    """Run what was asked for and print it as Markdown."""
+    args = _arguments()
+    facts = machine(args.rtt, args.rounds)
+    print("\n".join(machine_lines(facts)), flush=True)
+    results: dict[str, dict[str, object]] = {}
+    try:
+        with rig(args.rtt) as lab_rig:
+            for part in _PARTS if args.part == "all" else [args.part]:
+                measures, lines = _PARTS[part](lab_rig, args.rounds)
+                print("\n".join(lines), flush=True)
+                results[part] = to_json(measures)
+    except TunnelkitError as error:
+        print(f"bench: {error.one_line()}", file=sys.stderr)
+        return int(error.exit_code)
+    except RuntimeError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    if args.json is not None:
+        args.json.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("part", choices=[*_PARTS, "all"])
+    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="rounds (15)")
+    parser.add_argument("--rtt", type=float, default=0.0, metavar="MS", help="RTT to login (0)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
+    return parser.parse_args()
+
+
+def _forwards(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
+    found = forwards.run(lab_rig, rounds)
+    lines = table("forwards", found, digits=1)
+    lines.append("")
+    for measure in (forwards.DOWN, forwards.UP):
+        ways = found[measure]
+        best = best_of(ways, forwards.CHAINED, forwards.JUMP)
+        fast = ratio_of(ways, forwards.FAST, best)
+        wire = ratio_of(ways, forwards.WIRE, forwards.JUMP)
+        better = "the better ssh way"
+        lines.append(verdict(f"{measure}, tk forward / {better}", fast, 0.95, at_least=True))
+        lines.append(verdict(f"{measure}, --wire / ssh -J -L", wire, 0.5, at_least=True))
+    for measure in (forwards.ECHO, forwards.CONNECT):
+        ways = found[measure]
+        best = min((ways[forwards.CHAINED], ways[forwards.JUMP]), key=lambda one: one.median)
+        # Times: the inverse, so that bigger is better here too.
+        fast = 1 / ratio_of(ways, forwards.FAST, best)
+        wire = 1 / ratio_of(ways, forwards.WIRE, forwards.JUMP)
+        text = f"speed of {measure.rsplit(' ', 1)[0]}"
+        lines.append(verdict(f"{text}, tk forward / the better", fast, 0.95, at_least=True))
+        lines.append(verdict(f"{text}, --wire / ssh -J -L", wire, 0.5, at_least=True))
+    return found, lines
+
+
+def _f5(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
+    found = f5.run(lab_rig, rounds)
+    value = ratio_of(found[f5.MEASURE], f5.TK, f5.STOCK)
+    last = verdict("F5, tk / stock", value, 0.6, at_least=False)
+    return found, [*table("F5", found, digits=0), "", last]
+
+
+def _cli(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
+    status = cli.run_status(lab_rig, rounds)
+    value = ratio_of(status[cli.WALL], cli.STATUS, cli.TYPER)
+    last = verdict("tk status / import typer", value, 3.0, at_least=False)
+    up = cli.run_up(lab_rig, min(rounds, 5))
+    lines = [*table("commands", status, digits=0), "", last, *table("tk up", up, digits=2)]
+    return {**status, **up}, lines
+
+
+_PARTS = {"forwards": _forwards, "f5": _f5, "cli": _cli}
+
+if __name__ == "__main__":
+    sys.exit(main())

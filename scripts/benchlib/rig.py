@@ -1,0 +1,199 @@
+"""A lab of the bench's own, a project in it, and the ssh and tk commands that use it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tunnelkit import lab
+from tunnelkit.lab.layout import LOGIN, LabInfo, Layout
+from tunnelkit.lab.state import require
+
+NODE = "node1"
+TK = str(Path(sys.executable).parent / "tk")
+_LOGIN_DOOR = """Host {login}
+  HostName {address}
+  Port {port}
+  HostKeyAlias [{known_address}]:{known_port}
+"""
+_TOML = """profile = "lab"
+
+[debug]
+port = {port}
+
+[mirror]
+remote = "~/bench"
+"""
+_SCRIPT = """import sys
+
+total = 1 + 1
+print(total, file=sys.stderr)
+"""
+#: The line of the script that the F5 benchmark stops at.
+STOP_LINE = 3
+
+
+class Rig:
+    """One lab and one project. Made by `rig`."""
+
+    def __init__(self, base: Path, info: LabInfo, ssh_config: Path) -> None:
+        self.info = info
+        self.ssh_config = ssh_config
+        self.project = base / "project"
+        self.debug_port = free_port()
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TK_")},
+            "TK_CONFIG_DIR": str(base / "config"),
+            "TK_STATE_DIR": str(base / "state"),
+            "TK_RUNTIME_DIR": str(base / "run"),
+            "TK_LAB_DIR": str(info.dir),
+            "TK_LAB_SSH_CONFIG": str(ssh_config),
+        }
+        self.project.mkdir()
+        (self.project / "tunnelkit.toml").write_text(_TOML.format(port=self.debug_port))
+        self.script.write_text(_SCRIPT)
+
+    @property
+    def script(self) -> Path:
+        return self.project / "2.py"
+
+    @property
+    def remote_project(self) -> Path:
+        """The mirrored project as the node sees it."""
+        return self.info.home / "bench"
+
+    def ssh(self, *words: str) -> list[str]:
+        """argv of the plain ssh that tk is compared with: the same configuration."""
+        return ["ssh", "-F", str(self.ssh_config), "-o", "BatchMode=yes", *words]
+
+    def tk(self, *words: str, timeout_s: float = 120.0) -> str:
+        """Run tk in the project; return its stdout. Raises RuntimeError if it fails."""
+        done = subprocess.run(
+            [TK, *words],
+            cwd=self.project,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"tk {' '.join(words)}: {done.stderr.strip() or done.stdout}")
+        return done.stdout
+
+    def status(self) -> dict[str, object]:
+        """`tk status --json`."""
+        found: dict[str, object] = json.loads(self.tk("status", "--json"))
+        return found
+
+    def up(self) -> None:
+        """`tk up` on the node that all benchmarks use."""
+        self.tk("up", NODE, "--gpus", "1", "--cpus", "2")
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """A session that is up, and down afterwards."""
+        self.up()
+        try:
+            yield
+        finally:
+            self.tk("down")
+
+
+@contextmanager
+def rig(rtt_ms: float) -> Iterator[Rig]:
+    """A fresh lab, gone afterwards.
+
+    Without a distance to model, ssh dials login's sshd itself: the lab's proxy is a
+    Python process, and its own speed would make all ways look alike.
+    """
+    base = Path(tempfile.mkdtemp(prefix="tkb", dir="/tmp"))  # noqa: S108 - socket paths are short
+    try:
+        os.environ["TK_CONFIG_DIR"] = str(base / "config")
+        info = lab.up(
+            base / "lab",
+            rtt_ms=rtt_ms,
+            progress=lambda text: print(f"  lab: {text}", file=sys.stderr),
+        )
+        try:
+            yield Rig(base, info, info.ssh_config if rtt_ms else _direct_config(info))
+        finally:
+            lab.down(info.dir)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _direct_config(info: LabInfo) -> Path:
+    network = require(Layout(info.dir)).network
+    path = info.dir / "ssh" / "direct_config"
+    door = _LOGIN_DOOR.format(
+        login=LOGIN,
+        address=network.address[LOGIN],
+        port=network.ssh_port[LOGIN],
+        known_address=network.proxy[0],
+        known_port=network.proxy[1],
+    )
+    # ssh takes the first value that it meets.
+    path.write_text(door + info.ssh_config.read_text())
+    return path
+
+
+def free_port() -> int:
+    """A loopback port that is free now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def background(argv: list[str], **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended, with its group, on leaving: first by its stdin's end."""
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        argv, stdin=subprocess.PIPE, start_new_session=True, **options
+    )
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(10.0)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on the port, told without connecting to it."""
+    suffix = f":{port:04X}"
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        next(table)
+        for line in table:
+            fields = line.split()
+            if fields[1].endswith(suffix) and fields[3] == "0A":
+                return True
+    return False
+
+
+def wait_until(condition: object, what: str, timeout_s: float = 30.0) -> None:
+    """Poll a condition until it holds. Raises RuntimeError after `timeout_s`."""
+    assert callable(condition)
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(0.01)
