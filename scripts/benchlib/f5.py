@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from benchlib.measure import Series, interleaved
 from benchlib.rig import NODE, STOP_LINE, Rig, background, free_port, listens, wait_until
+from benchlib.rig import TK as TK_PROGRAM
 from tunnelkit.debug.client import DapClient
 
 STOCK, TK = "debugpy --listen through ssh -J -L", "tk loop"
@@ -53,7 +54,7 @@ def run(rig: Rig, rounds: int) -> dict[str, dict[str, Series]]:
 
 @contextmanager
 def _loop(rig: Rig) -> Iterator[None]:
-    argv = ["tk", "loop", "python", "-m", "debugpy", "--wait-for-client", rig.script.name]
+    argv = [TK_PROGRAM, "loop", "python", "-m", "debugpy", "--wait-for-client", rig.script.name]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with background(argv, cwd=rig.project, env=rig.environ, **quiet):
         wait_until(lambda: rig.status()["loops"], "tk loop")

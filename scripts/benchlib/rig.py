@@ -47,18 +47,17 @@ STOP_LINE = 3
 class Rig:
     """One lab and one project. Made by `rig`."""
 
-    def __init__(self, base: Path, info: LabInfo, ssh_config: Path) -> None:
+    def __init__(self, base: Path, info: LabInfo) -> None:
         self.info = info
-        self.ssh_config = ssh_config
         self.project = base / "project"
         self.debug_port = free_port()
         self.environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TK_")},
             "TK_CONFIG_DIR": str(base / "config"),
             "TK_STATE_DIR": str(base / "state"),
-            "TK_RUNTIME_DIR": str(base / "run"),
+            "TK_RUNTIME_DIR": str(base),
             "TK_LAB_DIR": str(info.dir),
-            "TK_LAB_SSH_CONFIG": str(ssh_config),
+            "TK_LAB_SSH_CONFIG": str(info.ssh_config),
         }
         self.project.mkdir()
         (self.project / "tunnelkit.toml").write_text(_TOML.format(port=self.debug_port))
@@ -75,7 +74,7 @@ class Rig:
 
     def ssh(self, *words: str) -> list[str]:
         """argv of the plain ssh that tk is compared with: the same configuration."""
-        return ["ssh", "-F", str(self.ssh_config), "-o", "BatchMode=yes", *words]
+        return ["ssh", "-F", str(self.info.ssh_config), "-o", "BatchMode=yes", *words]
 
     def tk(self, *words: str, timeout_s: float = 120.0) -> str:
         """Run tk in the project; return its stdout. Raises RuntimeError if it fails."""
@@ -119,7 +118,7 @@ def rig(rtt_ms: float) -> Iterator[Rig]:
     Without a distance to model, ssh dials login's sshd itself: the lab's proxy is a
     Python process, and its own speed would make all ways look alike.
     """
-    base = Path(tempfile.mkdtemp(prefix="tkb", dir="/tmp"))  # noqa: S108 - socket paths are short
+    base = Path(tempfile.mkdtemp(prefix="tkb", dir="/tmp"))
     try:
         os.environ["TK_CONFIG_DIR"] = str(base / "config")
         info = lab.up(
@@ -128,16 +127,18 @@ def rig(rtt_ms: float) -> Iterator[Rig]:
             progress=lambda text: print(f"  lab: {text}", file=sys.stderr),
         )
         try:
-            yield Rig(base, info, info.ssh_config if rtt_ms else _direct_config(info))
+            if not rtt_ms:
+                _bypass_proxy(info)
+            yield Rig(base, info)
         finally:
             lab.down(info.dir)
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _direct_config(info: LabInfo) -> Path:
+def _bypass_proxy(info: LabInfo) -> None:
+    """Let the ssh_config, which tk and plain ssh both use, name login's own sshd."""
     network = require(Layout(info.dir)).network
-    path = info.dir / "ssh" / "direct_config"
     door = _LOGIN_DOOR.format(
         login=LOGIN,
         address=network.address[LOGIN],
@@ -146,8 +147,7 @@ def _direct_config(info: LabInfo) -> Path:
         known_port=network.proxy[1],
     )
     # ssh takes the first value that it meets.
-    path.write_text(door + info.ssh_config.read_text())
-    return path
+    info.ssh_config.write_text(door + info.ssh_config.read_text())
 
 
 def free_port() -> int:

@@ -19,7 +19,7 @@ from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import Hello, HelloReader, Status
+from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
 _HELLO_TIMEOUT_S = 20.0
 _MAX_REMEMBERED = 16
@@ -85,7 +85,12 @@ class Clients:
         os.set_blocking(read_fd_, False)
         os.set_blocking(write_fd_, False)
         reader = HelloReader()
-        hello = await asyncio.wait_for(_read_hello(reader, read_fd_), _HELLO_TIMEOUT_S)
+        try:
+            hello = await asyncio.wait_for(_read_hello(reader, read_fd_), _HELLO_TIMEOUT_S)
+        except ProtocolError:
+            refusal = Hello(Status.VERSION, NO_ID, self._server_id, 0, 1)
+            await write_fd(write_fd_, refusal.encode())
+            raise
         status = self._judge(hello)
         if status in (Status.SUPERSEDED, Status.UNKNOWN):
             await write_fd(write_fd_, self._hello(status, hello, 0).encode())

@@ -20,6 +20,8 @@ from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.waiting import cancel_all, first_of
 
 _HANGUP_GRACE_S = 5.0
+#: How long the pipes of a process that has ended may be silent before they are let go.
+_STRANGER_S = 1.0
 
 
 class Exec:
@@ -31,6 +33,8 @@ class Exec:
         self._channel = channel
         self._pty: Optional[int] = None
         self.process: Optional[Process] = None
+        self._drained_bytes = 0
+        self._writing = 0
 
     async def run(self, header: Dict[str, Any]) -> None:
         """Start the process, carry its streams, report its end."""
@@ -69,7 +73,7 @@ class Exec:
             finally:
                 os.close(slave)
             feeder = asyncio.ensure_future(self._feed(master, close=False))
-            output = asyncio.ensure_future(_drain(master, self._channel))
+            output = asyncio.ensure_future(self._drain(master, self._channel))
             try:
                 await self._finish(self.process, [output])
             finally:
@@ -98,8 +102,8 @@ class Exec:
         errors = self._mux.open({"type": "stderr", "for": self._channel.id})
         feeder = asyncio.ensure_future(self._feed(in_write, close=True))
         outputs = [
-            asyncio.ensure_future(_drain(out_read, self._channel)),
-            asyncio.ensure_future(_drain(err_read, errors)),
+            asyncio.ensure_future(self._drain(out_read, self._channel)),
+            asyncio.ensure_future(self._drain(err_read, errors)),
         ]
         try:
             await self._finish(self.process, outputs)
@@ -121,12 +125,37 @@ class Exec:
                 else:
                     # The session died or was replaced, not the person's wish: work goes on.
                     await process.exited
-            # Something that the process left behind may hold the pipes open: give what
-            # was written a moment, as a shell would, but don't wait for strangers.
-            await asyncio.wait(outputs, timeout=1.0)
+            await self._rest_of(outputs)
             self._channel.close(process.exited.result().describe())
         finally:
             await cancel_all(gone)
+
+    async def _rest_of(self, outputs: "List[asyncio.Task[None]]") -> None:
+        """Wait for what the process wrote before it ended.
+
+        Something that it left behind may hold the pipes open: once they are silent and
+        nothing waits for the far end to take it, nobody waits for strangers.
+        """
+        while True:
+            before = self._drained_bytes
+            _, pending = await asyncio.wait(outputs, timeout=_STRANGER_S)
+            if not pending or (before == self._drained_bytes and not self._writing):
+                return
+            if self._channel.is_over:
+                return
+
+    async def _drain(self, fd: int, channel: Channel) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                data = await read_fd(fd)
+                if not data:
+                    return
+                self._drained_bytes += len(data)
+                self._writing += 1
+                try:
+                    await channel.write(data)
+                finally:
+                    self._writing -= 1
 
     async def _feed(self, fd: int, *, close: bool) -> None:
         try:
@@ -140,15 +169,6 @@ class Exec:
         finally:
             if close:
                 os.close(fd)
-
-
-async def _drain(fd: int, channel: Channel) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            data = await read_fd(fd)
-            if not data:
-                return
-            await channel.write(data)
 
 
 def command_of(header: Dict[str, Any]) -> "tuple[List[str], str, Dict[str, str]]":

@@ -50,6 +50,10 @@ def _serve(name: str) -> int:
     finally:
         if os.path.exists(path):
             os.unlink(path)
+    # The log of one that `attach` started (attach.py) is only of use after a crash.
+    log = path[: -len(".sock")] + ".log"
+    if os.path.exists(log):
+        os.unlink(log)
     return 0
 
 

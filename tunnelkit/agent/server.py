@@ -57,6 +57,8 @@ class Agent:
         self._table.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, f"agent got {number.name}")
+        # The batch shell may have started us deaf to it; what we start must not be.
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         self._clients.start()

@@ -1,24 +1,30 @@
-"""What several commands need: settings, the session they mean, a run of the event loop."""
+"""What several commands need: settings, the session they mean, a run of the event loop.
+
+Nothing slow is imported here before it is needed: `tk status` is to be instant.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tunnelkit.config.load import load
-from tunnelkit.config.schema import Settings
+from tunnelkit.config.project import find_project
 from tunnelkit.errors import ExitCode, NoSessionError
-from tunnelkit.session.client import is_alive, no_session
+from tunnelkit.session.ask import is_alive, no_session
 from tunnelkit.session.paths import SessionPaths, live_sessions, session_paths
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
 
 T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; Ctrl-C cancels it, so that it cleans up, and ends with 130."""
+    import asyncio
+
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
@@ -27,14 +33,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def settings(**overrides: object) -> Settings:
     """The settings of the directory the command is called in; `a__b` sets the key `a.b`."""
+    from tunnelkit.config.load import load
+
     flags = {name.replace("__", "."): value for name, value in overrides.items()}
     return load(Path.cwd(), overrides={key: v for key, v in flags.items() if v is not None})
 
 
 def project_dir() -> Path:
     """The project the command is called in: where tunnelkit.toml is, else the directory."""
-    from tunnelkit.config.load import find_project
-
     return find_project(Path.cwd()) or Path.cwd()
 
 

@@ -26,6 +26,9 @@ def show(
     """Print each value and where it came from.
 
     Later wins: default, profile, tunnelkit.toml, environment (TK_CLUSTER_LOGIN ...), flags.
+
+    tk config show
+    tk config show --json | jq '.values["cluster.login"]'
     """
     settings = _load(profile)
     if as_json:
@@ -38,7 +41,10 @@ def show(
 
 @app.command()
 def path(profile: Annotated[str | None, _PROFILE] = None) -> None:
-    """Print the files that the configuration is read from."""
+    """Print the files that the configuration is read from.
+
+    tk config path
+    """
     from tunnelkit.config import profiles
 
     settings = _load(profile)

@@ -15,7 +15,10 @@ def register(app: typer.Typer) -> None:
 
 
 def forward(
-    forwards: Annotated[list[str], typer.Argument(help="PORT, LOCAL:REMOTE or LOCAL:HOST:REMOTE.")],
+    forwards: Annotated[
+        list[str],
+        typer.Argument(metavar="FORWARD", help="PORT, LOCAL:REMOTE or LOCAL:HOST:REMOTE."),
+    ],
     cancel: Annotated[bool, typer.Option("--cancel", help="Close them instead.")] = False,
     wire: Annotated[
         bool, typer.Option("--wire", help="Through the agent, not by OpenSSH.")

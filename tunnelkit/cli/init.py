@@ -55,7 +55,10 @@ def init(
 ) -> None:
     """Write tunnelkit.toml in this directory, and VS Code's tasks.json and launch.json.
 
-    Asks for what the flags don't give:  tk init --login me@login.example.org
+    Asks for what the flags don't give.
+
+    tk init
+    tk init --login me@login.example.org --remote ~/code
     """
     from tunnelkit.cli.vscode import report
     from tunnelkit.config.load import FILE_NAME, find_project

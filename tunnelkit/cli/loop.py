@@ -33,9 +33,11 @@ def register(app: typer.Typer) -> None:
 
 
 def loop(
-    command: Annotated[list[str], typer.Argument(help="The command, as you would type it there.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="As you would type it there.")
+    ],
     port: Annotated[
-        int | None, typer.Option(help="Editor port, if not the session's (40056).")
+        int | None, typer.Option(metavar="PORT", help="Editor port, if not the session's (40056).")
     ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
@@ -141,7 +143,7 @@ async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
 
 async def _session_again(paths: Any, view: Any) -> bool:
     """Wait for a successor of a killed session; False if the person gives up."""
-    from tunnelkit.session.client import is_alive
+    from tunnelkit.session.ask import is_alive
 
     deadline = asyncio.get_running_loop().time() + _RECONNECT_S
     while not is_alive(paths):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-
-import typer
+from typing import TYPE_CHECKING, Any, cast
 
 from tunnelkit import __version__
+from tunnelkit.cli import quick
 from tunnelkit.cli.console import show_error
-from tunnelkit.errors import ExitCode, TunnelkitError
+from tunnelkit.errors import ExitCode, TunnelkitError, UsageError
+
+if TYPE_CHECKING:
+    import typer
 
 #: command (or group) -> module below tunnelkit.cli that adds it by its `register`.
 COMMANDS = {
@@ -35,17 +38,19 @@ COMMANDS = {
 
 _HELP = """Debug on a cluster as if it were your laptop.
 
-    tk init                                           set up this project
-    tk up node4 --gpus 1 --cpus 2                     tunnels, allocation, mirror
-    tk loop python -m debugpy --wait-for-client 2.py  every F5 gets a fresh debuggee
-    tk demo                                           see it all on this machine
+    tk init                        set up this project
+    tk up node4 --gpus 1 --cpus 2  tunnels, allocation, mirror
+    tk loop python 2.py            every F5 gets a fresh debuggee
+    tk demo                        see it all on this machine
 """
 
 
 def build(names: set[str]) -> typer.Typer:
     """The app with these commands only; all of them for help and completion."""
+    import typer
+
     app = typer.Typer(
-        help=_HELP,
+        help=with_examples_kept(_HELP),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,7 +68,27 @@ def build(names: set[str]) -> typer.Typer:
 
     for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if name in names):
         importlib.import_module(f"tunnelkit.cli.{module}").register(app)
+    _keep_examples(app)
     return app
+
+
+def _keep_examples(app: typer.Typer) -> None:
+    """Keep the lines of examples in help texts as they are; other text is wrapped."""
+    for command in app.registered_commands:
+        text = command.help or (command.callback.__doc__ if command.callback else None)
+        command.help = with_examples_kept(text or "")
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _keep_examples(group.typer_instance)
+
+
+def with_examples_kept(text: str) -> str:
+    """Mark, as click wants it (a line with a backspace), each paragraph of examples: one that
+    begins with spaces or with `tk`."""
+    from inspect import cleandoc
+
+    paragraphs = cleandoc(text).split("\n\n")
+    return "\n\n".join(f"\b\n{one}" if one.startswith(("  ", "tk ")) else one for one in paragraphs)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -86,10 +111,36 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> None:
-    command = words[_position(words)] if _position(words) < len(words) else None
-    completing = any(name.endswith("_COMPLETE") for name in os.environ)
+    if "_TK_COMPLETE" not in os.environ and quick.run(words):
+        return
+    import typer
+
+    position = _position(words)
+    command = words[position] if position < len(words) else None
+    completing = "_TK_COMPLETE" in os.environ
     names = {command} if command in COMMANDS and not completing else set(COMMANDS)
-    build(names)(words, prog_name="tk")
+    if "--version" in words[:position]:
+        names = set()
+    # click.ClickException, or the copy of it that newer typers carry.
+    click_exception = cast("type[Exception]", typer.BadParameter.__mro__[2])
+    try:
+        code = build(names)(words, prog_name="tk", standalone_mode=False)
+    except typer.Abort:
+        sys.exit(int(ExitCode.INTERRUPTED))
+    except click_exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            cast(Any, error).show()
+            sys.exit(int(ExitCode.USAGE))
+        raise _usage_error(error) from None
+    sys.exit(code or 0)
+
+
+def _usage_error(error: Any) -> UsageError:
+    """What typer has against the command line, in one line."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tk"
+    text = str(error.format_message()).strip().rstrip(".")
+    return UsageError(text[:1].lower() + text[1:], hint=f"`{path} --help` shows how it is used")
 
 
 def _position(words: list[str]) -> int:
@@ -99,5 +150,7 @@ def _position(words: list[str]) -> int:
 
 def _show_version(value: bool) -> None:
     if value:
+        import typer
+
         print(f"tk {__version__}")
         raise typer.Exit

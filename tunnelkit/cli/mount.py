@@ -17,15 +17,15 @@ def register(app: typer.Typer) -> None:
 
 
 def mount(
-    mountpoint: Annotated[Path, typer.Argument(help="An empty directory here.")],
+    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="An empty directory here.")],
     remote: Annotated[
-        str | None, typer.Option(help="Directory there; default: the mirror's.")
+        str | None, typer.Option(metavar="DIR", help="Directory there; default: the mirror's.")
     ] = None,
 ) -> None:
     """Mount the remote directory by sshfs, over the session's connection.
 
-    mkdir -p ~/cluster && tk mount ~/cluster
-    tk umount ~/cluster
+    tk mount ~/cluster
+    tk mount ~/data --remote /scratch/me/data
     """
     from tunnelkit.cli.common import find_session, run
     from tunnelkit.session import client
@@ -40,7 +40,7 @@ def mount(
 
 
 def umount(
-    mountpoint: Annotated[Path, typer.Argument(help="What `tk mount` was given.")],
+    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="What `tk mount` was given.")],
 ) -> None:
     """Unmount, also when the server is gone; needs no root.
 

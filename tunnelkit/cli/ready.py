@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,31 +19,21 @@ def ready(
     sync_first: Annotated[
         bool, typer.Option("--sync", help="First prove that the node has every saved file.")
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Wait until F5 will work: allocation, mirror, armed debuggee. Fails if it won't.
 
     tk ready --sync    the preLaunchTask that `tk vscode` writes
     """
-    started = time.monotonic()
-    answer = _call("ready", sync=sync_first, timeout_s=timeout)
-    if as_json:
-        import json
+    from tunnelkit.cli.readyview import wait_ready
 
-        say(json.dumps(answer))
-        return
-    synced = answer.get("sync")
-    sent = f", {synced['sent']} files sent" if synced and synced["sent"] else ""
-    say(
-        f"ready: run {answer['generation']} on port {answer['port']}{sent} "
-        f"({(time.monotonic() - started) * 1000:.0f} ms)"
-    )
+    wait_ready(sync_first=sync_first, timeout_s=timeout, as_json=as_json)
 
 
 def sync(
     wait: Annotated[bool, typer.Option("--wait", help="A barrier (always the case).")] = True,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 120.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait.")] = 120.0,
     allow_deletes: Annotated[
         bool, typer.Option("--allow-deletes", help="Agree to many deletions at once.")
     ] = False,
@@ -54,7 +43,10 @@ def sync(
 
     tk sync --wait && tk run python train.py
     """
-    report = _call("sync", timeout_s=timeout, allow_deletes=allow_deletes)
+    from tunnelkit.cli.common import find_session
+    from tunnelkit.session.ask import ask
+
+    report = ask(find_session(), "sync", timeout_s=timeout, allow_deletes=allow_deletes)
     if as_json:
         import json
 
@@ -70,15 +62,3 @@ def sync(
         note(f"replaced there, former content in {report['replaced_dir']}:")
         for path in report["replaced"]:
             note(f"  {path}")
-
-
-def _call(method: str, **params: Any) -> dict[str, Any]:
-    from tunnelkit.cli.common import find_session, run
-    from tunnelkit.session import client
-
-    async def call() -> dict[str, Any]:
-        async with client.connect(find_session()) as session:
-            answer: dict[str, Any] = await session.call(method, **params)
-            return answer
-
-    return run(call())

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run_command(
-    command: Annotated[list[str], typer.Argument(help="What to run.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
 ) -> None:
     """Run a command in the allocation; exits with its exit code.
 

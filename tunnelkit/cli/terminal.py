@@ -1,7 +1,8 @@
-"""The local terminal while a process runs on the node: raw mode, size, keys, signals."""
+"""The local terminal: raw mode and size for a process on the node, questions to a person."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -30,3 +31,43 @@ def size() -> dict[str, int]:
 def is_interactive() -> bool:
     """True if a person sits at both stdin and stdout."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def ask(prompt: str, *, echo: bool, interrupted: asyncio.Event) -> str | None:
+    """Ask the person at the terminal for a line; None at the end of input or once
+    `interrupted` is set.
+
+    Not input() in a thread: nothing could end that before the person presses Enter.
+    """
+    fd = sys.stdin.fileno()
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    loop = asyncio.get_running_loop()
+    typed = asyncio.Event()
+    stop = asyncio.create_task(interrupted.wait())
+    ready = asyncio.create_task(typed.wait())
+    with contextlib.nullcontext() if echo else _no_echo(fd):
+        loop.add_reader(fd, typed.set)
+        try:
+            await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)
+            data = os.read(fd, 4096) if typed.is_set() else b""
+        finally:
+            loop.remove_reader(fd)
+            stop.cancel()
+            ready.cancel()
+    if not echo or not data:
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+    return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
+
+
+@contextlib.contextmanager
+def _no_echo(fd: int) -> Iterator[None]:
+    before = termios.tcgetattr(fd)
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, before)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import sys
+import contextlib
 from typing import Annotated, Any
 
 import typer
 
-from tunnelkit.cli.console import StatusLine, note, paint, say
+from tunnelkit.cli.console import paint, say
 
 _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
 
@@ -29,18 +27,31 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    node: Annotated[str | None, typer.Argument(help="The node to ask for.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs.")] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs.")] = None,
-    mem: Annotated[str | None, typer.Option(help="Memory, such as 16G.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time limit, such as 2:00:00.")] = None,
-    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
-    account: Annotated[str | None, typer.Option(help="Account.")] = None,
-    qos: Annotated[str | None, typer.Option(help="QOS.")] = None,
-    constraint: Annotated[str | None, typer.Option(help="Node features.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Cluster profile.")] = None,
-    login: Annotated[str | None, typer.Option(help="Login host.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="auto, slurm or none.")] = None,
+    node: Annotated[str | None, typer.Argument(metavar="NODE", help="The node to ask for.")] = None,
+    gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs a node.")] = None,
+    cpus: Annotated[int | None, typer.Option(metavar="N", help="CPUs a node.")] = None,
+    mem: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory, such as 16G.")] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time limit, such as 2:00:00.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Partition (queue).")
+    ] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to charge.")] = None,
+    qos: Annotated[str | None, typer.Option(metavar="NAME", help="Quality of service.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Node features, such as a100.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Cluster profile, instead of the project's.")
+    ] = None,
+    login: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Login host: host, user@host or ssh_config alias."),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="NAME", help="auto, slurm or none.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
 ) -> None:
     from tunnelkit.cli.common import run, settings
@@ -83,12 +94,14 @@ def ready_line(status: dict[str, Any]) -> str:
 
 
 async def _up(launch: Any) -> dict[str, Any]:
-    from tunnelkit.errors import UsageError
+    from tunnelkit.cli.follow import Follower
+    from tunnelkit.errors import TunnelkitError, UsageError
     from tunnelkit.session import client
+    from tunnelkit.session.ask import is_alive
     from tunnelkit.session.paths import session_paths
 
     paths = session_paths(launch.settings.project_dir)
-    if client.is_alive(paths):
+    if is_alive(paths):
         status = await _current(paths)
         if status["state"] in ("ended", "failed"):
             await _stop(paths, keep=status["state"] == "ended")
@@ -97,9 +110,23 @@ async def _up(launch: Any) -> dict[str, Any]:
                 f"this project's session is on {status['node'] or status['wanted_node']}",
                 hint=f"tk down first, then tk up {launch.node}",
             )
-    if not client.is_alive(paths):
+    if not is_alive(paths):
         client.start_daemon(_with_last_node(launch, paths), paths)
-    return await _Follower(paths).follow()
+    try:
+        return await Follower(paths).follow()
+    except TunnelkitError:
+        await _cleaned_up(paths)
+        raise
+
+
+async def _cleaned_up(paths: Any) -> None:
+    """A session that failed ends by itself: when this command is over nothing of it is left."""
+    from tunnelkit.cli.follow import gone
+    from tunnelkit.errors import NoSessionError, TimeoutExpired
+
+    with contextlib.suppress(NoSessionError, TimeoutExpired):
+        if (await _current(paths))["state"] in ("failed", "closing"):
+            await gone(paths)
 
 
 def _with_last_node(launch: Any, paths: Any) -> Any:
@@ -125,84 +152,6 @@ async def _current(paths: Any) -> dict[str, Any]:
         return status
 
 
-class _Follower:
-    """Shows a session's way up, answers its questions, and minds Ctrl-C."""
-
-    def __init__(self, paths: Any) -> None:
-        self._paths = paths
-        self._line = StatusLine()
-
-    async def follow(self) -> dict[str, Any]:
-        from tunnelkit.session import client
-
-        notices = {"say": self._say, "state": self._state, "prompt": self._prompt}
-        async with client.connect(self._paths, notices=notices) as session:
-            status = await session.call("follow")
-            await self._state(status)
-            settled = asyncio.create_task(session.call("settled"))
-            interrupted = asyncio.Event()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
-            try:
-                while not settled.done():
-                    stop = asyncio.create_task(interrupted.wait())
-                    await asyncio.wait([settled, stop], return_when=asyncio.FIRST_COMPLETED)
-                    stop.cancel()
-                    if interrupted.is_set() and not settled.done():
-                        interrupted.clear()
-                        await self._on_interrupt(session)
-                self._line.clear()
-                result: dict[str, Any] = await settled
-                return result
-            finally:
-                asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-                settled.cancel()
-                await asyncio.gather(settled, return_exceptions=True)
-                self._line.clear()
-
-    async def _say(self, params: dict[str, Any]) -> None:
-        self._line.clear()
-        note(f"  {params['text']}")
-
-    async def _state(self, params: dict[str, Any]) -> None:
-        if params["state"] not in ("ready", "failed"):
-            self._line.update(f"  {params['state']} {params.get('detail') or ''}".rstrip())
-
-    async def _prompt(self, params: dict[str, Any]) -> str | None:
-        self._line.clear()
-        if not sys.stdin.isatty():
-            return None
-        return await asyncio.to_thread(ask, str(params["text"]), bool(params["echo"]))
-
-    async def _on_interrupt(self, session: Any) -> None:
-        """Ctrl-C while waiting: cancel the job, or leave it queued, or go on waiting."""
-        self._line.clear()
-        answer: str | None = "c"
-        if sys.stdin.isatty():
-            answer = await asyncio.to_thread(
-                ask, "\n[c]ancel the job, [l]eave it queued, or [w]ait on? ", True
-            )
-        choice = (answer or "c").strip().lower()[:1]
-        if choice == "w":
-            return
-        if choice == "l":
-            note("left as it is; `tk up` goes on, `tk status` tells, `tk down` cancels")
-        else:
-            await session.call("down")
-            await _gone(self._paths)
-            note("cancelled")
-        raise KeyboardInterrupt
-
-
-def ask(prompt: str, echo: bool) -> str | None:
-    """Ask at the terminal."""
-    import getpass
-
-    try:
-        return input(prompt) if echo else getpass.getpass(prompt)
-    except (EOFError, KeyboardInterrupt):
-        return None
-
-
 def down(
     keep: Annotated[
         bool, typer.Option("--keep", help="End only this side; the job lives on.")
@@ -215,33 +164,27 @@ def down(
     """
     from tunnelkit.cli.common import project_dir, run
     from tunnelkit.errors import NoSessionError
-    from tunnelkit.session import client
+    from tunnelkit.session.ask import is_alive, no_session
     from tunnelkit.session.launch import Launch
     from tunnelkit.session.paths import session_paths
     from tunnelkit.session.sweep import sweep
 
     paths = session_paths(project_dir())
-    if client.is_alive(paths):
+    if is_alive(paths):
         run(_stop(paths, keep=keep))
         say("down" if not keep else "down; the job lives on")
         return
     try:
         left = Launch.load(paths.launch)
     except NoSessionError:
-        raise client.no_session() from None
+        raise no_session() from None
     say(run(sweep(left, paths)))
 
 
 async def _stop(paths: Any, *, keep: bool) -> None:
+    from tunnelkit.cli.follow import gone
     from tunnelkit.session import client
 
     async with client.connect(paths) as session:
         await session.call("down", keep=keep)
-    await _gone(paths)
-
-
-async def _gone(paths: Any) -> None:
-    """Wait until the daemon has ended: its lock is free."""
-    from tunnelkit.session.paths import wait_unlocked
-
-    await wait_unlocked(paths, timeout_s=60.0)
+    await gone(paths)

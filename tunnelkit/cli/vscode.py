@@ -31,6 +31,9 @@ def vscode(
     """Write or merge .vscode/tasks.json and launch.json, so that F5 attaches through tk.
 
     Your own entries, comments and layout stay as they are; a second run changes nothing.
+
+    tk vscode
+    tk vscode --dry-run --folder ..
     """
     from tunnelkit.config.load import load
     from tunnelkit.debug import files

@@ -8,13 +8,14 @@ with debuggees.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from tunnelkit.debug.adapter import Adapter
 from tunnelkit.debug.generation import Claim, Generation
 from tunnelkit.debug.port import Editor, EditorPort
-from tunnelkit.errors import DebugError
+from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, STDERR, Record, RecordReader
 from tunnelkit.mux.waiting import cancel_all
@@ -352,7 +353,13 @@ class DebugLoop:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Work that nobody waits for. If the agent is gone meanwhile, so is its purpose."""
+
+        async def quietly() -> None:
+            with contextlib.suppress(TunnelkitError):
+                await work
+
+        task = asyncio.create_task(quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

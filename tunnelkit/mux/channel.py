@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
 
 if TYPE_CHECKING:
     from tunnelkit.mux.mux import Mux
@@ -29,6 +29,9 @@ class Channel:
         self._writable.set()
         self._detail: Optional[Dict[str, Any]] = None
         self._over = asyncio.Event()
+        self._cut = False
+        self._on_news: Optional[Callable[[], None]] = None
+        self._on_room: Optional[Callable[[], None]] = None
 
     # -- for the application ----------------------------------------------
 
@@ -40,6 +43,20 @@ class Channel:
             self._readable.clear()
             await self._readable.wait()
         return self._pop()
+
+    def watch(
+        self, on_news: Optional[Callable[[], None]], on_room: Optional[Callable[[], None]]
+    ) -> None:
+        """For who lives by callbacks instead of `read` and `write`; a task switch less a piece.
+
+        on_news: called at once when something came (`take` it), the end included; on_room:
+        when the queue is low again after `is_full`. None to stop.
+        """
+        self._on_news, self._on_room = on_news, on_room
+
+    def take(self) -> bytes:
+        """The next piece that has arrived; b"" if nothing has."""
+        return self._pop() if self._chunks else b""
 
     def read_nowait(self) -> bytes:
         """What has arrived, joined; b"" if nothing has."""
@@ -82,6 +99,13 @@ class Channel:
         self._mux.flush()
         self.ended(None)
 
+    def is_full(self) -> bool:
+        """True if who writes should wait for `on_room`, which then will come."""
+        if self._over.is_set() or self._mux.endpoint.buffered(self.id) <= HIGH_WATER_BYTES:
+            return False
+        self._mux.wake_when_drained(self)
+        return True
+
     @property
     def queued_bytes(self) -> int:
         """What was written and has not left the queue."""
@@ -96,7 +120,12 @@ class Channel:
     def was_cut(self) -> bool:
         """True if the channel ended because the whole conversation did, not by the peer's
         close: whoever talked here is gone."""
-        return self._over.is_set() and self._mux.ended is not None
+        return self._cut
+
+    @property
+    def last_word_is_error(self) -> bool:
+        """True if the channel is over and its peer, or the Mux, named an error."""
+        return bool(self._over.is_set() and (self._detail or {}).get("error"))
 
     @property
     def at_eof(self) -> bool:
@@ -118,25 +147,33 @@ class Channel:
             chunks[-1] += data
         else:
             chunks.append(data)
-        self._readable.set()
+        self._news()
 
     def received_eof(self) -> None:
         """The peer's end of stream."""
         self._eof = True
-        self._readable.set()
+        self._news()
 
     def drained(self) -> None:
         """The queue is low again."""
         self._writable.set()
+        if self._on_room is not None:
+            self._on_room()
 
-    def ended(self, detail: Optional[Dict[str, Any]]) -> None:
-        """The channel is over; what arrived before can still be read."""
+    def ended(self, detail: Optional[Dict[str, Any]], *, cut: bool = False) -> None:
+        """The channel is over, `cut` with its conversation; what came before can be read."""
         if not self._over.is_set():
             self._detail = detail
+            self._cut = cut
             self._eof = True
             self._over.set()
-            self._readable.set()
             self._writable.set()
+            self._news()
+
+    def _news(self) -> None:
+        self._readable.set()
+        if self._on_news is not None:
+            self._on_news()
 
     def _pop(self) -> bytes:
         data = self._chunks.popleft()

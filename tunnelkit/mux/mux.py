@@ -14,6 +14,9 @@ from tunnelkit.wire.handshake import Hello
 #: Bytes pulled from the endpoint at a time: what is committed to the link can't be
 #: overtaken by a more urgent frame, so keep it near one socket buffer.
 _PULL_BYTES = 256 * 1024
+#: How long an acknowledgement waits for a frame to ride with: nobody waits for it, and
+#: alone it costs a packet, and a turn of every process on the way.
+_ACK_DELAY_S = 0.02
 
 OnChannel = Callable[[Channel, Dict[str, Any]], None]
 
@@ -41,6 +44,7 @@ class Mux:
         self._link: Optional[FdLink] = None
         self._lost: Optional[asyncio.Future[str]] = None
         self._ended: Optional[str] = None
+        self._ack_timer: Optional[asyncio.TimerHandle] = None
         self.last_heard = 0.0
 
     # -- link -------------------------------------------------------------
@@ -125,7 +129,7 @@ class Mux:
         """
         if self._ended is not None:
             channel = Channel(self, 0)
-            channel.ended({"error": self._ended})
+            channel.ended({"error": self._ended}, cut=True)
             return channel
         channel_id = self.endpoint.open(header)
         channel = Channel(self, channel_id)
@@ -134,7 +138,17 @@ class Mux:
         return channel
 
     def flush(self) -> None:
-        """Write what can be written now."""
+        """Write what can be written now; an acknowledgement alone may wait a little."""
+        if self._link is None or not self.endpoint.has_outgoing():
+            return
+        if not self.endpoint.ack_can_wait:
+            self._link.flush()
+        elif self._ack_timer is None:
+            loop = asyncio.get_running_loop()
+            self._ack_timer = loop.call_later(_ACK_DELAY_S, self._flush_ack)
+
+    def _flush_ack(self) -> None:
+        self._ack_timer = None
         if self._link is not None and self.endpoint.has_outgoing():
             self._link.flush()
 
@@ -179,6 +193,9 @@ class Mux:
 
     def _on_lost(self, reason: str) -> None:
         self._link = None
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
         self.endpoint.link_down()
         lost, self._lost = self._lost, None
         if lost is not None and not lost.done():
@@ -228,5 +245,5 @@ class Mux:
         self._ended = reason
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
-            channel.ended({"error": reason})
+            channel.ended({"error": reason}, cut=True)
         self._on_end(reason)

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import Optional
+from typing import Optional, Union
 
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.waiting import cancel_all, first_of
 
 #: One DATA frame's worth. A buffer above 128 KiB would cost a mapping at every read.
 _READ_BYTES = 64 * 1024
+#: Reads a turn, while each brings a full buffer; then others have theirs.
+_READS = 4
 # Linux only; absent elsewhere, where delayed ACKs are shorter.
 _QUICKACK: Optional[int] = getattr(socket, "TCP_QUICKACK", None)
 
@@ -44,54 +45,133 @@ async def splice(sock: socket.socket, channel: Channel, *, quickack: bool = Fals
     no_delay(sock)
     if quickack:
         quick_ack(sock)
-    up = asyncio.ensure_future(_socket_to_channel(sock, channel, quickack))
-    down = asyncio.ensure_future(_channel_to_socket(sock, channel))
-    over = asyncio.ensure_future(channel.closed())
+    spliced = _Splice(sock, channel, quickack)
     try:
-        both = asyncio.gather(up, down)
-        await first_of(both, over)
-        if over.done() and not down.done():
-            # What had arrived before the peer's close still goes to the socket.
-            await asyncio.wait({down})
-        if both.done():
-            both.exception()
-        else:
-            both.cancel()
+        spliced.start()
+        await spliced.done
     finally:
-        await cancel_all(up, down, over)
+        spliced.stop()
         if not channel.is_over:
             channel.close()
         sock.close()
 
 
-async def _socket_to_channel(sock: socket.socket, channel: Channel, quickack: bool) -> None:
-    loop = asyncio.get_running_loop()
-    try:
-        while True:
-            data = await loop.sock_recv(sock, _READ_BYTES)
-            if not data:
-                break
-            if quickack:
-                quick_ack(sock)
-            await channel.write(data)
-    except OSError:
-        channel.abort({"error": "connection reset"})
-        return
-    channel.write_eof()
+class _Splice:
+    """One splice by callbacks: bytes go on within the event that brought them.
 
+    `done` is set once nothing more can be carried.
+    """
 
-async def _channel_to_socket(sock: socket.socket, channel: Channel) -> None:
-    loop = asyncio.get_running_loop()
-    try:
-        while True:
-            data = await channel.read()
+    def __init__(self, sock: socket.socket, channel: Channel, quickack: bool) -> None:
+        self._sock = sock
+        self._channel = channel
+        self._quickack = quickack
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+        self._up_ended = False
+        self._down_ended = False
+        self._reading = False
+        self._writing = False
+        self._unsent: Union[bytes, memoryview] = b""
+
+    def start(self) -> None:
+        """Begin in both directions, with what is there already."""
+        self._channel.watch(self._to_socket, self._read)
+        self._read()
+        self._to_socket()
+
+    def stop(self) -> None:
+        """Let go of socket and channel. Idempotent."""
+        self._channel.watch(None, None)
+        self._pause()
+        self._loop.remove_writer(self._sock)
+        if not self.done.done():
+            self.done.set_result(None)
+
+    # -- from the socket to the channel
+
+    def _read(self) -> None:
+        if not (self._reading or self._up_ended or self.done.done()):
+            self._reading = True
+            self._loop.add_reader(self._sock, self._from_socket)
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._sock)
+
+    def _from_socket(self) -> None:
+        for _ in range(_READS):
+            try:
+                data = self._sock.recv(_READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self._broken()
+                return
+            if self._quickack:
+                quick_ack(self._sock)
             if not data:
-                break
-            await loop.sock_sendall(sock, data)
-        if channel.is_over and (await channel.closed() or {}).get("error"):
-            # A stream that broke must not look like one that is complete.
-            _reset_on_close(sock)
+                self._up_ended = True
+                self._pause()
+                self._channel.write_eof()
+                self._check()
+                return
+            self._channel.write_nowait(data)
+            if self._channel.is_full():
+                self._pause()
+                return
+            if len(data) < _READ_BYTES:
+                return
+
+    # -- from the channel to the socket
+
+    def _to_socket(self) -> None:
+        if self._writing or self._down_ended or self.done.done():
+            self._check()
             return
-        sock.shutdown(socket.SHUT_WR)
-    except OSError:
-        channel.abort({"error": "connection reset"})
+        try:
+            while self._unsent or self._next():
+                count = self._sock.send(self._unsent)
+                self._unsent = memoryview(self._unsent)[count:]
+        except (BlockingIOError, InterruptedError):
+            self._writing = True
+            self._loop.add_writer(self._sock, self._writable)
+            return
+        except OSError:
+            self._broken()
+            return
+        if self._channel.at_eof:
+            self._end_down()
+        self._check()
+
+    def _next(self) -> bool:
+        self._unsent = self._channel.take()
+        return bool(self._unsent)
+
+    def _writable(self) -> None:
+        self._writing = False
+        self._loop.remove_writer(self._sock)
+        self._to_socket()
+
+    def _end_down(self) -> None:
+        self._down_ended = True
+        if self._channel.last_word_is_error:
+            # A stream that broke must not look like one that is complete.
+            _reset_on_close(self._sock)
+            return
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
+    # -- both
+
+    def _broken(self) -> None:
+        self._down_ended = self._up_ended = True
+        self._channel.abort({"error": "connection reset"})
+        self._check()
+
+    def _check(self) -> None:
+        """Done, when both directions are, or the peer has closed and all it sent is out."""
+        over = self._up_ended or self._channel.is_over
+        if over and self._down_ended and not self.done.done():
+            self.done.set_result(None)

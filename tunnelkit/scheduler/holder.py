@@ -40,7 +40,7 @@ trap '[ -z "$tk_agent" ] || kill -USR1 "$tk_agent" 2>/dev/null' USR1
 trap 'tk_ended=143; [ -z "$tk_agent" ] || kill -TERM "$tk_agent" 2>/dev/null' TERM
 tk_shell=$(command -v bash || command -v sh)
 tk_prologue={prologue}
-set -- "$tk_shell" -c "trap : USR1
+set -- "$tk_shell" -c "trap tk_warned=1 USR1
 $tk_prologue
 exec \\"\\$@\\"" tk-holder {agent_argv}
 if env --default-signal=INT,QUIT true 2>/dev/null; then

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -109,7 +109,7 @@ class Poller:
         self._pokes += 1
         poked.set()
 
-    async def watch(self, job_id: str) -> AsyncIterator[JobStatus]:
+    async def watch(self, job_id: str) -> AsyncGenerator[JobStatus]:
         """Yield the job's status after each look, until it has ENDED (the last one yielded).
 
         Raises SchedulerError if the scheduler refuses for good; an error that may pass

@@ -61,6 +61,7 @@ class AgentClient:
         self._rpc = RpcPeer(self._rpc_channel, notices)
         self._stream: ByteStream | None = None
         self._lost: asyncio.Future[str] | None = None
+        self._retry = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connect(self) -> None:
@@ -78,7 +79,9 @@ class AgentClient:
         """
         while True:
             assert self._lost is not None
-            why = await self._lost
+            # Shielded: cancelling this loop (to go down) must not take the link away, over which
+            # the agent is told to end.
+            why = await asyncio.shield(self._lost)
             await self._drop_stream()
             if self.mux.ended is not None:
                 return self.mux.ended
@@ -103,6 +106,10 @@ class AgentClient:
         """True while a link carries the conversation."""
         return self.mux.is_up
 
+    def retry(self) -> None:
+        """Try once more to reach the agent, if that was given up."""
+        self._retry.set()
+
     def drop_link(self, why: str) -> None:
         """Give up the link of the moment; `run` makes a new one."""
         self.mux.detach(why)
@@ -124,6 +131,11 @@ class AgentClient:
                 raise
             except TunnelkitError as error:
                 self._on_link(False, error.one_line())
+                if not error.transient:
+                    # Refused, not unreachable: a person must mend it, and is asked only once.
+                    self._retry.clear()
+                    await self._retry.wait()
+                    continue
             # Jitter: many sessions that lost one login node must not come back as a storm.
             delay_s = min(_MAX_BACKOFF_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
             await asyncio.sleep(delay_s)
@@ -142,8 +154,13 @@ class AgentClient:
                 "the agent on the node does not answer", transient=True
             ) from None
         except ProtocolError as error:
+            said = stream.diagnosis()
             await stream.close()
-            raise ConnectionFailed(str(error), cause=stream.diagnosis() or None) from None
+            if self._server_id != NO_ID:
+                raise AgentGone("the debug connection can't be resumed", cause=str(error)) from None
+            raise ConnectionFailed(
+                "what answers on the node is no agent of this tk", cause=said or str(error)
+            ) from None
         except BaseException:
             await stream.close()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError, SchedulerError
@@ -14,6 +14,7 @@ from tunnelkit.model import Allocation, Completed, JobState, JobStatus
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.slurm import Slurm
+from tunnelkit.session.agent_client import AgentGone
 from tunnelkit.session.detect import scheduler_of
 from tunnelkit.session.install import Installed, install
 from tunnelkit.session.job import JobHolder
@@ -27,10 +28,20 @@ class Cluster:
     """Gets nodes and streams to their agent. Holds no task of its own.
 
     name: of the job and of the agent. say: told what a person would like to know.
+    wait_link: returns once the link is up; only its owner ever (re)connects it.
     """
 
-    def __init__(self, link: Link, settings: Settings, *, name: str, say: Say) -> None:
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        *,
+        name: str,
+        say: Say,
+        wait_link: Callable[[], Awaitable[None]],
+    ) -> None:
         self._link = link
+        self._wait_link = wait_link
         self._settings = settings
         self._name = name
         self._say = say
@@ -40,6 +51,8 @@ class Cluster:
         self.job: JobHolder | None = None
         self.allocation: Allocation | None = None
         self.adopted = False
+        #: Why the allocation is over, once the scheduler has told.
+        self.ended: str | None = None
 
     @property
     def node(self) -> str | None:
@@ -62,7 +75,9 @@ class Cluster:
         found = await scheduler_of(self._link)
         if found.name == "slurm":
             self.scheduler = Slurm(found.bin_dir)
-            self.job = JobHolder(self.scheduler, self._run, job_name=self._name)
+            self.job = JobHolder(
+                self.scheduler, self._run, job_name=self._name, status_file=self._status_file
+            )
         elif cluster.scheduler == "slurm":
             raise SchedulerError(
                 f"no Slurm found on {self._link.login}",
@@ -110,7 +125,8 @@ class Cluster:
 
         Raises ConnectionFailed, HostKeyError.
         """
-        await self._link.open()
+        if self.ended is not None:
+            raise AgentGone("the allocation is over", cause=self.ended)
         if self.job is None:
             return await self._link.open_stream(
                 self._with_prologue(self.installed.argv("attach", self._name, "--start")),
@@ -149,10 +165,15 @@ class Cluster:
             return None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ASK_END_S):
-                async for status in self.job.watch():
-                    if status.state is JobState.ENDED:
-                        return f"job {status.job_id}: {status.native_state}"
+                async with contextlib.aclosing(self.job.watch()) as states:
+                    async for status in states:
+                        if status.state is JobState.ENDED:
+                            return f"job {status.job_id}: {status.native_state or 'gone'}"
         return None
+
+    @property
+    def _status_file(self) -> str:
+        return f"{self.installed.jobs_dir}/{self._name}.status"
 
     def _attach_argv(self) -> list[str]:
         return self.installed.argv("attach", self._name)
@@ -171,7 +192,7 @@ class Cluster:
         body = holder.body(
             agent_argv=installed.argv("serve", self._name),
             prologue=self._settings.cluster.prologue,
-            status_file=f"{installed.jobs_dir}/{self._name}.status",
+            status_file=self._status_file,
         )
         request = self._settings.allocation.request(node)
         return await self.job.submit(request, body=body, log_dir=installed.jobs_dir)
@@ -184,5 +205,5 @@ class Cluster:
             )
 
     async def _run(self, command: Command) -> Completed:
-        await self._link.open()
+        await self._wait_link()
         return await self._link.run(list(command.argv), stdin=command.stdin)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import io
 import logging
 import os
 import signal
@@ -54,6 +55,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, True)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_signal_handler(signal.SIGUSR2, _log_tasks)
         self._control.open()
         life = asyncio.create_task(self._live())
         stop = asyncio.create_task(self._stopping.wait())
@@ -73,9 +75,21 @@ class Daemon:
             await self._session.up()
         except TunnelkitError as error:
             log.error("%s", error.one_line())
-            await asyncio.sleep(_FAILED_STAYS_S)
+            await self._until_heard()
             return
         await self._session.run()
+
+    async def _until_heard(self) -> None:
+        """Wait until the command that follows has come and gone, but no longer than it takes."""
+        came = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FAILED_STAYS_S):
+                while True:
+                    follows = any(one.follows for one in self._control.connections)
+                    if came and not follows:
+                        return
+                    came = came or follows
+                    await asyncio.sleep(0.02)
 
     async def _finish(self) -> None:
         failed = self._session.failure is not None and not self._stopping.is_set()
@@ -109,6 +123,14 @@ class Daemon:
                         answer = await connection.rpc.call("prompt", text=prompt, echo=echo)
                         return None if answer is None else str(answer)
         return None
+
+
+def _log_tasks() -> None:
+    """What every task waits for, into the log: for a session that seems to hang."""
+    for task in asyncio.all_tasks():
+        text = io.StringIO()
+        task.print_stack(file=text)
+        log.warning("%s", text.getvalue())
 
 
 def _log_to(path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler, Verdict
 from tunnelkit.scheduler.poller import Poller
 
@@ -16,13 +18,15 @@ _RETRIES = 6
 
 
 class JobHolder:
-    """One job of one session. `run` runs a command on the login host."""
+    """One job of one session. `run` runs a command on the login host; `status_file` is
+    where the job's body (scheduler/holder.py) tells its end."""
 
-    def __init__(self, scheduler: Scheduler, run: Run, *, job_name: str) -> None:
+    def __init__(self, scheduler: Scheduler, run: Run, *, job_name: str, status_file: str) -> None:
         self._scheduler = scheduler
         self._run = run
         self._name = job_name
-        self._poller = Poller(run, scheduler)
+        self._status_file = status_file
+        self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
         self.submitted = False
 
@@ -57,30 +61,37 @@ class JobHolder:
     async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:
         """Wait until the job runs; tells every pending state. Raises AllocationError if it
         ends first or can never start; such a job is cancelled."""
-        async for status in self.watch():
-            if status.state is JobState.RUNNING and status.nodes:
-                return status
-            if status.state is JobState.ENDED:
-                raise AllocationError(
-                    f"job {self.job_id} ended before it could be used",
-                    cause=status.native_state,
-                    hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
-                )
-            if status.state is JobState.PENDING:
-                if self._scheduler.verdict(status) is Verdict.FIX:
-                    await self.cancel()
+        async with aclosing(self.watch()) as states:
+            async for status in states:
+                if status.state is JobState.RUNNING and status.nodes:
+                    return status
+                if status.state is JobState.ENDED:
                     raise AllocationError(
-                        f"job {status.job_id} can never start as it was asked for",
-                        cause=status.explanation or status.reason,
-                        hint="ask for less, or for another node or partition; it was cancelled",
+                        f"job {self.job_id} ended before it could be used",
+                        cause=status.native_state,
+                        hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
                     )
-                on_pending(status)
+                if status.state is JobState.PENDING:
+                    if self._scheduler.verdict(status) is Verdict.FIX:
+                        await self.cancel()
+                        raise AllocationError(
+                            f"job {status.job_id} can never start as it was asked for",
+                            cause=status.explanation or status.reason,
+                            hint="ask for less, or for another node or partition; it was cancelled",
+                        )
+                    on_pending(status)
         raise AllocationError(f"job {self.job_id} is no longer known to the scheduler")
 
-    def watch(self) -> AsyncIterator[JobStatus]:
+    def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's states as they change, at a pace that the scheduler's manual allows."""
         assert self.job_id is not None
         return self._poller.watch(self.job_id)
+
+    async def _confirm_end(self, job_id: str) -> bool:
+        """Proof that a job which the scheduler forgot has ended: its body told so."""
+        done = await self._run(holder.read_status(self._status_file))
+        told = holder.parse_status(done.text)
+        return told is not None and told.ended
 
     async def estimate(self) -> str | None:
         """When a pending job may start, in the scheduler's words."""
@@ -91,7 +102,7 @@ class JobHolder:
 
     async def cancel(self) -> None:
         """Cancel the job, if it is ours by name. Raises SchedulerError."""
-        if self.job_id is None:
+        if self.job_id is None and await self.find() is None:
             return
         job_id = self.job_id
         done = await self._run(self._scheduler.find(self._name))

@@ -59,7 +59,14 @@ class SessionPaths:
 
     def make(self) -> None:
         """Create the directories, private to this user. Raises ConfigError if they can't be."""
-        for path in (self.runtime, self.link_dir, self.state, self.mirror_state):
+        # The parent too: whoever owned it could put another directory in our place.
+        for path in (
+            self.runtime.parent,
+            self.runtime,
+            self.link_dir,
+            self.state,
+            self.mirror_state,
+        ):
             private_directory(path)
 
 

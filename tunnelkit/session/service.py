@@ -139,10 +139,11 @@ class Service:
         return self.status()
 
     async def _settled(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Wait until the way up has succeeded, or raise what it failed with."""
-        await self._session.settled.wait()
-        if self._session.failure is not None:
-            raise self._session.failure
+        """Wait until the session is up (again), or raise what it failed with."""
+        await self._wait_settled()
+        self._session.retry()
+        await self._session.wait_up()
+        self._check_alive()
         return self.status()
 
     async def _down(self, params: dict[str, Any]) -> None:

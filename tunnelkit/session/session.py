@@ -19,7 +19,7 @@ from typing import Any
 
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import AllocationError, NoSessionError, TunnelkitError
-from tunnelkit.link.base import Prompter
+from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.openssh import OpenSSHLink
 from tunnelkit.mirror import sshfs
 from tunnelkit.mirror.base import DigestCheck
@@ -63,6 +63,7 @@ class Session:
         self.agent_info: dict[str, Any] = {}
         self.pending: JobStatus | None = None
         self.settled = asyncio.Event()
+        self.state_changed = asyncio.Event()
         self.failure: TunnelkitError | None = None
         self._say = say
         self._changed = changed
@@ -70,7 +71,11 @@ class Session:
         self.link = OpenSSHLink(
             link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
         )
-        self.cluster = Cluster(self.link, settings, name=self._name, say=say)
+        self._link_up = asyncio.Event()
+        self._retry = asyncio.Event()
+        self.cluster = Cluster(
+            self.link, settings, name=self._name, say=say, wait_link=self._wait_link
+        )
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
             self.agent,
@@ -118,6 +123,8 @@ class Session:
             self.editor_port.open()
             self._become("connecting", str(self.link.login))
             await self.link.open()
+            self._link_up.set()
+            self._tasks.append(asyncio.create_task(self._mend_link()))
             await self.cluster.prepare()
             mirroring = asyncio.create_task(self._start_mirror())
             try:
@@ -149,7 +156,7 @@ class Session:
         where = ", ".join(allocation.nodes) or str(self.link.login)
         self._become("starting", where)
         self._agent = client = AgentClient(
-            self.cluster.open_stream,
+            self._dial,
             on_channel=self._agent_opened,
             notices={"ending": self._agent_ending, "time-limit": self._time_limit},
             on_link=self._on_agent_link,
@@ -203,16 +210,14 @@ class Session:
     async def run(self) -> None:
         """Keep the session up until the allocation ends; then wait, state `ended`."""
         assert self._agent is not None
-        self._tasks = [
-            asyncio.create_task(self._mend_link()),
-            asyncio.create_task(self._watch_job()),
-        ]
+        self._tasks.append(asyncio.create_task(self._watch_job()))
         try:
             why = await self._agent.run()
         except AgentGone as error:
-            # A vanished agent mostly means that the job ended; the scheduler knows why.
-            with contextlib.suppress(TunnelkitError):
-                why = await self.cluster.has_ended() or error.one_line()
+            why = error.one_line()
+        # A vanished agent mostly means that the job ended; the scheduler knows why.
+        with contextlib.suppress(TunnelkitError):
+            why = self.cluster.ended or await self.cluster.has_ended() or why
         await cancel_all(*self._tasks)
         await self._end(why)
 
@@ -237,7 +242,7 @@ class Session:
         self._become("closing")
         await cancel_all(*self._tasks)
         for loop in self.loops.all():
-            with contextlib.suppress(TunnelkitError):
+            with contextlib.suppress(TunnelkitError, TimeoutError):
                 async with asyncio.timeout(10.0):
                     await self.loops.stop(loop.loop.id)
         if self._agent is not None and self._agent.is_up:
@@ -300,24 +305,56 @@ class Session:
         with contextlib.suppress(TunnelkitError):
             await self.mirror.resync()
 
+    def retry(self) -> None:
+        """A person is there: try to connect once more if that was given up."""
+        self._retry.set()
+        if self._agent is not None:
+            self._agent.retry()
+
+    async def wait_up(self) -> None:
+        """Return once the session is ready, or over."""
+        while self.state not in ("ready", "ended", "failed", "closing"):
+            await self.state_changed.wait()
+
+    async def _wait_link(self) -> None:
+        await self._link_up.wait()
+
+    async def _dial(self) -> ByteStream:
+        await self._wait_link()
+        return await self.cluster.open_stream()
+
     async def _mend_link(self) -> None:
-        """Bring the connection to the login host (and forwards) back whenever it is lost."""
+        """Bring the connection to the login host (and forwards) back whenever it is lost.
+
+        The only place that reconnects, so there is never more than one attempt.
+        """
+        while True:
+            why = await self.link.wait_lost()
+            if not await self.link.is_alive():
+                self._link_up.clear()
+                self._become("reconnecting", why)
+            await self._reopen()
+            self._link_up.set()
+
+    async def _reopen(self) -> None:
         attempt = 0
         while True:
-            if attempt == 0:
-                await self.link.wait_lost()
+            self._retry.clear()
             try:
                 await self.link.open()
-                attempt = 0
+                return
             except TunnelkitError as error:
-                attempt += 1
                 self._become("reconnecting", error.one_line())
                 if not error.transient:
                     # Asking again by itself could lock the account: a person must come.
-                    self._say(f"{error.one_line()} — `tk up` tries again")
-                    return
-                delay_s = min(_MAX_BACKOFF_S, 0.5 * 2**attempt)
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311
+                    self._say(f"{error.one_line()}; `tk up` tries again")
+                    await self._retry.wait()
+                    continue
+            attempt += 1
+            delay_s = min(_MAX_BACKOFF_S, 0.5 * 2**attempt)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s * random.uniform(0.5, 1.0)):  # noqa: S311
+                    await self._retry.wait()
 
     async def _watch_job(self) -> None:
         """Learn of the job's end from the scheduler too: a hung node says nothing itself."""
@@ -327,7 +364,9 @@ class Session:
             if self.cluster.allocation is not None and status.time_left_s is not None:
                 self.time_left = (status.time_left_s, time.monotonic())
             if status.state is JobState.ENDED and self._agent is not None:
-                self._agent.drop_link(f"job ended: {status.native_state}")
+                self.cluster.ended = f"job {status.job_id}: {status.native_state}"
+                self._agent.drop_link(self.cluster.ended)
+                self._agent.retry()
                 return
 
     # -- inside -----------------------------------------------------------
@@ -350,4 +389,6 @@ class Session:
             if state != self.state:
                 self.since = time.time()
             self.state, self.detail = state, detail
+            changed, self.state_changed = self.state_changed, asyncio.Event()
+            changed.set()
             self._changed()

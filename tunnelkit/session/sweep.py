@@ -19,7 +19,11 @@ async def sweep(launch: Launch, paths: SessionPaths) -> str:
     settings = launch.settings
     link = OpenSSHLink(link_options(settings), control_dir=paths.link_dir)
     cluster = Cluster(
-        link, settings, name=job_name(settings.project_dir, paths.id), say=lambda text: None
+        link,
+        settings,
+        name=job_name(settings.project_dir, paths.id),
+        say=lambda text: None,
+        wait_link=link.open,
     )
     try:
         await link.open()
@@ -32,8 +36,17 @@ async def sweep(launch: Launch, paths: SessionPaths) -> str:
             what = f"job {found.job_id} cancelled" if found is not None else "nothing was left"
     finally:
         await link.close()
+    _remove_sockets(paths)
     paths.launch.unlink(missing_ok=True)
     return f"the session had been killed; {what}"
+
+
+def _remove_sockets(paths: SessionPaths) -> None:
+    """The killed daemon could not: nobody listens there any more."""
+    for directory in (paths.runtime, paths.link_dir):
+        for path in directory.iterdir():
+            if path.is_socket():
+                path.unlink(missing_ok=True)
 
 
 async def _end_agent(cluster: Cluster, launch: Launch) -> str:

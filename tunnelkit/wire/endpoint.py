@@ -38,6 +38,8 @@ DEFAULT_WINDOW_BYTES = 4 * 1024 * 1024
 #: Channels one side may have opened and not yet seen closed on both sides.
 MAX_CHANNELS = 4096
 MAX_CHANNEL_ID = 2**32 - 1
+#: Bytes received after which an acknowledgement is urgent: the peer keeps that much.
+ACK_AT_BYTES = 256 * 1024
 #: PINGs and PONGs kept while the link takes nothing; older ones are dropped.
 _MAX_PINGS = 8
 
@@ -66,6 +68,7 @@ class Endpoint:
         self._decoder = FrameDecoder()
         self._up = False
         self._ack_due = False
+        self._since_ack_bytes = 0
         self._received_seq = 0
         self._outbound = Outbound()
 
@@ -110,6 +113,7 @@ class Endpoint:
     def receive(self, data: bytes) -> List[ev.Event]:
         """Take bytes from the link; return what they mean, in order."""
         happened: List[ev.Event] = []
+        self._since_ack_bytes += len(data)
         for frame in self._decoder.feed(data):
             if frame.kind >= FIRST_UNNUMBERED:
                 self._unnumbered(frame, happened)
@@ -125,9 +129,18 @@ class Endpoint:
 
     def has_outgoing(self) -> bool:
         """True if `outgoing` would return something."""
-        return self._up and bool(
-            self._ack_due
-            or self._outbound.resending
+        return self._up and (self._ack_due or self._has_frames())
+
+    @property
+    def ack_can_wait(self) -> bool:
+        """True if all that is outgoing is an acknowledgement that is not urgent yet: it may
+        wait, for some milliseconds, for another frame to go with."""
+        return self._ack_due and self._since_ack_bytes < ACK_AT_BYTES and not self._has_frames()
+
+    def _has_frames(self) -> bool:
+        """True if there is more to send than an acknowledgement."""
+        return bool(
+            self._outbound.resending
             or self._opens
             or self._credit_due
             or self._ready
@@ -360,6 +373,7 @@ class Endpoint:
         size = 0
         if self._ack_due:
             self._ack_due = False
+            self._since_ack_bytes = 0
             buffers.append(header(Kind.ACK, 0, self._received_seq, 0))
         for kind, queue in ((Kind.PONG, self._pongs), (Kind.PING, self._pings)):
             while queue:

@@ -81,6 +81,10 @@ def cluster(info: LabInfo, scheduler: Scheduler) -> Iterator[Cluster]:
     finally:
         for job_id in rig.jobs:
             rig.cancel(job_id)
+            rig.home(f"{job_id}.log").unlink(missing_ok=True)
+        for suffix in ("st", "env", "sig"):
+            for file in info.home.glob(f"tk-*.{suffix}"):
+                file.unlink()
 
 
 def hold(job_name: str) -> str:

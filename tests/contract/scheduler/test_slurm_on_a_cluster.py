@@ -198,6 +198,7 @@ def test_a_controller_that_is_away(slurm: Cluster) -> None:
     with pytest.raises(SchedulerError) as caught:
         slurm.scheduler.parse_query(slurm.run(Command(argv)), ["1"])
     assert caught.value.transient, caught.value.one_line()
+    away.unlink()
 
 
 # --- the way in --------------------------------------------------------------------------------
@@ -286,6 +287,7 @@ def test_enter_gives_the_whole_output_of_a_command_that_ends_at_once(
             timeout=60,
         )  # fmt: skip
         assert done.stdout == blob.read_bytes()
+    blob.unlink()
 
 
 def test_enter_twice_at_the_same_time(held: tuple[Cluster, str]) -> None:

@@ -285,6 +285,17 @@ async def test_bye_ends_all_channels_on_both_sides() -> None:
         assert late.is_over and await late.read() == b""
 
 
+async def test_a_channel_closed_just_before_bye_was_not_cut() -> None:
+    async with ends() as pair:
+        closed, open_ = pair.client.mux.open({}), pair.client.mux.open({})
+        await until(lambda: len(pair.server.channels) == 2)
+        closed.close()
+        pair.client.mux.end("down")
+        await soon(pair.server.channels[1].closed())
+        assert [channel.was_cut for channel in pair.server.channels] == [False, True]
+        assert open_.was_cut and not closed.was_cut
+
+
 async def test_a_client_that_was_away_hears_bye_on_its_next_link() -> None:
     async with ends() as pair:
         channel = pair.client.mux.open({})

@@ -153,11 +153,13 @@ def test_source_works_where_sh_has_none(shell: list[str], tmp_path: Path) -> Non
 
 
 def test_signals_during_the_prologue(shell: list[str], tmp_path: Path) -> None:
-    script = script_for(tmp_path, prologue="echo $$ > ~/here; while [ ! -e ~/go ]; do :; done")
-    with holder(shell, tmp_path, script) as process:
+    """The warning must not kill what is starting."""
+    prologue = 'echo here > ~/here; while [ -z "$tk_warned" ]; do :; done'
+    with holder(shell, tmp_path, script_for(tmp_path, prologue=prologue)) as process:
         poll(lambda: text(tmp_path / "here").strip(), "the prologue")
-        process.send_signal(signal.SIGUSR1)  # the warning must not kill what is starting
-        (tmp_path / "go").touch()
+        # Told only once the agent's pid is known: before, there is nobody to pass USR1 on to.
+        poll(lambda: "running" in text(tmp_path / "tk/st/status"), "the status file")
+        process.send_signal(signal.SIGUSR1)
         poll(lambda: "start" in text(tmp_path / "out file"), "the agent")
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 7

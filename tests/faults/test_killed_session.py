@@ -1,0 +1,99 @@
+"""kill -9 of the session's process: the cluster's side goes on, and `tk up` finds it again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from tests.support import processes
+from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, line_of
+
+STOP = line_of(PROGRAM, "total += step")
+
+
+async def test_job_and_debuggee_outlive_it_and_tk_up_takes_them_over(project: Project) -> None:
+    status = await project.up("node1", "--gpus", "1", "--cpus", "2")
+    terminal = await project.loop("python", "2.py")
+    editor, _, frame = await project.f5_to_stop(STOP)
+    debuggee = int(await editor.evaluate("os.getpid()", frame))
+    agent = status["agent"]["pid"]
+
+    os.kill(status["pid"], signal.SIGKILL)
+    await terminal.line("the session is gone; the program lives on")
+    assert processes.is_alive(debuggee) and processes.is_alive(agent)
+    assert await project.jobs() == [f"{status['job']['id']} RUNNING"]
+
+    started = time.monotonic()
+    again = await project.up()
+    assert time.monotonic() - started < 30, "seconds, not minutes"
+    assert again["job"]["id"] == status["job"]["id"]
+    assert again["job"]["adopted"] is True
+    assert again["pid"] != status["pid"]
+    assert again["agent"]["pid"] == agent
+    assert await project.jobs() == [f"{status['job']['id']} RUNNING"]
+    assert processes.is_alive(debuggee)
+
+    # The next F5 finds the debuggee where it was left.
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    assert int(await editor.evaluate("os.getpid()", frame)) == debuggee
+    await editor.request("next", threadId=thread)
+    thread, frame = await editor.stopped()
+    assert frame["line"] == STOP + 1
+    await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+    await editor.finish(thread)
+
+    # And the terminal goes on showing the loop.
+    await terminal.line("^step 2 first$")
+    await terminal.line("run 1 · ended: exit code 0")
+    await terminal.line("run 2 .*armed")
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    assert int(await editor.evaluate("os.getpid()", frame)) != debuggee
+    assert await terminal.quit() == 0
+
+
+async def test_a_restart_by_the_terminal_of_a_killed_session_works_after_tk_up(
+    project: Project,
+) -> None:
+    status = await project.up("node1", "--cpus", "2")
+    terminal = await project.loop("python", "2.py")
+    os.kill(status["pid"], signal.SIGKILL)
+    await terminal.line("the session is gone")
+    await project.up()
+    await project.ready()
+    terminal.skip()
+    await asyncio.sleep(0)
+    await _until_watching(project)
+    terminal.interrupt()
+    await terminal.line("restarting")
+    await terminal.line("run 2 .*armed")
+
+
+async def _until_watching(project: Project) -> None:
+    """The terminal looks for the successor every 0.2 s."""
+    ends = time.monotonic() + PATIENCE_S
+    while not (await project.status())["loops"][0].get("watchers", 1):
+        assert time.monotonic() < ends
+
+
+async def test_tk_down_after_a_kill_ends_job_and_ssh(project: Project) -> None:
+    status = await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    os.kill(status["pid"], signal.SIGKILL)
+    done = await project.tk("down")
+    assert status["job"]["id"] in done.out
+    for terminal in list(project._terminals):
+        await terminal.close()
+    await project.nothing_left()
+
+
+async def test_two_tk_up_at_once_after_a_kill_make_one_session_and_no_second_job(
+    project: Project,
+) -> None:
+    status = await project.up("node1", "--cpus", "2")
+    os.kill(status["pid"], signal.SIGKILL)
+    first, second = await asyncio.gather(project.up(), project.up())
+    assert first["pid"] == second["pid"]
+    assert first["job"]["id"] == second["job"]["id"] == status["job"]["id"]
+    assert await project.jobs() == [f"{status['job']['id']} RUNNING"]

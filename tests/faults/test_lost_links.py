@@ -1,0 +1,88 @@
+"""ssh dies under a debug session, and the debug session does not notice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support import processes
+from tests.support.tkrig import PATIENCE_S, Project
+
+PROGRAM = """\
+import os
+pid = os.getpid()
+step = 0
+step += 1
+step += 2
+step += 4
+step += 8
+step += 16
+print("sum", step, flush=True)
+"""
+FIRST = 4
+
+
+async def test_ssh_killed_five_times_while_stopped_and_the_same_session_steps_on(
+    project: Project,
+) -> None:
+    project.write("steps.py", PROGRAM)
+    job = (await project.up("node1", "--cpus", "2"))["job"]["id"]
+    terminal = await project.loop("python", "steps.py")
+    editor, thread, frame = await project.f5_to_stop(FIRST, file="steps.py")
+    pid = await editor.evaluate("pid", frame)
+    for round_number in range(5):
+        killed = project.ssh_processes()
+        assert {"ssh", "sshd:"} <= {one.program for one in killed}, killed
+        processes.kill(killed)
+        # Asked for while there is no link at all: kept, and answered over the next one.
+        await asyncio.wait_for(editor.request("next", threadId=thread), PATIENCE_S)
+        thread, frame = await editor.stopped(PATIENCE_S)
+        assert frame["line"] == FIRST + round_number + 1
+        assert await editor.evaluate("step", frame) == str(2 ** (round_number + 1) - 1)
+    assert await editor.evaluate("pid", frame) == pid
+    processes.kill(project.ssh_processes())
+    await asyncio.wait_for(editor.finish(thread, PATIENCE_S), PATIENCE_S)
+    await terminal.line("^sum 31$")
+    await terminal.line("run 1 · ended: exit code 0")
+    await terminal.line("run 2 .*armed")
+    status = await project.status()
+    assert status["state"] == "ready"
+    assert status["job"]["id"] == job
+    assert await project.jobs() == [f"{job} RUNNING"]
+
+
+async def test_output_written_while_the_link_is_gone_arrives_whole_and_once(
+    project: Project,
+) -> None:
+    project.write(
+        "count.py",
+        """\
+        import sys, time
+        for number in range(4000):
+            print("line", number, "x" * 60, flush=True)
+            if number % 1000 == 500:
+                time.sleep(0.3)
+        print("all", flush=True)
+        time.sleep(600)
+        """,
+    )
+    await project.up("node1", "--cpus", "2")
+    terminal = await project.loop("env", "python", "count.py", armed=False)
+    for number in (10, 1010, 2010, 3010):
+        await terminal.line(f"^line {number} ")
+        processes.kill(project.ssh_processes())
+    await terminal.line("^all$")
+    numbers = [int(line.split()[1]) for line in terminal.lines if line.startswith("line ")]
+    assert numbers == list(range(4000))
+
+
+async def test_what_tk_run_carries_survives_the_death_of_ssh(project: Project) -> None:
+    await project.up("node1", "--cpus", "2")
+    running = asyncio.create_task(
+        project.tk("run", "python", "-c", "import sys; print('up', flush=True); "
+                   "print(len(sys.stdin.buffer.read()))", stdin=b"x" * 3_000_000)
+    )
+    await asyncio.sleep(0)
+    await project.status()
+    processes.kill(project.ssh_processes())
+    done = await running
+    assert done.out.split() == ["up", "3000000"]

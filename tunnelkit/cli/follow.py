@@ -1,0 +1,140 @@
+"""A session's way up as `tk up` shows it: progress, its questions, and Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+from tunnelkit.cli import terminal
+from tunnelkit.cli.console import StatusLine, note
+
+_WORDS = {
+    "connecting": "connecting to {}",
+    "pending": "queued, {}",
+    "starting": "starting the agent on {}",
+    "reconnecting": "reconnecting: {}",
+}
+_BARE = {"pending": "asking for the node", "closing": "cleaning up"}
+
+
+def progress(state: str, detail: str) -> str:
+    """A state on the way up, in words; empty for one that needs none."""
+    if detail and state in _WORDS:
+        return _WORDS[state].format(detail)
+    return _BARE.get(state, "")
+
+
+class Follower:
+    """Shows one session on its way up. `follow` once."""
+
+    def __init__(self, paths: Any) -> None:
+        self._paths = paths
+        self._line = StatusLine()
+        self._state = ""
+        self._detail = ""
+        self._interrupted = asyncio.Event()
+        #: One question at a time, and no progress over it.
+        self._asking = asyncio.Lock()
+
+    async def follow(self) -> dict[str, Any]:
+        """Wait until the session is ready and return its status.
+
+        Raises what it failed with; KeyboardInterrupt if the person gave up.
+        """
+        from tunnelkit.session import client
+
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted.set)
+        notices = {"say": self._said, "state": self._changed, "prompt": self._asked}
+        try:
+            async with client.connect(self._paths, notices=notices) as session:
+                await self._changed(await session.call("follow"))
+                settled = asyncio.create_task(session.call("settled"))
+                try:
+                    await self._until(settled, session)
+                    result: dict[str, Any] = settled.result()
+                    return result
+                finally:
+                    settled.cancel()
+                    await asyncio.gather(settled, return_exceptions=True)
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            self._line.clear()
+
+    async def _until(self, settled: asyncio.Task[Any], session: Any) -> None:
+        while not settled.done():
+            stop = asyncio.create_task(self._interrupted.wait())
+            await asyncio.wait([settled, stop], return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            if self._interrupted.is_set() and not settled.done():
+                await self._on_interrupt(session)
+
+    # -- what the session tells -------------------------------------------
+
+    async def _said(self, params: dict[str, Any]) -> None:
+        async with self._asking:
+            self._line.clear()
+            note(f"  {params['text']}")
+            self._show()
+
+    async def _changed(self, params: dict[str, Any]) -> None:
+        self._state, self._detail = params["state"], params.get("detail") or ""
+        if not self._asking.locked():
+            self._show()
+
+    def _show(self) -> None:
+        text = progress(self._state, self._detail)
+        if text:
+            self._line.update(f"  {text}")
+        else:
+            self._line.clear()
+
+    async def _asked(self, params: dict[str, Any]) -> str | None:
+        """A password, a second factor, a host key: ssh asks through the session."""
+        if not sys.stdin.isatty():
+            return None
+        return await self._ask(str(params["text"]), echo=bool(params["echo"]))
+
+    async def _ask(self, prompt: str, *, echo: bool = True) -> str | None:
+        async with self._asking:
+            self._line.clear()
+            return await terminal.ask(prompt, echo=echo, interrupted=self._interrupted)
+
+    # -- Ctrl-C -----------------------------------------------------------
+
+    async def _on_interrupt(self, session: Any) -> None:
+        """Ctrl-C while waiting: cancel the job, or leave it queued, or go on waiting."""
+        choice = "c"
+        if self._state in ("pending", "starting") and self._detail and sys.stdin.isatty():
+            choice = await self._choose()
+        if choice == "w":
+            self._show()
+            return
+        if choice == "l":
+            note("left as it is: `tk up` goes on, `tk status` tells, `tk down` cancels")
+        else:
+            await session.call("down")
+            await gone(self._paths)
+            self._line.clear()
+            note("cancelled")
+        raise KeyboardInterrupt
+
+    async def _choose(self) -> str:
+        """c, l or w. A second Ctrl-C means cancel; the end of input leaves things alone."""
+        while True:
+            self._interrupted.clear()
+            answer = await self._ask("[c]ancel the job, [l]eave it queued, or [w]ait on? ")
+            if self._interrupted.is_set():
+                return "c"
+            choice = "l" if answer is None else answer.strip().lower()[:1]
+            if choice in ("c", "l", "w"):
+                return choice
+
+
+async def gone(paths: Any) -> None:
+    """Wait until the daemon has ended: its lock is free. Raises TimeoutExpired."""
+    from tunnelkit.session.paths import wait_unlocked
+
+    await wait_unlocked(paths, timeout_s=60.0)

@@ -1,0 +1,58 @@
+"""What `tk status` shows. No typer here: see quick.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tunnelkit.cli.common import find_session
+from tunnelkit.cli.console import paint, say
+from tunnelkit.session.ask import ask
+
+
+def show_status(*, as_json: bool = False) -> None:
+    """Print what is up. Raises NoSessionError if nothing is."""
+    status = ask(find_session(), "status")
+    say(json.dumps(status, indent=2) if as_json else "\n".join(lines(status)))
+
+
+def lines(status: dict[str, Any]) -> list[str]:
+    """The status as lines of text."""
+    colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
+    state = paint(status["state"], colour)
+    out = [f"session  {state} {status['detail']}".rstrip(), f"project  {status['project']}"]
+    out.append(f"login    {status['login']}")
+    job = status["job"]
+    if job:
+        left = job["time_left_s"]
+        time_left = f", {hours(left)} left" if left is not None else ""
+        out.append(f"job      {job['id']} on {', '.join(job['nodes']) or '-'}{time_left}")
+    if status["agent"]:
+        agent = status["agent"]
+        gpus = agent.get("cuda_visible_devices")
+        out.append(
+            f"node     {agent['node']} by {status['route'] or 'ssh'}"
+            + (f", GPUs {gpus}" if gpus is not None else "")
+        )
+    mirror = status["mirror"]
+    if mirror:
+        out.append(f"mirror   {mirror['text']}; {mirror['files']} files -> {mirror['remote']}")
+    out += [_loop_line(loop) for loop in status["loops"]]
+    if not status["loops"]:
+        out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
+    out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
+    return out
+
+
+def _loop_line(loop: dict[str, Any]) -> str:
+    editor = f", {loop['editor']} attached" if loop["editor"] else ""
+    command = loop["command"]
+    return (
+        f"loop     #{loop['generation']} {loop['state']}{editor}, "
+        f"F5 port 127.0.0.1:{loop['port']}: {command}"
+    )
+
+
+def hours(seconds: int) -> str:
+    """Seconds as h:mm:ss."""
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,0 +1,141 @@
+"""The demo's throw-away directories: nothing outside of them is read or written."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.session.paths import SessionPaths
+
+_USUAL_PORT = 40056
+#: Below the base lie Unix sockets, whose paths may hold about 100 bytes.
+_BASE_LIMIT_BYTES = 24
+_SAMPLE = Path(__file__).parent / "sample"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where one demo keeps its things. `port` is for the editor, on this machine."""
+
+    base: Path
+    port: int
+
+    @staticmethod
+    def make() -> Places:
+        """Fresh directories with the sample project in them. Raises TunnelkitError."""
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) > _BASE_LIMIT_BYTES:
+            parent = "/tmp"  # noqa: S108 - mkdtemp makes it 0700 under a fresh name
+        try:
+            base = Path(tempfile.mkdtemp(prefix="tkdemo-", dir=parent))
+            places = Places(base, _free_port())
+            for path in (places.config, places.state, places.runtime):
+                path.mkdir(mode=0o700)
+            shutil.copytree(_SAMPLE, places.project, ignore=shutil.ignore_patterns("__pycache__"))
+        except OSError as error:
+            raise TunnelkitError(
+                f"can't make the demo's directory in {parent}",
+                cause=error.strerror,
+                hint="set TMPDIR to a directory with room",
+            ) from None
+        return places
+
+    @property
+    def lab(self) -> Path:
+        return self.base / "lab"
+
+    @property
+    def project(self) -> Path:
+        return self.base / "fit"
+
+    @property
+    def program(self) -> Path:
+        return self.project / "train.py"
+
+    @property
+    def config(self) -> Path:
+        return self.base / "config"
+
+    @property
+    def state(self) -> Path:
+        return self.base / "state"
+
+    @property
+    def runtime(self) -> Path:
+        return self.base / "run"
+
+    @property
+    def loop_output(self) -> Path:
+        """What `tk loop` printed."""
+        return self.base / "loop.txt"
+
+    def variables(self) -> dict[str, str]:
+        """What a shell needs to be in the demo's world."""
+        found = {
+            "TK_CONFIG_DIR": str(self.config),
+            "TK_STATE_DIR": str(self.state),
+            "TK_RUNTIME_DIR": str(self.runtime),
+            "TK_LAB_DIR": str(self.lab),
+        }
+        if self.port != _USUAL_PORT:
+            found["TK_DEBUG_PORT"] = str(self.port)
+        return found
+
+    def environ(self, outer: Mapping[str, str]) -> dict[str, str]:
+        """The environment of the demo's programs: `outer` without its own tk and job."""
+        kept = {
+            name: value for name, value in outer.items() if not name.startswith(("TK_", "SLURM_"))
+        }
+        return kept | self.variables()
+
+    def session(self) -> SessionPaths | None:
+        """The session's places, once `tk up` has made them."""
+        root = self.runtime / "tk"
+        entries = sorted(root.iterdir()) if root.is_dir() else []
+        if not entries:
+            return None
+        return SessionPaths(entries[0].name, entries[0], self.state / entries[0].name)
+
+    def remove(self) -> None:
+        """Remove every file."""
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+def tk_argv() -> list[str]:
+    """The `tk` that belongs to this interpreter, also where PATH has another or none."""
+    beside = Path(sys.executable).with_name("tk")
+    if os.access(beside, os.X_OK):
+        return [str(beside)]
+    return [sys.executable, "-P", "-c", "from tunnelkit.cli.main import main; main()"]
+
+
+def shell_lines(places: Places) -> list[str]:
+    """What to type in a shell to be in the demo's world."""
+    lines = []
+    own = tk_argv()[0]
+    if shutil.which("tk") != own:
+        lines.append(f'export PATH={shlex.quote(str(Path(own).parent))}:"$PATH"')
+    words = [f"{name}={shlex.quote(value)}" for name, value in places.variables().items()]
+    lines += [f"export {' '.join(words[i : i + 2])}" for i in range(0, len(words), 2)]
+    return [*lines, f"cd {shlex.quote(str(places.project))}"]
+
+
+def _free_port() -> int:
+    """The usual editor port, or another if somebody has it."""
+    for wanted in (_USUAL_PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", wanted))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise TunnelkitError("127.0.0.1 has no free port on this machine")

@@ -1,0 +1,104 @@
+"""The real `tk`, run as a person would run it, apart from the demo's own terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.demo.places import tk_argv
+from tunnelkit.errors import TimeoutExpired, TunnelkitError
+
+#: How long a program that was told to stop may take: `tk lab up` takes down what it began.
+_STOP_S = 15.0
+
+
+class Failed(TunnelkitError):
+    """A program of the demo failed; `log` is the text that tells more."""
+
+    def __init__(self, message: str, *, cause: str | None = None, log: str = "") -> None:
+        super().__init__(message, cause=cause)
+        self.log = log
+
+
+class Tk:
+    """Runs `tk` with one environment, in one directory."""
+
+    def __init__(self, environ: Mapping[str, str], cwd: Path) -> None:
+        self._environ = dict(environ)
+        self._cwd = cwd
+
+    async def run(self, *words: str, timeout_s: float = 120.0) -> str:
+        """Run to the end; what it wrote on stdout. Raises Failed, TimeoutExpired."""
+        process = await self._start(words, subprocess.PIPE, subprocess.PIPE)
+        try:
+            async with asyncio.timeout(timeout_s):
+                out, errors = await process.communicate()
+        except TimeoutError:
+            raise TimeoutExpired(
+                f"tk {' '.join(words)} did not end within {timeout_s:.0f} s"
+            ) from None
+        finally:
+            await _stop(process, signal.SIGINT)
+        if process.returncode != 0:
+            log = errors.decode(errors="replace").strip()
+            raise Failed(
+                f"tk {' '.join(words)} ended with exit code {process.returncode}",
+                cause=log.rpartition("\n")[2] or None,
+                log=log,
+            )
+        return out.decode(errors="replace")
+
+    async def status(self) -> dict[str, Any]:
+        """What `tk status --json` tells."""
+        answer: dict[str, Any] = json.loads(await self.run("status", "--json"))
+        return answer
+
+    @asynccontextmanager
+    async def running(self, *words: str, output: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A `tk` in the background, its output in a file; told to end (TERM) on exit."""
+        fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            process = await self._start(words, fd, subprocess.STDOUT)
+        finally:
+            os.close(fd)
+        try:
+            yield process
+        finally:
+            await _stop(process, signal.SIGTERM)
+
+    async def _start(
+        self, words: tuple[str, ...], stdout: int, stderr: int
+    ) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *tk_argv(),
+            *words,
+            env=self._environ,
+            cwd=self._cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            # A Ctrl-C is the demo's alone: it ends its programs one by one.
+            start_new_session=True,
+        )
+
+
+async def _stop(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Tell it to end, and see to it."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

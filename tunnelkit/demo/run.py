@@ -1,0 +1,163 @@
+"""One demo from start to end: the story, what is shown when it fails, and the cleaning up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from tunnelkit.demo import leftovers
+from tunnelkit.demo.places import Places, shell_lines
+from tunnelkit.demo.programs import Failed, Tk
+from tunnelkit.demo.story import Story
+from tunnelkit.demo.timeline import Paint, Timeline
+from tunnelkit.errors import ExitCode, TunnelkitError
+
+_TAIL_LINES = 6
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
+    """Play the demo; returns the exit code. Whatever happens, nothing of it is left, but for
+    a success with `keep`: then lab and session stay up."""
+    show = Timeline(out, paint)
+    places = Places.make()
+    tk = Tk(places.environ(os.environ), places.project)
+    with _cancelled_by_signals() as received:
+        try:
+            _introduce(show, places)
+            story = Story(places, tk, show, scheduler=scheduler)
+            await story.play()
+            if keep:
+                _hand_over(show, places)
+                return int(ExitCode.OK)
+            await story.end()
+            code = int(ExitCode.OK)
+        except (TunnelkitError, OSError, TimeoutError) as error:
+            code = _show_failure(show, places, error)
+        except asyncio.CancelledError:
+            if not received:
+                raise
+            show.text("\ninterrupted: cleaning up ...", "yellow")
+            number = received[0]
+            code = int(ExitCode.INTERRUPTED) if number == signal.SIGINT else 128 + number
+        except BaseException:
+            await _clean_up(tk, places)
+            raise
+        left = await _clean_up(tk, places)
+    if left:
+        show.text(f"left behind: {'; '.join(left)}", "red")
+        return code or int(ExitCode.FAILURE)
+    if code == 0:
+        _what_next(show)
+    else:
+        show.text("cleaned up: no process, job or file of the demo is left")
+    return code
+
+
+@contextmanager
+def _cancelled_by_signals() -> Iterator[list[signal.Signals]]:
+    """The first Ctrl-C (or TERM, HUP) cancels this task; later ones don't disturb the cleaning."""
+    received: list[signal.Signals] = []
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+
+    def take(number: signal.Signals) -> None:
+        if not received:
+            task.cancel()
+        received.append(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, take, number)
+    try:
+        yield received
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _clean_up(tk: Tk, places: Places) -> list[str]:
+    """End all that is there, by the front door if it opens; returns what could not be ended."""
+    seen = leftovers.processes(places)
+    session = places.session()
+    errors = (TunnelkitError, OSError)
+    if session is not None and (session.control_socket.exists() or session.launch.exists()):
+        with contextlib.suppress(*errors):
+            await tk.run("down", timeout_s=60.0)
+    if places.lab.exists():
+        with contextlib.suppress(*errors):
+            await tk.run("lab", "down", timeout_s=60.0)
+    with contextlib.suppress(*errors):
+        leftovers.end(places)
+    left = await asyncio.to_thread(leftovers.wait_none, places, seen)
+    places.remove()
+    return left
+
+
+# -- words -----------------------------------------------------------------
+
+
+def _introduce(show: Timeline, places: Places) -> None:
+    show.text("tk demo: debug on a compute node as if it were this machine", "bold")
+    show.text(f"All of it is real and runs here, in {places.base}; your settings stay untouched.")
+    show.text("Times: since the start, and of the step.\n", "dim")
+
+
+def _what_next(show: Timeline) -> None:
+    show.text(
+        f"\nThat was all of it, in {show.elapsed_s:.0f} s. Next, in a project of yours:", "bold"
+    )
+    show.text("  tk init --login you@login.example.org   once")
+    show.text("  tk up --gpus 1                          whenever you want a node; tk down ends it")
+    show.text("  tk loop python train.py                 then press F5, as often as you like")
+    show.text("Or play with this one first: tk demo --keep")
+
+
+def _hand_over(show: Timeline, places: Places) -> None:
+    show.text(
+        f"\nThat was it, in {show.elapsed_s:.0f} s. Cluster, job and mirror stay up; play:", "bold"
+    )
+    for line in shell_lines(places):
+        show.text(f"  {line}")
+    show.text("  tk status")
+    show.text("  tk run nvidia-smi -L || tk run env | grep -E 'SLURM|CUDA'")
+    show.text("  tk loop python -m debugpy --wait-for-client train.py   # then: code . and F5")
+    show.text(
+        "  tk lab cut; sleep 20; tk lab heal                      # while stopped, if you dare"
+    )
+    show.text("To end all of it, in the same shell:")
+    show.text(f"  tk down; tk lab down; cd; rm -r {places.base}")
+
+
+def _show_failure(show: Timeline, places: Places, error: Exception) -> int:
+    """What failed, and the ends of the logs that may tell why; returns the exit code."""
+    known = error if isinstance(error, TunnelkitError) else None
+    text = known.one_line() if known else f"{type(error).__name__}: {error}"
+    show.done(f"FAILED at: {show.action}", "red")
+    show.detail(text, "red")
+    session = places.session()
+    logs = {
+        "what it said": error.log if isinstance(error, Failed) else "",
+        "tk loop": _read(places.loop_output),
+        "tk logs --session": _read(session.session_log) if session else "",
+    }
+    for title, log in logs.items():
+        lines = log.strip().splitlines()[-_TAIL_LINES:]
+        if lines:
+            show.text(f"  {title}:", "dim")
+        for line in lines:
+            show.text(f"    {line}")
+    return int(known.exit_code) if known else int(ExitCode.FAILURE)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,258 @@
+"""The demo's steps, in order: each does what a person would do, checks it, and tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from typing import Any
+
+from tunnelkit import lab
+from tunnelkit.demo import leftovers
+from tunnelkit.demo.editor import Editor, Stop, find_line
+from tunnelkit.demo.places import Places
+from tunnelkit.demo.programs import Failed, Tk
+from tunnelkit.demo.timeline import Timeline
+from tunnelkit.demo.watch import watching
+from tunnelkit.errors import TimeoutExpired
+from tunnelkit.lab.processes import Process
+
+_NODE = "node1"
+_UP = ("up", _NODE, "--gpus", "1", "--cpus", "2")
+_LOOP = ("loop", "python", "-m", "debugpy", "--wait-for-client", "train.py")
+_BREAKPOINT = 'print(f"epoch'
+_WRONG, _RIGHT = "value + RATE * slope", "value - RATE * slope"
+_STEPS = 3
+_ARMED_S = 60.0
+_LINK_S = 60.0
+_JOB_GONE_S = 30.0
+
+
+class Story:
+    """One run of the demo. `play`, then `end`; if either fails, the caller ends what is left."""
+
+    def __init__(self, places: Places, tk: Tk, show: Timeline, *, scheduler: str) -> None:
+        self._places = places
+        self._tk = tk
+        self._show = show
+        self._scheduler = scheduler
+        self._job: str | None = None
+        self._remote_root = ""
+        self._daemon_pid = 0
+        self._run = 0
+        self._breakpoint = find_line(places.program, _BREAKPOINT)
+        self._seen: set[Process] = set()
+
+    async def play(self) -> None:
+        """From nothing to a program that has ended well. Raises TunnelkitError, OSError,
+        TimeoutError."""
+        await self._lab_up()
+        await self._init()
+        await self._up()
+        async with self._tk.running(*_LOOP, output=self._places.loop_output) as loop:
+            await self._loop_armed(loop)
+            await self._first_f5()
+            self._edit()
+            await self._second_f5()
+
+    async def end(self) -> None:
+        """Take everything down, and prove that it is gone."""
+        self._see()
+        self._show.step("$ tk down")
+        await self._tk.run("down")
+        await self._job_gone()
+        what = f"squeue shows no job {self._job} any more" if self._job else "its agent has ended"
+        self._show.done(f"Session, tunnels, mirror and debuggee are gone; {what}.")
+        self._see()
+        self._show.step("$ tk lab down")
+        await self._tk.run("lab", "down")
+        left = await asyncio.to_thread(leftovers.wait_none, self._places, self._seen)
+        if left:
+            raise Failed("the demo left something behind", cause="; ".join(left))
+        self._show.done(
+            f"All {len(self._seen)} processes of the demo have ended; nothing is left of it."
+        )
+
+    # -- the way to a debuggee ---------------------------------------------
+
+    async def _lab_up(self) -> None:
+        words = ["lab", "up"]
+        if self._scheduler != "auto":
+            words += ["--scheduler", self._scheduler]
+        self._show.step(f"$ tk {' '.join(words)}", "you won't need this: you have a cluster")
+        await self._tk.run(*words)
+        info = await asyncio.to_thread(lab.info, self._places.lab)
+        what = "real sshd and Slurm" if info.scheduler == "slurm" else "real sshd, no scheduler"
+        self._show.done(f"A cluster of login, node1 and node2: {what}, on loopback, run by you.")
+        for note in info.notes:
+            if "No Slurm" in note:
+                self._show.detail(note, "yellow")
+
+    async def _init(self) -> None:
+        self._show.step("$ tk init --profile lab", "once per project; for yours: --login HOST")
+        await self._tk.run("init", "--profile", "lab", "--yes")
+        self._show.done("Wrote tunnelkit.toml and .vscode/: F5 there goes through tk.")
+
+    async def _up(self) -> None:
+        self._show.step(f"$ tk {' '.join(_UP)}")
+        status = json.loads(await self._tk.run(*_UP, "--json"))
+        job, mirror = status["job"], status["mirror"]
+        self._remote_root, self._daemon_pid = mirror["remote"], int(status["pid"])
+        if job is None:
+            where = f"{_NODE}, by ssh: without a scheduler there is no job and no GPU to ask for"
+        else:
+            self._job = str(job["id"])
+            where = f"Slurm job {self._job} on {_NODE} with a (pretend) GPU"
+        self._show.done(f"One login, then {where}.")
+        self._show.detail(f"{mirror['files']} files are mirrored there; so is every save from now.")
+
+    async def _loop_armed(self, loop: asyncio.subprocess.Process) -> None:
+        self._show.step(f"$ tk {' '.join(_LOOP)}", "in a second terminal")
+        deadline = time.monotonic() + _ARMED_S
+        while "armed" not in self._loop_output():
+            if loop.returncode is not None:
+                raise Failed("tk loop ended at once", log=self._loop_output())
+            if time.monotonic() > deadline:
+                raise TimeoutExpired(f"no debuggee was armed within {_ARMED_S:.0f} s")
+            await asyncio.sleep(0.02)
+        port = f"127.0.0.1:{self._places.port}"
+        self._show.done(f"train.py waits on {_NODE} for an F5 at {port}; each F5 gets a fresh run.")
+
+    def _loop_output(self) -> str:
+        return self._places.loop_output.read_text(errors="replace")
+
+    # -- F5 ------------------------------------------------------------------
+
+    async def _first_f5(self) -> None:
+        editor = self._editor()
+        try:
+            stop = await self._f5(editor, "VS Code first runs: tk ready --sync")
+            await self._tell_where(editor)
+            before, after = await self._losses(editor)
+            self._require(after > before, "the sample's loss was to grow", f"{before} to {after}")
+            self._show.detail(f"loss = {after:.3g}, and it was {before:.3g}: it grows. A bug!")
+            self._require(stop.line == self._breakpoint, "it stopped elsewhere", str(stop))
+        finally:
+            await editor.close()
+
+    def _edit(self) -> None:
+        program = self._places.program
+        line = find_line(program, _WRONG)
+        self._show.step(f"edit {program.name}:{line}", "here, on the laptop; then save")
+        program.write_text(program.read_text().replace(_WRONG, _RIGHT))
+        self._show.done(f"{_WRONG}  ->  {_RIGHT}")
+
+    async def _second_f5(self) -> None:
+        editor = self._editor()
+        try:
+            await self._f5(editor, "at once after the save: tk ready --sync proves the new file")
+            before, after = await self._losses(editor)
+            self._require(after < before, "the node ran the old code", f"{before} to {after}")
+            self._show.detail(f"loss = {after:.3g}, down from {before:.3g}: this is the new code.")
+            pid = await editor.text("os.getpid()")
+            await self._cut()
+            await self._step_on(editor, pid)
+            await self._finish(editor)
+        finally:
+            await editor.close()
+
+    async def _f5(self, editor: Editor, remark: str) -> Stop:
+        self._show.step("F5", remark)
+        ready = json.loads(await self._tk.run("ready", "--sync", "--json"))
+        self._run, sent = int(ready["generation"]), ready["sync"]["sent"]
+        pressed = time.monotonic()
+        stop = await editor.attach(self._breakpoint)
+        took_ms = (time.monotonic() - pressed) * 1000
+        files = f"{sent} file sent, " if sent == 1 else f"{sent} files sent, " if sent else ""
+        self._show.done(f"Run {self._run}: {files}stopped {took_ms:.0f} ms after the attach at")
+        self._show.detail(f"{stop}  {stop.text}", "cyan")
+        return stop
+
+    async def _tell_where(self, editor: Editor) -> None:
+        """Node, job and GPU as the stopped program itself sees them."""
+        node = await editor.variable("SLURMD_NODENAME") or await editor.variable("TK_LAB_HOST")
+        job, gpus = await editor.variable("SLURM_JOB_ID"), None
+        found = [f"node {node}"]
+        if self._job is not None:
+            gpus = await editor.variable("CUDA_VISIBLE_DEVICES")
+            self._require(bool(gpus), "the program sees no GPU", "CUDA_VISIBLE_DEVICES is not set")
+            found += [f"SLURM_JOB_ID={job}", f"CUDA_VISIBLE_DEVICES={gpus}"]
+        self._require(
+            (node, job) == (_NODE, self._job), "the program runs elsewhere", f"{node}, job {job}"
+        )
+        self._show.detail(f"The program says: {', '.join(found)}")
+
+    async def _losses(self, editor: Editor) -> tuple[float, float]:
+        """An untrained model's loss, and the loss after the first epoch."""
+        return float(await editor.text("Line().loss(points)")), float(await editor.text("loss"))
+
+    # -- the cut -------------------------------------------------------------
+
+    async def _cut(self) -> None:
+        self._see()
+        session = self._places.session()
+        assert session is not None
+        victims = leftovers.ssh_processes(self._daemon_pid)
+        self._require(bool(victims), "the session has no ssh process to cut", None)
+        pids = " ".join(str(process.pid) for process in victims)
+        self._show.step(f"$ kill -9 {pids}", f"every ssh between here and {_NODE}, while stopped")
+        async with watching(session) as watch:
+            leftovers.kill(victims)
+            await watch.until("reconnecting", _LINK_S)
+            self._show.done("The session says: reconnecting")
+            await watch.until("ready", _LINK_S)
+        self._show.done("The session says: ready. The editor has noticed nothing of it.")
+
+    async def _step_on(self, editor: Editor, pid: str) -> None:
+        self._show.step(f"F10, {_STEPS} times", "next, in the same debug session")
+        stop = [await editor.next() for _ in range(_STEPS)][-1]
+        now = await editor.text("os.getpid()")
+        self._require(now == pid, "another process answers", f"pid {now}, it was {pid}")
+        epoch = await editor.text("epoch")
+        self._show.done(f"epoch = {epoch}, still process {pid} on {_NODE}; nothing was lost, at")
+        self._show.detail(f"{stop}  {stop.text}", "cyan")
+
+    async def _finish(self, editor: Editor) -> None:
+        self._show.step("F5", "continue, without the breakpoint")
+        await editor.run_to_end()
+        code = await self._exit_code()
+        self._require(code == 0, "train.py ended badly", f"exit code {code}")
+        self._show.done(f"train.py ended with exit code {code}; its terminal shows:")
+        self._show.detail(self._last_printed(), "cyan")
+
+    async def _exit_code(self) -> int | None:
+        """How the run ended, once the loop knows it: a moment after the editor does."""
+        deadline = time.monotonic() + _ARMED_S
+        while time.monotonic() < deadline:
+            ended: dict[str, Any] = (await self._tk.status())["loops"][0]["last_end"]
+            if ended.get("generation") == self._run:
+                code: int | None = ended.get("code")
+                return code
+        raise TimeoutExpired(f"run {self._run} of train.py did not end")
+
+    def _last_printed(self) -> str:
+        return next(line for line in self._loop_output().splitlines() if line.startswith("y = "))
+
+    # -- inside --------------------------------------------------------------
+
+    def _editor(self) -> Editor:
+        return Editor(self._places.program, self._remote_root, self._places.port)
+
+    def _see(self) -> None:
+        """Remember the demo's processes, so that their end can be checked."""
+        self._seen |= leftovers.processes(self._places)
+
+    async def _job_gone(self) -> None:
+        if self._job is None:
+            return
+        squeue = [*lab.on("login", self._places.lab), "squeue", "--noheader"]
+        deadline = time.monotonic() + _JOB_GONE_S
+        while left := (await asyncio.to_thread(subprocess.check_output, squeue, text=True)).strip():
+            if time.monotonic() > deadline:
+                raise Failed(f"job {self._job} is still in the queue", log=left)
+            await asyncio.sleep(0.1)
+
+    def _require(self, right: bool, what: str, cause: str | None) -> None:
+        if not right:
+            raise Failed(what, cause=cause)
