@@ -1,0 +1,51 @@
+"""DAP frames: any split, any size, nothing but DapError for garbage."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.mux.dap import DapError, DapReader, encode, error_response
+
+messages = st.lists(
+    st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(), max_size=4),
+    max_size=6,
+)
+
+
+@given(messages, st.integers(1, 50))
+def test_any_split_gives_the_same_messages(sent: list[dict[str, object]], size: int) -> None:
+    wire = b"".join(encode(message) for message in sent)
+    reader = DapReader()
+    bodies = []
+    for start in range(0, len(wire), size):
+        bodies += reader.feed(wire[start : start + size])
+    assert [json.loads(body) for body in bodies] == sent
+
+
+def test_other_headers_and_case_are_fine() -> None:
+    reader = DapReader()
+    assert reader.feed(b"X-Y: 1\r\ncontent-length:  2 \r\n\r\n{}") == [b"{}"]
+
+
+@pytest.mark.parametrize("data", [b"x" * 5000, b"A: b\r\n\r\n{}", b"Content-Length: x\r\n\r\n"])
+def test_no_dap_is_refused(data: bytes) -> None:
+    with pytest.raises(DapError):
+        DapReader().feed(data)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_never_crashes(data: bytes) -> None:
+    with contextlib.suppress(DapError):
+        DapReader().feed(data)
+
+
+def test_a_refusal_names_its_request() -> None:
+    answer = error_response({"seq": 3, "command": "initialize"}, "no")
+    assert answer["request_seq"] == 3
+    assert answer["success"] is False
+    assert answer["body"]["error"]["showUser"] is True

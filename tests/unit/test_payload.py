@@ -1,0 +1,71 @@
+"""The agent's zip: the same bytes every time, small, and runnable by old interpreters."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tunnelkit import payload
+
+
+def interpreters() -> list[str]:
+    """This interpreter and every Python from 3.8 on that the machine has."""
+    found = {sys.executable: None}
+    for minor in range(8, 15):
+        for name in (
+            f"python3.{minor}",
+            *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"),
+        ):
+            path = shutil.which(str(name))
+            if path and _works(path):
+                found[path] = None
+    return list(found)
+
+
+def _works(path: str) -> bool:
+    done = subprocess.run([path, "-I", "-S", "-c", "pass"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def test_is_built_the_same_byte_for_byte() -> None:
+    first = payload.build()
+    payload.build.cache_clear()
+    again = payload.build()
+    assert first == again
+
+
+def test_stays_within_its_budget() -> None:
+    assert len(payload.build().data) <= payload.BUDGET_BYTES
+
+
+def test_holds_only_the_rooms_of_the_node() -> None:
+    with zipfile.ZipFile(io.BytesIO(payload.build().data)) as archive:
+        names = archive.namelist()
+    rooms = {name.split("/")[1] for name in names if name.count("/") == 2}
+    assert rooms == set(payload.ROOMS)
+    assert "__main__.py" in names
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_starts_and_answers_on_each_interpreter(python: str, tmp_path: Path) -> None:
+    agent = tmp_path / payload.build().file_name
+    agent.write_bytes(payload.build().data)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import tunnelkit.agent.server, tunnelkit.agent.attach, tunnelkit.agent.main\n"
+    )
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", script, str(agent)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    usage = subprocess.run(
+        [python, "-I", "-S", str(agent)], capture_output=True, text=True, check=False
+    )
+    assert usage.returncode == 2
+    assert "usage" in usage.stderr
