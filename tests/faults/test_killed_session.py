@@ -8,7 +8,7 @@ import signal
 import time
 
 from tests.support import processes
-from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, line_of
+from tests.support.tkrig import PROGRAM, Project, line_of
 
 STOP = line_of(PROGRAM, "total += step")
 
@@ -45,6 +45,7 @@ async def test_job_and_debuggee_outlive_it_and_tk_up_takes_them_over(project: Pr
     await editor.finish(thread)
 
     # And the terminal goes on showing the loop.
+    await terminal.line("the session is back")
     await terminal.line("^step 2 first$")
     await terminal.line("run 1 · ended: exit code 0")
     await terminal.line("run 2 .*armed")
@@ -61,30 +62,19 @@ async def test_a_restart_by_the_terminal_of_a_killed_session_works_after_tk_up(
     os.kill(status["pid"], signal.SIGKILL)
     await terminal.line("the session is gone")
     await project.up()
-    await project.ready()
-    terminal.skip()
-    await asyncio.sleep(0)
-    await _until_watching(project)
+    await terminal.line("the session is back")
     terminal.interrupt()
     await terminal.line("restarting")
     await terminal.line("run 2 .*armed")
 
 
-async def _until_watching(project: Project) -> None:
-    """The terminal looks for the successor every 0.2 s."""
-    ends = time.monotonic() + PATIENCE_S
-    while not (await project.status())["loops"][0].get("watchers", 1):
-        assert time.monotonic() < ends
-
-
 async def test_tk_down_after_a_kill_ends_job_and_ssh(project: Project) -> None:
     status = await project.up("node1", "--cpus", "2")
-    await project.loop("python", "2.py")
+    terminal = await project.loop("python", "2.py")
     os.kill(status["pid"], signal.SIGKILL)
     done = await project.tk("down")
     assert status["job"]["id"] in done.out
-    for terminal in list(project._terminals):
-        await terminal.close()
+    assert await terminal.ended() == 0
     await project.nothing_left()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.support import processes
-from tests.support.tkrig import PATIENCE_S, Project
+from tests.support.tkrig import PATIENCE_S, Project, eventually
 
 PROGRAM = """\
 import os
@@ -76,13 +76,21 @@ async def test_output_written_while_the_link_is_gone_arrives_whole_and_once(
 
 
 async def test_what_tk_run_carries_survives_the_death_of_ssh(project: Project) -> None:
-    await project.up("node1", "--cpus", "2")
-    running = asyncio.create_task(
-        project.tk("run", "python", "-c", "import sys; print('up', flush=True); "
-                   "print(len(sys.stdin.buffer.read()))", stdin=b"x" * 3_000_000)
+    project.write(
+        "swallow.py",
+        """\
+        import os, sys, time
+        print("up", flush=True)
+        open("started", "w").close()
+        while not os.path.exists("go-on"):
+            time.sleep(0.01)
+        print(len(sys.stdin.buffer.read()))
+        """,
     )
-    await asyncio.sleep(0)
-    await project.status()
+    await project.up("node1", "--cpus", "2")
+    command = project.tk("run", "python", "swallow.py", stdin=b"x" * 3_000_000)
+    running = asyncio.create_task(command)
+    await eventually(project.remote("started").exists, "the program runs")
     processes.kill(project.ssh_processes())
-    done = await running
-    assert done.out.split() == ["up", "3000000"]
+    project.remote("go-on").touch()
+    assert (await running).out.split() == ["up", "3000000"]

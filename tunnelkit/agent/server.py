@@ -18,7 +18,7 @@ from tunnelkit import __version__
 from tunnelkit.agent import digests
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
-from tunnelkit.agent.execs import Exec
+from tunnelkit.agent.execs import Exec, command_of
 from tunnelkit.agent.loop import Loop
 from tunnelkit.agent.processes import ProcessTable
 from tunnelkit.agent.tcp import listening, serve_tcp
@@ -29,6 +29,7 @@ from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.wire.endpoint import Endpoint
 
 _GRACE_S = 3.0
+_PROBE_TIMEOUT_S = 60.0
 #: Slurm is asked to send USR1 this long before the time limit (scheduler/slurm.py).
 _TIME_LIMIT_WARNING_S = 120
 
@@ -99,6 +100,7 @@ class Agent:
     def _handlers(self) -> Dict[str, rpc.Handler]:
         return {
             "info": self._info,
+            "exec.probe": self._exec_probe,
             "exec.signal": self._exec_signal,
             "exec.resize": self._exec_resize,
             "loop.start": self._loop_start,
@@ -142,8 +144,28 @@ class Agent:
             "home": os.path.expanduser("~"),
             "job_id": os.environ.get("SLURM_JOB_ID"),
             "started": self._started,
+            "pythonpath": os.environ.get("PYTHONPATH"),
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         }
+
+    async def _exec_probe(self, params: Dict[str, Any]) -> Optional[int]:
+        """Run a short command for its exit code alone; None if it can't be started."""
+        try:
+            argv, cwd, env = command_of(params)
+            null = os.open(os.devnull, os.O_RDWR)
+            try:
+                process = self._table.spawn(
+                    argv, cwd=cwd, env=env, stdin=null, stdout=null, stderr=null
+                )
+            finally:
+                os.close(null)
+        except (OSError, ValueError):
+            return None
+        try:
+            how = await asyncio.wait_for(asyncio.shield(process.exited), _PROBE_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            how = await self._table.end(process, 0.0)
+        return how.code
 
     async def _exec_signal(self, params: Dict[str, Any]) -> None:
         process = self._execs[int(params["channel"])].process

@@ -58,8 +58,9 @@ class StatusLine:
             note(text)
 
     def clear(self) -> None:
-        """Remove the line, before other text."""
+        """Remove the line, before other text. Elsewhere than on a terminal nothing is removed,
+        so that the same text is not printed again."""
         if self._live and self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-        self._shown = ""
+            self._shown = ""

@@ -50,10 +50,10 @@ class LoopView:
         """A change of state in words; None if it is not worth a line."""
         name, number = event.get("event"), event.get("generation")
         if name == "loop":
-            self.where = event
+            again, self.where = bool(self.where), event
             for text in event.get("notes", ()):
                 self._line(text)
-            return None
+            return "the session is back" if again else None
         if name == "starting":
             date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time")))
             node = self.where.get("node") or "here"

@@ -111,6 +111,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> None:
+    _check_cwd()
     if "_TK_COMPLETE" not in os.environ and quick.run(words):
         return
     import typer
@@ -133,6 +134,18 @@ def _run(words: list[str]) -> None:
             sys.exit(int(ExitCode.USAGE))
         raise _usage_error(error) from None
     sys.exit(code or 0)
+
+
+def _check_cwd() -> None:
+    """Every command begins where it is called; a directory that was removed is no place."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            "the current directory can't be used",
+            cause=error.strerror,
+            hint="change to one that is there",
+        ) from None
 
 
 def _usage_error(error: Any) -> UsageError:

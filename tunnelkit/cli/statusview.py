@@ -20,7 +20,7 @@ def lines(status: dict[str, Any]) -> list[str]:
     """The status as lines of text."""
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
     state = paint(status["state"], colour)
-    out = [f"session  {state} {status['detail']}".rstrip(), f"project  {status['project']}"]
+    out = [f"session  {state} {status['detail']}".rstrip(), f"project  {printable(status['project'])}"]
     out.append(f"login    {status['login']}")
     job = status["job"]
     if job:
@@ -32,7 +32,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         gpus = agent.get("cuda_visible_devices")
         out.append(
             f"node     {agent['node']} by {status['route'] or 'ssh'}"
-            + (f", GPUs {gpus}" if gpus is not None else "")
+            + (f", CUDA_VISIBLE_DEVICES={gpus}" if gpus is not None else "")
         )
     mirror = status["mirror"]
     if mirror:
@@ -42,6 +42,11 @@ def lines(status: dict[str, Any]) -> list[str]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
     return out
+
+
+def printable(text: str) -> str:
+    """A path as it is, unless it holds what would disturb the terminal."""
+    return text if text.isprintable() else repr(text)
 
 
 def _loop_line(loop: dict[str, Any]) -> str:

@@ -43,7 +43,8 @@ class LoopCommand:
     """A command ready for the agent's loop.
 
     shown: the command as it was given. debug: it dials in and waits for an editor.
-    port: the editor port that the command itself named, if any. notes: what was
+    interpreter: the Python that runs debugpy, where the command shows it. port: the
+    editor port that the command itself named, if any. notes: what was
     changed and why, for the person.
     """
 
@@ -51,6 +52,7 @@ class LoopCommand:
     shown: str = ""
     env: dict[str, str] = field(default_factory=dict)
     debug: bool = False
+    interpreter: tuple[str, ...] = ()
     port: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -81,7 +83,13 @@ def _understand(words: Sequence[str]) -> LoopCommand:
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
         return LoopCommand(tuple(words), env=env)
     note = "run under debugpy, so that F5 can attach"
-    return LoopCommand((*interpreter, *_connect(), *rest), env=env, debug=True, notes=(note,))
+    return LoopCommand(
+        (*interpreter, *_connect(), *rest),
+        env=env,
+        debug=True,
+        interpreter=tuple(interpreter),
+        notes=(note,),
+    )
 
 
 def _connect() -> list[str]:
@@ -131,7 +139,14 @@ def _debugpy(interpreter: list[str], words: list[str], env: dict[str, str]) -> L
     target = words[position:]
     _check_target(target, "debugpy")
     argv = (*interpreter, *_connect(), *kept, *target)
-    return LoopCommand(argv, env=env, debug=True, port=port, notes=tuple(notes))
+    return LoopCommand(
+        argv,
+        env=env,
+        debug=True,
+        interpreter=tuple(interpreter),
+        port=port,
+        notes=tuple(notes),
+    )
 
 
 def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> LoopCommand:
@@ -154,7 +169,12 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
     _check_target(target, "ptvsd")
     note = "ptvsd is no longer maintained; its successor debugpy runs this command"
     return LoopCommand(
-        (*interpreter, *_connect(), *target), env=env, debug=True, port=port, notes=(note,)
+        (*interpreter, *_connect(), *target),
+        env=env,
+        debug=True,
+        interpreter=tuple(interpreter),
+        port=port,
+        notes=(note,),
     )
 
 

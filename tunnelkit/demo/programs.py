@@ -48,11 +48,9 @@ class Tk:
         finally:
             await _stop(process, signal.SIGINT)
         if process.returncode != 0:
-            log = errors.decode(errors="replace").strip()
             raise Failed(
                 f"tk {' '.join(words)} ended with exit code {process.returncode}",
-                cause=log.rpartition("\n")[2] or None,
-                log=log,
+                log=errors.decode(errors="replace"),
             )
         return out.decode(errors="replace")
 

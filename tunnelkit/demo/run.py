@@ -97,7 +97,7 @@ async def _clean_up(tk: Tk, places: Places) -> list[str]:
         leftovers.end(places)
     left = await asyncio.to_thread(leftovers.wait_none, places, seen)
     places.remove()
-    return left
+    return [*left, str(places.base)] if places.base.exists() else left
 
 
 # -- words -----------------------------------------------------------------
@@ -105,7 +105,9 @@ async def _clean_up(tk: Tk, places: Places) -> list[str]:
 
 def _introduce(show: Timeline, places: Places) -> None:
     show.text("tk demo: debug on a compute node as if it were this machine", "bold")
-    show.text(f"All of it is real and runs here, in {places.base}; your settings stay untouched.")
+    show.text(
+        f"Real sshd, Slurm and debugpy, all here, in {places.base}; your settings are not used."
+    )
     show.text("Times: since the start, and of the step.\n", "dim")
 
 
@@ -126,7 +128,7 @@ def _hand_over(show: Timeline, places: Places) -> None:
     for line in shell_lines(places):
         show.text(f"  {line}")
     show.text("  tk status")
-    show.text("  tk run nvidia-smi -L || tk run env | grep -E 'SLURM|CUDA'")
+    show.text("  tk run env | grep -E 'SLURM_JOB_ID|CUDA'")
     show.text("  tk loop python -m debugpy --wait-for-client train.py   # then: code . and F5")
     show.text(
         "  tk lab cut; sleep 20; tk lab heal                      # while stopped, if you dare"

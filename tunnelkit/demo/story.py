@@ -83,7 +83,7 @@ class Story:
         self._show.step(f"$ tk {' '.join(words)}", "you won't need this: you have a cluster")
         await self._tk.run(*words)
         info = await asyncio.to_thread(lab.info, self._places.lab)
-        what = "real sshd and Slurm" if info.scheduler == "slurm" else "real sshd, no scheduler"
+        what = "real sshd and Slurm" if info.scheduler == "slurm" else "real sshd, no Slurm"
         self._show.done(f"A cluster of login, node1 and node2: {what}, on loopback, run by you.")
         for note in info.notes:
             if "No Slurm" in note:
@@ -100,11 +100,11 @@ class Story:
         job, mirror = status["job"], status["mirror"]
         self._remote_root, self._daemon_pid = mirror["remote"], int(status["pid"])
         if job is None:
-            where = f"{_NODE}, by ssh: without a scheduler there is no job and no GPU to ask for"
+            where = f"{_NODE} by ssh: without a scheduler there is no job, no GPU"
         else:
             self._job = str(job["id"])
             where = f"Slurm job {self._job} on {_NODE} with a (pretend) GPU"
-        self._show.done(f"One login, then {where}.")
+        self._show.done(f"One ssh login, then {where}.")
         self._show.detail(f"{mirror['files']} files are mirrored there; so is every save from now.")
 
     async def _loop_armed(self, loop: asyncio.subprocess.Process) -> None:
@@ -160,12 +160,13 @@ class Story:
     async def _f5(self, editor: Editor, remark: str) -> Stop:
         self._show.step("F5", remark)
         ready = json.loads(await self._tk.run("ready", "--sync", "--json"))
-        self._run, sent = int(ready["generation"]), ready["sync"]["sent"]
+        self._run = int(ready["generation"])
         pressed = time.monotonic()
         stop = await editor.attach(self._breakpoint)
         took_ms = (time.monotonic() - pressed) * 1000
-        files = f"{sent} file sent, " if sent == 1 else f"{sent} files sent, " if sent else ""
-        self._show.done(f"Run {self._run}: {files}stopped {took_ms:.0f} ms after the attach at")
+        self._show.done(
+            f"Run {self._run} stopped at the breakpoint, {took_ms:.0f} ms after the attach:"
+        )
         self._show.detail(f"{stop}  {stop.text}", "cyan")
         return stop
 
@@ -210,7 +211,7 @@ class Story:
         now = await editor.text("os.getpid()")
         self._require(now == pid, "another process answers", f"pid {now}, it was {pid}")
         epoch = await editor.text("epoch")
-        self._show.done(f"epoch = {epoch}, still process {pid} on {_NODE}; nothing was lost, at")
+        self._show.done(f"epoch = {epoch}, still process {pid} on {_NODE}; now at:")
         self._show.detail(f"{stop}  {stop.text}", "cyan")
 
     async def _finish(self, editor: Editor) -> None:

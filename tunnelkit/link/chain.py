@@ -15,6 +15,7 @@ import shlex
 import socket
 
 from tunnelkit.errors import ConnectionFailed
+from tunnelkit.link.ciphers import CIPHERS_SCRIPT
 from tunnelkit.link.process import Lines
 from tunnelkit.link.sessions import MuxStream, Sessions
 from tunnelkit.model import LocalForward
@@ -28,9 +29,10 @@ d=$(mktemp -d "${TMPDIR:-/tmp}/tk-chain.XXXXXXXX") || exit 97
 echo "dir $d"
 mkfifo "$d/out"
 (cat "$d/out"; echo gone) &
+CIPHERS
 ssh -M -N -S "$d/m" -T -a -x -o BatchMode=yes -o ConnectTimeout="$2" -o ControlPersist=no \
   -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -o ClearAllForwardings=yes \
-  -o LogLevel=INFO -o PermitLocalCommand=yes -o LocalCommand='echo ready' \
+  ${c:+"-oCiphers=$c"} -o LogLevel=INFO -o PermitLocalCommand=yes -o LocalCommand='echo ready' \
   -- "$1" </dev/null >"$d/out" 2>&1 &
 p=$!
 while read -r op number path target; do
@@ -46,7 +48,7 @@ done
 kill "$p" 2>/dev/null
 wait "$p"
 rm -rf -- "$d"
-"""
+""".replace("CIPHERS", CIPHERS_SCRIPT.strip())
 
 _REQUEST_TIMEOUT_S = 15.0
 #: Nothing listens there; how the refusal reads tells whether forwarding is allowed.

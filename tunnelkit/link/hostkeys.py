@@ -25,6 +25,7 @@ class EffectiveConfig:
     strict: str
     known_hosts: tuple[str, ...]
     host_key_alias: str | None
+    ciphers: str = ""
 
     @staticmethod
     def parse(text: str) -> EffectiveConfig:
@@ -41,6 +42,7 @@ class EffectiveConfig:
             strict=values.get("stricthostkeychecking", "ask"),
             known_hosts=tuple(name for name in files.split() if name not in ("/dev/null", "none")),
             host_key_alias=values.get("hostkeyalias") or None,
+            ciphers=values.get("ciphers", ""),
         )
 
     @property

@@ -18,6 +18,7 @@ from pathlib import Path
 from tunnelkit.errors import ConfigError, ConnectionFailed, TunnelkitError
 from tunnelkit.link.askpass import Asker, AskpassServer
 from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.ciphers import cipher_options
 from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
 from tunnelkit.link.forwards import Forwards, Key, Route
 from tunnelkit.link.hostkeys import effective_config, login_options, node_options
@@ -220,6 +221,7 @@ class OpenSSHLink(Link):
         config = await effective_config(self._command.print_config(name), name)
         extra = [
             *self._command.jump_option(),
+            *cipher_options(config.ciphers),
             *await login_options(config, own=self._known_hosts),
         ]
         return self._command.master(self._control_path(None), name, extra=extra), self._asker(name)
@@ -229,6 +231,7 @@ class OpenSSHLink(Link):
         login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
         extra = [
             *self._command.through_master(self._control_path(None)),
+            *cipher_options(config.ciphers),
             *await node_options(config, alias=f"{node}.via.{login}", own=self._known_hosts),
         ]
         return self._command.master(self._control_path(node), node, extra=extra), self._asker(node)

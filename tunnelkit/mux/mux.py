@@ -169,6 +169,8 @@ class Mux:
     # -- inside -----------------------------------------------------------
 
     def _more(self) -> List[Any]:
+        if not self.endpoint.has_outgoing():
+            return []
         buffers = self.endpoint.outgoing(_PULL_BYTES)
         if self._draining:
             for channel in list(self._draining):

@@ -82,8 +82,11 @@ async def connect(
         lost = mux.attach(sock.fileno(), sock.fileno(), hello, rest)
         lost.add_done_callback(lambda future: mux.end("the session is gone"))
         tasks.append(asyncio.create_task(rpc.serve()))
-        yield SessionClient(mux, rpc)
-        mux.detach("done")
+        try:
+            yield SessionClient(mux, rpc)
+        finally:
+            # Before the close: another connection may be given the same descriptor.
+            mux.detach("done")
     finally:
         await cancel_all(*tasks)
         sock.close()

@@ -6,17 +6,19 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tunnelkit import __version__
-from tunnelkit.debug.command import understand
+from tunnelkit.debug.command import LoopCommand, understand
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.session.control import ControlConnection
+from tunnelkit.session.lend import lend_debugpy
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
@@ -244,6 +246,8 @@ class Service:
                 notes = command.notes
                 if self._session.mirror is not None:
                     await self._session.mirror.barrier(_SYNC_TIMEOUT_S)
+                command, lent = await self._with_debugpy(command, self._cwd(header))
+                notes += lent
                 loop = await self._session.loops.start(
                     command, cwd=self._cwd(header), port=header.get("port")
                 )
@@ -263,6 +267,22 @@ class Service:
         if self._session.loops.has(loop.loop.id) and not ended.done():
             await self._session.loops.stop(loop.loop.id)
         channel.close({})
+
+    async def _with_debugpy(
+        self, command: LoopCommand, cwd: str
+    ) -> tuple[LoopCommand, tuple[str, ...]]:
+        """The command, with our debugpy lent to an interpreter on the node that has none."""
+        if not command.interpreter:
+            return command, ()
+        probe = [*command.interpreter, "-c", "import debugpy"]
+        code = await self._session.agent().call("exec.probe", argv=probe, cwd=cwd)
+        if code in (0, None):
+            return command, ()
+        place = await lend_debugpy(self._session.link)
+        note = f"{command.interpreter[0]} on the node has no debugpy: ours is lent to it"
+        before = self._session.agent_info.get("pythonpath")
+        path = f"{before}:{place}" if before else place
+        return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)
 
     async def _loop_restart(self, params: dict[str, Any]) -> None:
         await self._session.loops.get(params.get("loop")).loop.restart("restarted by you")

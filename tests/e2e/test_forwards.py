@@ -1,0 +1,163 @@
+"""`tk forward`: bytes arrive whole both ways, by OpenSSH and over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.tkrig import Project, Terminal, free_port
+from tunnelkit.errors import ExitCode
+
+ROUTES = [pytest.param([], id="ssh"), pytest.param(["--wire"], id="wire")]
+_ECHO = """\
+import socket, sys, threading
+
+def echo(peer):
+    with peer:
+        while data := peer.recv(1 << 16):
+            peer.sendall(data)
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("up", flush=True)
+while True:
+    threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+class EchoHost:
+    """A project with a session on node1, and echo servers on that node."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.servers: list[Terminal] = []
+
+    async def serve(self, port: int) -> None:
+        server = await self.project.terminal("run", "python", "echo.py", str(port))
+        await server.line("^up$")
+        self.servers.append(server)
+
+
+@pytest.fixture
+async def node(project: Project) -> AsyncIterator[EchoHost]:
+    project.write("echo.py", _ECHO)
+    await project.up("node1", "--cpus", "2")
+    host = EchoHost(project)
+    yield host
+    for server in host.servers:
+        await server.close()
+
+
+async def _echoed(port: int, data: bytes) -> bytes:
+    """Send all, half-close, read to the end: what the far side got back to us."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reading = asyncio.create_task(reader.read())
+    writer.write(data)
+    await writer.drain()
+    writer.write_eof()
+    async with asyncio.timeout(90):
+        answer = await reading
+    writer.close()
+    return answer
+
+
+def _refused(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize("words", ROUTES)
+async def test_20_mb_come_back_as_they_went(node: EchoHost, words: list[str]) -> None:
+    here, there = free_port(), free_port()
+    await node.serve(there)
+    answer = (await node.project.tk("forward", f"{here}:{there}", "--json", *words)).json
+    assert answer["ready"] is True
+    assert (answer["route"] == "wire") == bool(words)
+    data = os.urandom(20_000_000)
+    echoed = await _echoed(here, data)
+    assert hashlib.sha256(echoed).digest() == hashlib.sha256(data).digest()
+
+
+@pytest.mark.parametrize("words", ROUTES)
+async def test_many_connections_at_once_do_not_mix(node: EchoHost, words: list[str]) -> None:
+    here, there = free_port(), free_port()
+    await node.serve(there)
+    await node.project.tk("forward", f"{here}:127.0.0.1:{there}", *words)
+    sent = [os.urandom(10_000 + number) for number in range(40)]
+    assert await asyncio.gather(*(_echoed(here, data) for data in sent)) == sent
+
+
+@pytest.mark.parametrize("words", ROUTES)
+async def test_nobody_listens_yet_then_somebody_does(node: EchoHost, words: list[str]) -> None:
+    here, there = free_port(), free_port()
+    told = await node.project.tk("forward", f"{here}:{there}", *words)
+    assert "nobody listens there yet" in told.out
+    with contextlib.suppress(ConnectionError):
+        assert await _echoed(here, b"") == b"", "hung up on, not kept waiting"
+    await node.serve(there)
+    again = (await node.project.tk("forward", f"{here}:{there}", "--json", *words)).json
+    assert again["ready"] is True
+    assert await _echoed(here, b"now") == b"now"
+
+
+@pytest.mark.parametrize("words", ROUTES)
+async def test_a_port_in_use_is_told_and_a_cancelled_one_is_free(
+    node: EchoHost, words: list[str]
+) -> None:
+    here, there = free_port(), free_port()
+    await node.serve(there)
+    with socket.create_server(("127.0.0.1", here)):
+        done = await node.project.tk("forward", f"{here}:{there}", *words, code=None)
+    assert done.code in (ExitCode.USAGE, ExitCode.CONNECTION)
+    assert done.err.count("\n") == 1 and str(here) in done.err
+    await node.project.tk("forward", f"{here}:{there}", *words)
+    assert await _echoed(here, b"data") == b"data"
+    status = await node.project.status()
+    assert [one["forward"] for one in status["forwards"]] == [f"{here}:127.0.0.1:{there}"]
+    closed = await node.project.tk("forward", "--cancel", str(here))
+    assert "closed" in closed.out
+    assert _refused(here)
+    assert (await node.project.status())["forwards"] == []
+    unknown = await node.project.tk("forward", "--cancel", str(here), code=int(ExitCode.USAGE))
+    assert "no forward" in unknown.err
+
+
+async def test_forwards_of_the_config_are_there_after_up_and_end_with_down(
+    project: Project,
+) -> None:
+    here, there = free_port(), free_port()
+    path = project.dir / "tunnelkit.toml"
+    path.write_text(f'forwards = ["{here}:{there}"]\n' + path.read_text())
+    project.write("echo.py", _ECHO)
+    status = await project.up("node1", "--cpus", "2")
+    assert [one["forward"] for one in status["forwards"]] == [f"{here}:127.0.0.1:{there}"]
+    host = EchoHost(project)
+    await host.serve(there)
+    assert await _echoed(here, b"hello") == b"hello"
+    await project.tk("down")
+    assert _refused(here)
+    await host.servers[0].ended()
+
+
+@pytest.mark.parametrize("words", ROUTES)
+async def test_forwards_come_back_after_ssh_was_killed(node: EchoHost, words: list[str]) -> None:
+    from tests.support import processes
+
+    here, there = free_port(), free_port()
+    await node.serve(there)
+    await node.project.tk("forward", f"{here}:{there}", *words)
+    processes.kill(node.project.ssh_processes())
+
+    async def back() -> bytes:
+        with contextlib.suppress(OSError):
+            return await _echoed(here, b"again")
+        return b""
+
+    async with asyncio.timeout(60):
+        while await back() != b"again":
+            await asyncio.sleep(0.05)

@@ -1,0 +1,103 @@
+"""The main job where the laptop truly can't reach a node, and its cable is pulled."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.dap_driver import FarEditor
+from tests.support.tkrig import PROGRAM, Project, line_of, project_on
+from tunnelkit import lab as tk_lab
+from tunnelkit.lab import LabInfo
+from tunnelkit.lab.layout import Layout
+from tunnelkit.lab.state import load
+
+pytestmark = pytest.mark.root
+STOP = line_of(PROGRAM, "total += step")
+_DIAL = "import socket, sys; socket.create_connection((sys.argv[1], 22), 3)"
+
+
+@pytest.fixture
+async def far_project(netns_lab: LabInfo) -> AsyncIterator[Project]:
+    if netns_lab.scheduler != "slurm":
+        pytest.skip("Slurm is not installed")
+    async with project_on(netns_lab) as made:
+        yield made
+    tk_lab.heal(netns_lab.dir)
+
+
+def _reaches(lab: LabInfo, host: str) -> bool:
+    """Does a plain TCP connection from the laptop reach that host's sshd?"""
+    state = load(Layout(lab.dir))
+    assert state is not None
+    argv = [*lab.enter, sys.executable, "-c", _DIAL, state.network.address[host]]
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.timeout(400)
+async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: Project) -> None:
+    project = far_project
+    assert not _reaches(project.lab, "node1")
+    status = await project.up("node1", "--gpus", "1", "--cpus", "2")
+    terminal = await project.loop("python", "2.py")
+    await project.ready()
+    where = {"port": project.port, "mappings": project.path_mappings}
+    async with FarEditor(project.lab.enter) as editor:
+        line = await editor.do("f5", **where, path=str(project.dir / "2.py"), line=STOP)
+        assert line == STOP
+        assert await editor.do("evaluate", expression="os.environ['SLURMD_NODENAME']") == "'node1'"
+        pid = await editor.do("evaluate", expression="os.getpid()")
+
+        tk_lab.link_down(project.lab.dir)
+        # The fault is half a minute without a network; there is nothing to wait for but time.
+        await asyncio.sleep(30)
+        tk_lab.link_up(project.lab.dir)
+
+        assert await editor.do("next") == STOP + 1
+        assert await editor.do("evaluate", expression="os.getpid()") == pid
+        await editor.do("finish")
+        await terminal.line("run 1 · ended: exit code 0")
+        await terminal.line("run 2 .*armed")
+
+        # And after an edit the next F5 runs the new code, over the new connection.
+        project.write("2.py", PROGRAM.replace('"first"', '"second"'))
+        await project.ready()
+        await editor.do("f5", **where, path=str(project.dir / "2.py"), line=STOP)
+        assert await editor.do("evaluate", expression="WORD") == "'second'"
+        await editor.do("finish")
+    again = await project.status()
+    assert again["state"] == "ready"
+    assert again["job"]["id"] == status["job"]["id"]
+
+
+async def test_a_forward_reaches_the_nodes_own_loopback(far_project: Project) -> None:
+    """Laptop and node have different loopbacks here: the same port number on both."""
+    project = far_project
+    project.write(
+        "serve.py",
+        """\
+        import socket
+        listener = socket.create_server(("127.0.0.1", 8899))
+        print("up", flush=True)
+        while True:
+            peer, _ = listener.accept()
+            peer.sendall(socket.gethostname().encode())
+            peer.close()
+        """,
+    )
+    await project.up("node2", "--cpus", "2")
+    server = await project.terminal("run", "python", "serve.py")
+    await server.line("^up$")
+    ask = "import socket; print(socket.create_connection(('127.0.0.1', 8899), 9).recv(99).decode())"
+    for words in ([], ["--wire"]):
+        answer = (await project.tk("forward", "8899", "--json", *words)).json
+        assert answer["ready"] is True
+        argv = [*project.lab.enter, sys.executable, "-c", ask]
+        asked = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
+        assert asked.stdout.strip() == "node2", asked.stderr
+        await project.tk("forward", "--cancel", "8899")
+    await server.close()

@@ -1,0 +1,170 @@
+"""What another user of the same machine can reach of us: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import processes
+from tests.support.tkrig import PROGRAM, Project, line_of
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root"),
+]
+STOP = line_of(PROGRAM, "total += step")
+
+#: Runs as the other user. What a debugger's client would say, to every port; what came back.
+_PROBE = r"""
+import json, os, socket, sys
+order = json.load(sys.stdin)
+assert os.getuid() == order["uid"]
+hello = b'{"seq":1,"type":"request","command":"initialize","arguments":{"adapterID":"x"}}'
+hello = b"Content-Length: %d\r\n\r\n" % len(hello) + hello
+said = {}
+for port in order["ports"]:
+    data = b""
+    try:
+        # Refused: a port that was only there for a moment, such as an adapter's first answer.
+        sock = socket.create_connection(("127.0.0.1", port), 10)
+        sock.sendall(hello)
+        while chunk := sock.recv(4096):
+            data += chunk
+        end = "closed"
+    except ConnectionError:
+        end = "closed"
+    except TimeoutError:
+        end = "still open"
+    said[port] = [end, data.decode("latin1")]
+sockets = {}
+for path in order["sockets"]:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.connect(path)
+        sockets[path] = "connected"
+    except OSError as error:
+        sockets[path] = type(error).__name__
+files = {}
+for path in order["files"]:
+    try:
+        open(path, "rb").read(1)
+        files[path] = "read"
+    except OSError as error:
+        files[path] = type(error).__name__
+json.dump({"ports": said, "sockets": sockets, "files": files}, sys.stdout)
+"""
+
+
+def _as_nobody(order: dict[str, object]) -> dict[str, dict[str, object]]:
+    nobody = pwd.getpwnam("nobody")
+    python = _python_of(nobody)
+    done = subprocess.run(
+        [python, "-I", "-c", _PROBE],
+        input=json.dumps({**order, "uid": nobody.pw_uid}),
+        user=nobody.pw_uid,
+        group=nobody.pw_gid,
+        extra_groups=[],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, dict[str, object]] = json.loads(done.stdout)
+    return answer
+
+
+def _python_of(user: pwd.struct_passwd) -> str:
+    """An interpreter that this user may run; ours may lie in a home that is closed to others."""
+    for candidate in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            subprocess.run(
+                [candidate, "-I", "-c", "import json, socket"],
+                user=user.pw_uid,
+                group=user.pw_gid,
+                extra_groups=[],
+                cwd="/",
+                capture_output=True,
+                check=True,
+            )
+            return candidate
+    pytest.skip("no Python here that the user nobody may run")
+
+
+async def test_no_port_no_socket_and_no_file_serves_another_user(project: Project) -> None:
+    status = await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    assert (await project.status())["loops"][0]["state"] == "attached"
+
+    ours = [*project.laptop_processes(), *project.cluster_processes()]
+    pids = {one.pid for one in ours}
+    debuggee = int(await editor.evaluate("os.getpid()", frame))
+    assert {status["pid"], status["agent"]["pid"], debuggee} <= pids
+    ports = processes.listening_ports(pids)
+    assert project.port in ports
+    # The debuggee dials out: it has no port of its own.
+    assert debuggee not in ports.values()
+    # The session's editor port, the agent's dial-in, an adapter's two and its spare's two.
+    assert len(ports) >= 4
+
+    sockets = [str(path) for path in project.base.rglob("*") if path.is_socket()]
+    agents = list(Path(f"/tmp/tunnelkit-{os.getuid()}").glob(f"tk-{project.dir.name}-*.sock"))
+    assert len(agents) == 1 and sockets
+    files = [path for path in (project.base / "s").rglob("*") if path.is_file()]
+    files += list(project.lab.home.glob(".cache/tunnelkit/**/*.zip"))
+    assert any(path.name == "launch.json" for path in files)
+    order: dict[str, object] = {
+        "ports": sorted(ports),
+        "sockets": [*sockets, *map(str, agents)],
+        "files": [str(path) for path in files],
+    }
+    seen = _as_nobody(order)
+    assert seen["ports"] == {str(port): ["closed", ""] for port in ports}
+    assert set(seen["sockets"].values()) == {"PermissionError"}, seen["sockets"]
+    assert set(seen["files"].values()) == {"PermissionError"}, seen["files"]
+
+    # All of that left the debug session unharmed.
+    await editor.request("next", threadId=thread)
+    thread, frame = await editor.stopped()
+    assert frame["line"] == STOP + 1
+    await editor.close()
+    editor, *_ = await project.f5_to_stop(STOP)
+
+
+async def test_no_command_line_holds_a_secret(project: Project) -> None:
+    await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    await project.f5_to_stop(STOP)
+    ours = [*project.laptop_processes(), *project.cluster_processes()]
+    assert len(ours) >= 6
+    words = [word for one in ours for word in one.argv]
+    assert not [word for word in words if re.search("token|secret|password=|cookie", word, re.I)]
+    # The one long number is the digest in the name of the agent's zip, no secret.
+    bare = [re.sub(r"/agent-[0-9a-f]+\.zip", "", word) for word in words]
+    assert not [word for word in bare if re.search(r"[0-9A-Za-z+_]{32}", word)]
+
+
+async def test_a_loop_without_a_session_is_closed_to_others_too(project: Project) -> None:
+    """`tk loop` typed on a node: its agent, adapter and port are on this very machine."""
+    loop = await project.terminal("loop", "--local", sys.executable, "2.py")
+    await loop.line("armed")
+    pids = {one.pid for one in project.laptop_processes()}
+    ports = processes.listening_ports(pids)
+    assert project.port in ports and len(ports) >= 4
+    seen = _as_nobody({"ports": sorted(ports), "sockets": [], "files": []})
+    assert seen["ports"] == {str(port): ["closed", ""] for port in ports}
+    editor = await project.editor()
+    await editor.attach({str(project.dir / "2.py"): [STOP]})
+    await editor.stopped()
+    await editor.close()
+    assert await loop.quit() == 0
