@@ -56,6 +56,8 @@ def _pack(package: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
         for path in sorted(package.rglob("*")):
-            if path.suffix in _SENT and "__pycache__" not in path.parts and path.is_file():
+            # attach_*.so sets the trace function of threads that run already; it knows no ABI.
+            wanted = path.suffix in _SENT or (path.suffix == ".so" and "attach" in path.name)
+            if wanted and "__pycache__" not in path.parts and path.is_file():
                 archive.add(path, Path("debugpy") / path.relative_to(package), recursive=False)
     return buffer.getvalue()
