@@ -60,7 +60,10 @@ def _check_status(status: dict[str, object], project: Project, job_id: str) -> N
     assert job["id"] == agent["job_id"] == job_id
     assert job["nodes"] == ["node1"]
     assert agent["cuda_visible_devices"] == "0"
-    assert (mirror["local"], mirror["remote"]) == (str(project.dir), str(project.remote()).rstrip("/"))
+    assert (mirror["local"], mirror["remote"]) == (
+        str(project.dir),
+        str(project.remote()).rstrip("/"),
+    )
     assert mirror["files"] == 2
     loops = status["loops"]
     assert isinstance(loops, list) and len(loops) == 1
@@ -117,7 +120,9 @@ async def test_f5_right_after_disconnect_is_served_by_a_new_debuggee(project: Pr
 
 async def test_edit_sync_f5_runs_the_new_code_50_of_50(project: Project) -> None:
     """And what the job writes on the cluster survives all syncs."""
-    source = PROGRAM.replace("if __name__", "open('made-here.txt', 'a').write(WORD + ' ')\nif __name__")
+    source = PROGRAM.replace(
+        "if __name__", "open('made-here.txt', 'a').write(WORD + ' ')\nif __name__"
+    )
     stop = line_of(source, "total += step")
     project.write("2.py", source)
     await project.up("node1", "--cpus", "2")

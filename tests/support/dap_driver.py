@@ -72,9 +72,7 @@ class _Steps:
         return await self._client.evaluate(expression, self._frame)
 
     async def finish(self) -> None:
-        await self._client.request(
-            "setBreakpoints", source=self._frame["source"], breakpoints=[]
-        )
+        await self._client.request("setBreakpoints", source=self._frame["source"], breakpoints=[])
         await self._client.finish(self._thread, 90.0)
 
     async def _stopped(self) -> int:

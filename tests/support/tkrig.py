@@ -299,9 +299,7 @@ class Project:
         )
         return client
 
-    async def f5_to_stop(
-        self, *lines: int, file: str = "2.py"
-    ) -> tuple[DapClient, int, Message]:
+    async def f5_to_stop(self, *lines: int, file: str = "2.py") -> tuple[DapClient, int, Message]:
         """The whole F5: the editor, the stopped thread, and its top frame."""
         client = await self.f5(*lines, file=file)
         thread, frame = await client.stopped(PATIENCE_S)
@@ -420,9 +418,7 @@ async def project(slurm_lab: LabInfo) -> AsyncIterator[Project]:
         yield made
 
 
-async def eventually(
-    condition: Callable[[], object], what: str, deadline_s: float = 30.0
-) -> None:
+async def eventually(condition: Callable[[], object], what: str, deadline_s: float = 30.0) -> None:
     """Poll a condition that has no event to wait for."""
     ends = time.monotonic() + deadline_s
     while not condition():

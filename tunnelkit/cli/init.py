@@ -151,11 +151,12 @@ def _prompt(target: Path, question: str, field: str, *, default: str | None = No
 
 def _detect(settings: Settings) -> str | None:
     """The scheduler of the login host, None to leave it at auto; says what it found."""
+    from tunnelkit.cli.terminal import answer_prompt
     from tunnelkit.session.detect import detect_scheduler
 
     login = settings.require_login()
     try:
-        found = detect_scheduler(settings)
+        found = detect_scheduler(settings, answer_prompt)
     except (ConnectionFailed, TimeoutExpired) as error:
         typer.echo(f"{login} can't be asked for its scheduler, left at auto: {error.one_line()}")
         return None

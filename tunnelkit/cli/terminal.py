@@ -71,3 +71,10 @@ def _no_echo(fd: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSAFLUSH, before)
+
+
+async def answer_prompt(prompt: str, echo: bool) -> str | None:
+    """Put ssh's question to the person; None if nobody is there."""
+    if not sys.stdin.isatty():
+        return None
+    return await ask(prompt, echo=echo, interrupted=asyncio.Event())

@@ -79,9 +79,10 @@ def _remote_root(settings: Settings) -> str:
     if settings.mirror.remote.startswith("/"):
         return settings.mirror.remote
     settings.require_login()
+    from tunnelkit.cli.terminal import answer_prompt
     from tunnelkit.session.detect import remote_root
 
-    return remote_root(settings)
+    return remote_root(settings, answer_prompt)
 
 
 def tk_command() -> str:

@@ -95,7 +95,7 @@ async def connect(
 def start_daemon(launch: Launch, paths: SessionPaths) -> None:
     """Start the session's daemon in the background; returns once its socket answers."""
     paths.make()
-    launch.save(paths.launch)
+    launch.save(paths.launch_wanted)
     project = Path(launch.settings.project_dir)
     daemon = subprocess.Popen(
         [sys.executable, "-P", "-m", "tunnelkit.session.daemon", str(project)],

@@ -36,7 +36,7 @@ class Daemon:
     def __init__(self, paths: SessionPaths) -> None:
         self._paths = paths
         self._session = Session(
-            Launch.load(paths.launch),
+            Launch.load(paths.launch_wanted),
             paths,
             prompter=self._prompt,
             say=self._say,
@@ -48,6 +48,7 @@ class Daemon:
         )
         self._stopping = asyncio.Event()
         self._keep = False
+        self._reached_cluster = False
 
     async def run(self) -> None:
         """Serve until told to stop, or until the way up has failed."""
@@ -97,8 +98,10 @@ class Daemon:
             await self._session.close("session ended")
         else:
             await self._session.down()
-            # Its absence tells the next `tk up` that nothing is left to take over.
-            self._paths.launch.unlink(missing_ok=True)
+            if self._reached_cluster:
+                # Its absence tells the next `tk up` that nothing is left to take over.
+                self._paths.launch.unlink(missing_ok=True)
+        self._paths.launch_wanted.unlink(missing_ok=True)
         self._session.settled.set()
 
     def _stop(self, keep: bool) -> None:
@@ -111,6 +114,11 @@ class Daemon:
 
     def _changed(self) -> None:
         session = self._session
+        if session.state == "pending" and not self._reached_cluster:
+            self._reached_cluster = True
+            # Only now: a way up that never got to the cluster must not make the next
+            # `tk up` or `tk down` forget where an earlier session's job is.
+            self._paths.launch_wanted.replace(self._paths.launch)
         log.debug("state %s %s", session.state, session.detail)
         self._control.notify_followers("state", state=session.state, detail=session.detail)
 

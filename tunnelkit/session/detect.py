@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tunnelkit.config.schema import Settings
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
 from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
+from tunnelkit.session import client
+from tunnelkit.session.paths import session_paths
 
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
 
@@ -29,35 +33,51 @@ async def scheduler_of(link: Link) -> Detected:
     return parse_detect(await link.run(DETECT.argv, stdin=DETECT.stdin))
 
 
+@dataclass(frozen=True)
+class Look:
+    """What a short look at a login host tells."""
+
+    scheduler: str
+    home: str
+
+
 def detect_scheduler(settings: Settings, prompter: Prompter | None = None) -> str:
     """Connect to the login host and tell its scheduler's name. Raises ConnectionFailed."""
-
-    async def look(link: Link) -> str:
-        return (await scheduler_of(link)).name
-
-    return asyncio.run(_with_link(settings, prompter, look))
+    return _look(link_options(settings), prompter).scheduler
 
 
 def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
-    """The mirror's absolute directory on the cluster. Raises ConnectionFailed."""
+    """The mirror's absolute directory on the cluster; a live session knows it without a
+    connection. Raises ConnectionFailed."""
     remote = settings.mirror.remote
     if remote.startswith("/"):
         return remote
-
-    async def look(link: Link) -> str:
-        done = await link.run(["sh", "-c", _ASK_HOME])
-        return done.text.splitlines()[-1] + remote[1:]
-
-    return asyncio.run(_with_link(settings, prompter, look))
+    known = asyncio.run(_ask_session(settings))
+    return known or _look(link_options(settings), prompter).home + remote[1:]
 
 
-async def _with_link(
-    settings: Settings, prompter: Prompter | None, look: Callable[[Link], Awaitable[str]]
-) -> str:
-    with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-        link = OpenSSHLink(link_options(settings), control_dir=Path(directory), prompter=prompter)
-        try:
-            await link.open()
-            return await look(link)
-        finally:
-            await link.close()
+async def _ask_session(settings: Settings) -> str | None:
+    try:
+        async with client.connect(session_paths(settings.project_dir)) as session:
+            mirror = (await session.call("status"))["mirror"]
+    except TunnelkitError:
+        return None
+    return str(mirror["remote"]) if mirror and mirror["remote"] else None
+
+
+@lru_cache(maxsize=1)
+def _look(options: OpenSSHOptions, prompter: Prompter | None) -> Look:
+    """One connection, and so one prompt, for all that one command wants to know."""
+
+    async def look() -> Look:
+        with tempfile.TemporaryDirectory(prefix="tk-") as directory:
+            link = OpenSSHLink(options, control_dir=Path(directory), prompter=prompter)
+            try:
+                await link.open()
+                scheduler = (await scheduler_of(link)).name
+                done = await link.run(["sh", "-c", _ASK_HOME])
+                return Look(scheduler, done.text.splitlines()[-1])
+            finally:
+                await link.close()
+
+    return asyncio.run(look())

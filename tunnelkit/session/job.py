@@ -44,6 +44,8 @@ class JobHolder:
     async def submit(self, request: ResourceRequest, *, body: str, log_dir: str) -> str:
         """Submit the job and return its id. A reply that got lost never submits twice."""
         command = self._scheduler.submit(request, job_name=self._name, body=body, log_dir=log_dir)
+        # From here on a job of our name is our doing, also if this is cancelled half-way.
+        self.submitted = True
         for attempt in range(_RETRIES):
             try:
                 if attempt and await self.find() is not None:
@@ -55,7 +57,6 @@ class JobHolder:
                     raise
                 await asyncio.sleep(_RETRY_S)
         assert self.job_id is not None
-        self.submitted = True
         return self.job_id
 
     async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:

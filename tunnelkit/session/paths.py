@@ -19,6 +19,8 @@ from tunnelkit.errors import ConfigError, TimeoutExpired
 
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
+#: sockaddr_un holds 108 bytes on Linux, 104 elsewhere.
+_MAX_SOCKET_PATH_BYTES = 103
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,13 @@ class SessionPaths:
 
     @property
     def launch(self) -> Path:
+        """What the session was asked to be; there while something may be on the cluster."""
         return self.state / "launch.json"
+
+    @property
+    def launch_wanted(self) -> Path:
+        """The same, until the session has reached the cluster."""
+        return self.state / "launch-wanted.json"
 
     @property
     def session_log(self) -> Path:
@@ -59,6 +67,11 @@ class SessionPaths:
 
     def make(self) -> None:
         """Create the directories, private to this user. Raises ConfigError if they can't be."""
+        if len(os.fsencode(self.control_socket)) > _MAX_SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"the path of the runtime directory is too long for sockets: {self.runtime}",
+                hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
+            )
         # The parent too: whoever owned it could put another directory in our place.
         for path in (
             self.runtime.parent,
@@ -155,7 +168,11 @@ def private_directory(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
     except OSError as error:
-        raise ConfigError(f"can't make {path}", cause=error.strerror) from None
+        raise ConfigError(
+            f"can't make the directory {path}",
+            cause=error.strerror,
+            hint="TK_RUNTIME_DIR and TK_STATE_DIR choose other places",
+        ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise ConfigError(
             f"{path} is not a directory of yours",

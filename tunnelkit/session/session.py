@@ -126,12 +126,15 @@ class Session:
             self._link_up.set()
             self._tasks.append(asyncio.create_task(self._mend_link()))
             await self.cluster.prepare()
-            mirroring = asyncio.create_task(self._start_mirror())
+            ways = [
+                asyncio.create_task(self._start_mirror()),
+                asyncio.create_task(self._get_agent()),
+            ]
             try:
-                await self._get_agent()
-                await mirroring
+                # Whichever fails first: nobody waits in the queue for a mirror that can't be.
+                await asyncio.gather(*ways)
             finally:
-                await cancel_all(mirroring)
+                await cancel_all(*ways)
             await self._open_forwards()
         except TunnelkitError as error:
             self.failure = error

@@ -60,14 +60,14 @@ def tk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tk:
     monkeypatch.setenv("TK_CONFIG_DIR", str(tmp_path / "conf"))
     monkeypatch.chdir(project)
     detect = ModuleType("tunnelkit.session.detect")
-    detect.detect_scheduler = lambda settings: "slurm"  # type: ignore[attr-defined]
-    detect.remote_root = lambda settings: "/home/me/tk/proj"  # type: ignore[attr-defined]
+    detect.detect_scheduler = lambda settings, prompter: "slurm"  # type: ignore[attr-defined]
+    detect.remote_root = lambda settings, prompter: "/home/me/tk/proj"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tunnelkit.session.detect", detect)
     return Tk(project, detect)
 
 
 def failing(error: TunnelkitError) -> Callable[..., str]:
-    def call(settings: object) -> str:
+    def call(settings: object, prompter: object) -> str:
         raise error
 
     return call
@@ -151,7 +151,7 @@ def test_init_detects_the_scheduler(tk: Tk) -> None:
 @pytest.mark.parametrize("found", [ConnectionFailed("host can't be reached"), "pbs"])
 def test_init_leaves_auto_where_it_cant_tell(tk: Tk, found: Any) -> None:
     tk.detect.detect_scheduler = (  # type: ignore[attr-defined]
-        failing(found) if isinstance(found, TunnelkitError) else lambda settings: found
+        failing(found) if isinstance(found, TunnelkitError) else lambda settings, prompter: found
     )
     shown = tk("init", "--login", "me@host", "--no-vscode")
     assert "left at auto" in shown
