@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.waiting import cancel_all, first_of
 
 _START_TIMEOUT_S = 30.0
 
@@ -88,18 +89,20 @@ async def _endpoints(
     loop = asyncio.get_running_loop()
     accept = asyncio.ensure_future(loop.sock_accept(endpoint))
     failed = asyncio.ensure_future(_failure(process))
-    await asyncio.wait([accept, failed], return_when=asyncio.FIRST_COMPLETED)
-    if not accept.done():
-        text = failed.result()
+    try:
+        await first_of(accept, failed)
+        text = None if accept.done() else failed.result()
         if text is not None:
-            accept.cancel()
             raise DebugError(
                 "debugpy's adapter did not start on this machine",
                 cause=text,
                 hint="reinstall tunnelkit, which brings debugpy with it",
             )
-    sock, _ = await accept
-    failed.cancel()
+        sock, _ = await accept
+    finally:
+        # Also when we are cancelled: the caller closes `endpoint`, and the event loop would
+        # take the next socket with that number for one that it watches already.
+        await cancel_all(accept, failed)
     data = b""
     try:
         while chunk := await loop.sock_recv(sock, 4096):

@@ -25,6 +25,20 @@ from tunnelkit.errors import UsageError
 #: Replaced by the agent with the port that it holds for debuggees (agent/loop.py).
 PORT_MARK = "@TK_DIALIN_PORT@"
 
+#: `python -m debugpy`, without one thing that it does: once an editor has attached it lists
+#: all installed packages for a log that nobody asked for, traced, which is 150 of the 190 ms
+#: from F5 to the first stop (scripts/bench; more on a slow file system). Nothing but `sys`
+#: is left in `__main__`, as in debugpy's own.
+START = """\
+import sys
+if sys.path[:1] == [""]:
+    sys.path[0] = __import__("os").getcwd()
+if not any(word.startswith("--log-to") for word in sys.argv) \\
+        and "DEBUGPY_LOG_DIR" not in __import__("os").environ:
+    __import__("debugpy.common.log").common.log.describe_environment = lambda header: None
+__import__("debugpy.server.cli").server.cli.main()
+"""
+
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
 #: Interpreter switches that take a value in the next word.
 _PYTHON_VALUED = {"-W", "-X", "--check-hash-based-pycs"}
@@ -93,7 +107,7 @@ def _understand(words: Sequence[str]) -> LoopCommand:
 
 
 def _connect() -> list[str]:
-    return ["-m", "debugpy", "--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
+    return ["-c", START, "--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
 
 
 def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
@@ -162,7 +176,9 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
         elif word in _PTVSD_FLAGS:
             position += 1
         elif word.startswith("--"):
-            raise UsageError(f"ptvsd has no switch {word}")
+            raise UsageError(
+                f"ptvsd has no switch {word}", hint="leave it out; debugpy runs this command"
+            )
         else:
             break
     target = words[position:]
@@ -180,7 +196,7 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
 
 def _value(words: list[str], position: int, switch: str) -> str:
     if position + 1 >= len(words):
-        raise UsageError(f"{switch} needs a value")
+        raise UsageError(f"{switch} needs a value", hint="give it in the next word")
     return words[position + 1]
 
 
@@ -190,7 +206,9 @@ def _port_of(address: str, switch: str) -> int:
     except ValueError:
         port = 0
     if not 1 <= port <= 65535:
-        raise UsageError(f"{switch} {address!r} names no TCP port")
+        raise UsageError(
+            f"{switch} {address!r} names no TCP port", hint="give a number from 1 to 65535"
+        )
     return port
 
 

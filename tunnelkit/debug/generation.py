@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from tunnelkit.debug.adapter import Adapter
 from tunnelkit.debug.port import Editor
+from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.dap import DapReader
+from tunnelkit.mux.dap import DapReader, encode, response
 from tunnelkit.mux.splice import no_delay, quick_ack, splice
 
 _READ_BYTES = 64 * 1024
+
+
+class AdapterGone(DebugError):
+    """The adapter of a generation died before an editor used it."""
 
 
 class Claim(Enum):
@@ -40,11 +45,13 @@ class Generation:
         *,
         on_attached: Callable[[Generation], None] = lambda generation: None,
         on_terminated: Callable[[Generation], None] = lambda generation: None,
+        on_leaving: Callable[[Generation], Awaitable[None]] | None = None,
     ) -> None:
         self.number = number
         self.adapter = adapter
         self._on_attached = on_attached
         self._on_terminated = on_terminated
+        self._on_leaving = on_leaving
         self.armed = False
         self.ended = False
         self.attached = False
@@ -71,8 +78,14 @@ class Generation:
         await splice(sock, channel, quickack=True)
 
     async def carry_editor(self, editor: Editor) -> None:
-        """Carry one editor's bytes to the adapter and back until either hangs up."""
-        adapter = await _connect((await self.adapter).client_port)
+        """Carry one editor's bytes to the adapter and back until either hangs up.
+
+        Raises AdapterGone if there is no adapter; the editor then has lost nothing yet.
+        """
+        try:
+            adapter = await _connect((await self.adapter).client_port)
+        except (OSError, DebugError) as error:
+            raise AdapterGone(str(error)) from None
         try:
             up = asyncio.create_task(self._up(editor, adapter))
             down = asyncio.create_task(self._down(editor, adapter))
@@ -96,9 +109,15 @@ class Generation:
         data, editor.early = editor.early, b""
         while data:
             for body in reader.feed(data):
-                self._note_request(body)
+                if self._note_request(body, editor) and not self.attached:
+                    # debugpy's adapter dies of a `disconnect` before an `attach`.
+                    await editor.send(encode(response(json.loads(body))))
+                    return
+            await self._left_by(editor)
             await loop.sock_sendall(adapter, data)
             data = await editor.receive()
+        self._leave(editor)
+        await self._left_by(editor)
 
     async def _down(self, editor: Editor, adapter: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -109,7 +128,19 @@ class Generation:
                 self._note_answer(body)
             await editor.send(data)
 
-    def _note_request(self, body: bytes) -> None:
+    def _leave(self, editor: Editor) -> None:
+        # One that never attached (or debugs a child) takes nothing with it.
+        if editor is self.editor and self.attached:
+            self.left = True
+
+    async def _left_by(self, editor: Editor) -> None:
+        """Tell of the editor's leaving before the adapter hears of it: the adapter's way
+        to disconnect is to let the program run on."""
+        if self.left and editor is self.editor and self._on_leaving is not None:
+            await self._on_leaving(self)
+
+    def _note_request(self, body: bytes, editor: Editor) -> bool:
+        """Take note of what changes our state; True for a goodbye."""
         if b'"attach"' in body or b'"disconnect"' in body or b'"terminate"' in body:
             message = json.loads(body)
             command = message.get("command")
@@ -117,12 +148,15 @@ class Generation:
                 self.attached = True
                 self._on_attached(self)
             elif command in ("disconnect", "terminate"):
-                self.left = True
+                self._leave(editor)
+                return True
+        return False
 
     def _note_answer(self, body: bytes) -> None:
         if b'"terminated"' in body[:200]:
             message = json.loads(body)
-            if message.get("event") == "terminated":
+            # Of an editor that never attached it is the adapter's goodbye, not the program's.
+            if message.get("event") == "terminated" and self.attached:
                 self.terminated = True
                 self._on_terminated(self)
         elif b'"debugpyAttach"' in body[:200] or b'"startDebugging"' in body[:200]:

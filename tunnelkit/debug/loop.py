@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from tunnelkit.debug.adapter import Adapter
-from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.generation import AdapterGone, Claim, Generation
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
@@ -236,6 +236,7 @@ class DebugLoop:
             spare or asyncio.create_task(Adapter.start()),
             on_attached=self._attached,
             on_terminated=self._terminated,
+            on_leaving=self._leaving,
         )
         self._prepare_spare()
         return self._generation
@@ -247,16 +248,19 @@ class DebugLoop:
     # -- editors ----------------------------------------------------------
 
     async def _serve_editor(self, editor: Editor) -> None:
-        generation = await self._claim(editor)
-        if generation is None:
-            return
-        try:
-            await generation.carry_editor(editor)
-        finally:
-            if generation.editor is editor:
-                generation.editor = None
-                self._editor_gone(generation)
-                self._wake()
+        while (generation := await self._claim(editor)) is not None:
+            try:
+                await generation.carry_editor(editor)
+                return
+            except AdapterGone:
+                # The editor has not been heard yet: it waits for the next debuggee.
+                generation.left = True
+                self._spawn(self.restart("its adapter died", generation.number))
+            finally:
+                if generation.editor is editor:
+                    generation.editor = None
+                    self._editor_gone(generation)
+                    self._wake()
 
     async def _claim(self, editor: Editor) -> Generation | None:
         """Wait for a debuggee for this editor. None: it hung up or was refused."""
@@ -318,6 +322,16 @@ class DebugLoop:
                 "loop.attached", loop=self.id, generation=generation.number, client=name
             )
         )
+
+    async def _leaving(self, generation: Generation) -> None:
+        """The editor says goodbye: end its debuggee where it stands, if that is the policy."""
+        if self._on_disconnect != "restart" or generation.terminated or generation.ended:
+            return
+        with contextlib.suppress(TunnelkitError, TimeoutError):
+            async with asyncio.timeout(_EXIT_GRACE_S):
+                await self.restart("editor left", generation.number)
+                while not generation.ended:
+                    await self._changed.wait()
 
     def _editor_gone(self, generation: Generation) -> None:
         if generation.ended:

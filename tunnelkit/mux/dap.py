@@ -64,14 +64,18 @@ def encode(message: Dict[str, Any]) -> bytes:
     return frame(json.dumps(message).encode("utf-8"))
 
 
-def error_response(request: Dict[str, Any], text: str) -> Dict[str, Any]:
-    """A response that refuses `request`, with a text that editors show to the person."""
+def response(request: Dict[str, Any]) -> Dict[str, Any]:
+    """A response that grants `request` and says nothing more."""
     return {
         "seq": 1,
         "type": "response",
         "request_seq": request.get("seq", 0),
         "command": request.get("command", ""),
-        "success": False,
-        "message": text,
-        "body": {"error": {"id": 1, "format": text, "showUser": True}},
+        "success": True,
     }
+
+
+def error_response(request: Dict[str, Any], text: str) -> Dict[str, Any]:
+    """A response that refuses `request`, with a text that editors show to the person."""
+    body = {"error": {"id": 1, "format": text, "showUser": True}}
+    return dict(response(request), success=False, message=text, body=body)
