@@ -30,7 +30,10 @@ def check_destination(text: str) -> str:
 def check_host(text: str) -> str:
     """Return `text` if it is a plain host or node name; raise UsageError if not."""
     if not text or text.startswith("-") or not _HOST.fullmatch(text):
-        raise UsageError(f"{text!r} is not a node name")
+        raise UsageError(
+            f"{text!r} is not a node name",
+            hint="a name holds letters, digits, '.', '_', ':' and '-'",
+        )
     return text
 
 
@@ -41,7 +44,9 @@ def check_port(value: int | str, *, what: str = "port") -> int:
     except ValueError:
         port = 0
     if not 1 <= port <= 65535:
-        raise UsageError(f"{what} {value!r} is not a TCP port (1-65535)")
+        raise UsageError(
+            f"{what} {value!r} is not a TCP port", hint="give a number from 1 to 65535"
+        )
     return port
 
 

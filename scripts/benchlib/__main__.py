@@ -75,6 +75,7 @@ def _forwards(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
         text = f"speed of {measure.rsplit(' ', 1)[0]}"
         lines.append(verdict(f"{text}, tk forward / the better", fast, 0.95, at_least=True))
         lines.append(verdict(f"{text}, --wire / ssh -J -L", wire, 0.5, at_least=True))
+    lines.append("- plain ssh takes OpenSSH's own first cipher; tk puts AES-GCM first")
     return found, lines
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 from benchlib.measure import Series, interleaved, timed
 from benchlib.rig import NODE, TK, Rig, wait_until
@@ -19,7 +20,6 @@ SRUN, COLD, WARM, AGAIN = (
     "tk up, session there",
 )
 UP = "key press to ready, s"
-_REQUEST = ("--gpus", "1", "--cpus", "2")
 
 
 def run_status(rig: Rig, rounds: int) -> dict[str, dict[str, Series]]:
@@ -34,8 +34,7 @@ def run_status(rig: Rig, rounds: int) -> dict[str, dict[str, Series]]:
         for argv in argvs.values():
             _run(rig, argv)  # bytecode and pages are there
         for name in interleaved(list(argvs), rounds, "status"):
-            argv = argvs[name]
-            found[name].values.append(timed(lambda argv=argv: _run(rig, argv)) * 1e3)
+            found[name].values.append(timed(partial(_run, rig, argvs[name])) * 1e3)
     return {WALL: found}
 
 
@@ -48,7 +47,7 @@ def run_up(rig: Rig, rounds: int) -> dict[str, dict[str, Series]]:
         wait_until(lambda: _is_idle(rig), f"{NODE} idle", timeout_s=60.0)
         if name == SRUN:
             argv = rig.ssh("--", "login", f"srun -w {NODE} --gpus 1 -c 2 true")
-            found[name].values.append(timed(lambda argv=argv: _run(rig, argv)))
+            found[name].values.append(timed(partial(_run, rig, argv)))
             continue
         if name == AGAIN:
             rig.up()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from benchlib.measure import Series, ratio
 
+_SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 Measures = Mapping[str, Mapping[str, Series]]
 
 
@@ -22,7 +24,7 @@ def machine(rtt_ms: float, rounds: int) -> dict[str, str]:
         "cpu": f"{os.cpu_count()} x {_cpu_model()}",
         "kernel": f"{platform.system()} {platform.release()}",
         "ssh": _first_line(["ssh", "-V"]),
-        "slurm": _first_line(["sinfo", "--version"]),
+        "slurm": _first_line([shutil.which("slurmctld", path=_SBIN) or "slurmctld", "-V"]),
         "python": f"{platform.python_version()}, debugpy {version('debugpy')}",
         "tunnelkit": version("tunnelkit"),
         "load": f"{load:.1f} at the start",
@@ -52,7 +54,7 @@ def verdict(what: str, value: float, target: float, *, at_least: bool) -> str:
     """One line: a ratio against what the project set itself."""
     met = value >= target if at_least else value <= target
     sign = "≥" if at_least else "≤"
-    return f"- {what}: **{value:.2f}x** (target {sign} {target:g}x{'' if met else ', MISSED'})"
+    return f"- {what}: **{value:.3g}x** (target {sign} {target:g}x{'' if met else ', MISSED'})"
 
 
 def best_of(measures: Mapping[str, Series], *ways: str) -> Series:

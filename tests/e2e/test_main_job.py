@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.tkrig import PROGRAM, Project, line_of
+import pytest
+
+from tests.support.tkrig import PROGRAM, Project, eventually, line_of
 
 LOOP = ("python", "-m", "debugpy", "--wait-for-client", "2.py")
 STOP = line_of(PROGRAM, "total += step")
@@ -90,11 +92,12 @@ async def test_a_node_of_ones_own_without_a_scheduler(project: Project) -> None:
     await project.nothing_left()
 
 
+@pytest.mark.timeout(600)
 async def test_100_f5_in_a_row_each_the_moment_the_last_one_terminated(project: Project) -> None:
     """0 refused, 0 lost: every one stops where it should, in a process of its own."""
     await project.up("node1", "--cpus", "2")
     await project.loop(*LOOP)
-    pids = set()
+    pids, closing = set(), []
     for _ in range(100):
         editor, thread, frame = await project.f5_to_stop(STOP)
         pids.add(await editor.evaluate("os.getpid()", frame))
@@ -102,8 +105,16 @@ async def test_100_f5_in_a_row_each_the_moment_the_last_one_terminated(project: 
         await editor.request("continue", threadId=thread)
         # The next one connects while this one is still connected.
         await editor.wait_event("terminated")
-        asyncio.get_running_loop().call_soon(asyncio.ensure_future, editor.close())
+        closing.append(asyncio.create_task(editor.close()))
+    await asyncio.gather(*closing)
     assert len(pids) == 100
+    # No adapter is left over: two processes each for the one in use and its spare.
+    await eventually(
+        lambda: (
+            sum("tunnelkit.debug.adapter_main" in p.argv for p in project.laptop_processes()) <= 4
+        ),
+        "the adapters of past runs are gone",
+    )
 
 
 async def test_f5_right_after_disconnect_is_served_by_a_new_debuggee(project: Project) -> None:
@@ -118,6 +129,7 @@ async def test_f5_right_after_disconnect_is_served_by_a_new_debuggee(project: Pr
     assert len(pids) == 25
 
 
+@pytest.mark.timeout(400)
 async def test_edit_sync_f5_runs_the_new_code_50_of_50(project: Project) -> None:
     """And what the job writes on the cluster survives all syncs."""
     source = PROGRAM.replace(

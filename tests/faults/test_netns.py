@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: 
     status = await project.up("node1", "--gpus", "1", "--cpus", "2")
     terminal = await project.loop("python", "2.py")
     await project.ready()
-    where = {"port": project.port, "mappings": project.path_mappings}
+    where: dict[str, Any] = {"port": project.port, "mappings": project.path_mappings}
     async with FarEditor(project.lab.enter) as editor:
         line = await editor.do("f5", **where, path=str(project.dir / "2.py"), line=STOP)
         assert line == STOP

@@ -113,7 +113,7 @@ def listening_ports(pids: Iterable[int]) -> dict[int, int]:
         with contextlib.suppress(OSError), open(table, encoding="ascii") as file:
             for line in file.readlines()[1:]:
                 fields = line.split()
-                pid = inodes.get(f"socket:[{fields[9]}]")
-                if fields[3] == "0A" and pid is not None:
-                    found[int(fields[1].rpartition(":")[2], 16)] = pid
+                owner = inodes.get(f"socket:[{fields[9]}]")
+                if fields[3] == "0A" and owner is not None:
+                    found[int(fields[1].rpartition(":")[2], 16)] = owner
     return found

@@ -77,6 +77,10 @@ class Screen:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGWINCH)
 
+    def flags(self) -> int:
+        """The terminal's local modes: ECHO, ICANON, ISIG ..."""
+        return int(termios.tcgetattr(self._master)[3])
+
     async def ended(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait for its end; its exit code."""
         async with asyncio.timeout(timeout_s):

@@ -227,7 +227,8 @@ class Project:
         except TimeoutError:
             process.kill()
             await process.wait()
-            raise AssertionError(f"tk {' '.join(args)} took over {timeout_s} s") from None
+            what = f"tk {' '.join(args)} took over {timeout_s} s"
+            raise AssertionError(f"{what}\n{self.session_log()}") from None
         assert process.returncode is not None
         done = Done(args, process.returncode, out.decode(errors="replace"), err.decode())
         assert code is None or done.code == code, f"{done}\n{self.session_log()}"

@@ -98,8 +98,9 @@ async def _in_session(paths: Any, command: list[str], port: int | None) -> int:
         if loop_id is None or view.quit.is_set():
             return 0
         note("[tk] the session is gone; the program lives on. Waiting for `tk up` ...")
-        if not await _session_again(paths, view):
-            return 1
+        code = await _session_again(paths, view)
+        if code is not None:
+            return code
         header = {"type": "loop", "adopt": loop_id}
 
 
@@ -141,13 +142,18 @@ async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
     return None
 
 
-async def _session_again(paths: Any, view: Any) -> bool:
-    """Wait for a successor of a killed session; False if the person gives up."""
+async def _session_again(paths: Any, view: Any) -> int | None:
+    """Wait for a successor of a killed session; an exit code if none is to be waited for."""
     from tunnelkit.session.ask import is_alive
 
     deadline = asyncio.get_running_loop().time() + _RECONNECT_S
     while not is_alive(paths):
-        if view.quit.is_set() or asyncio.get_running_loop().time() > deadline:
-            return False
+        if view.quit.is_set():
+            return 0
+        if not paths.launch.exists():
+            # `tk down` has ended what the killed session left.
+            return 0
+        if asyncio.get_running_loop().time() > deadline:
+            return 1
         await asyncio.sleep(0.2)
-    return True
+    return None

@@ -14,6 +14,7 @@ import typer
 
 from tunnelkit.cli.console import note
 
+_NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
 _CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
@@ -144,8 +145,10 @@ def exit_code(detail: dict[str, Any]) -> int:
         return 128 + int(number)
     if detail.get("code") is not None:
         return int(detail["code"])
-    note(f"tk: {detail.get('error', 'the process could not be started')}")
-    return 127 if "not found" in str(detail.get("error")) else 1
+    why = str(detail.get("error") or "the process could not be started")
+    note(f"tk: {why}")
+    # As a shell would say it: no such command, or one that may not be run.
+    return next((code for text, code in _NOT_RUN.items() if text in why), 1)
 
 
 async def _copy(channel: Any, fd: int) -> None:

@@ -20,7 +20,10 @@ def lines(status: dict[str, Any]) -> list[str]:
     """The status as lines of text."""
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
     state = paint(status["state"], colour)
-    out = [f"session  {state} {status['detail']}".rstrip(), f"project  {printable(status['project'])}"]
+    out = [
+        f"session  {state} {status['detail']}".rstrip(),
+        f"project  {printable(status['project'])}",
+    ]
     out.append(f"login    {status['login']}")
     job = status["job"]
     if job:

@@ -201,7 +201,11 @@ def _check(key: Key, raw: object, place: str, base: Path) -> Any:
 
 
 def _refusal(key: Key, place: str, error: BadValue) -> ConfigError:
-    return ConfigError(f"{place}: bad value for {key.name}", cause=error.reason, hint=error.hint)
+    return ConfigError(
+        f"{place}: bad value for {key.name}",
+        cause=error.reason,
+        hint=error.hint or "correct it there",
+    )
 
 
 def _check_ports(settings: Settings) -> None:

@@ -12,8 +12,9 @@ from tunnelkit.debug.adapter import Adapter
 from tunnelkit.debug.port import Editor
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.dap import DapReader, encode, response
+from tunnelkit.mux.dap import DapReader, encode, frame, response
 from tunnelkit.mux.splice import no_delay, quick_ack, splice
+from tunnelkit.mux.waiting import cancel_all
 
 _READ_BYTES = 64 * 1024
 
@@ -80,7 +81,8 @@ class Generation:
     async def carry_editor(self, editor: Editor) -> None:
         """Carry one editor's bytes to the adapter and back until either hangs up.
 
-        Raises AdapterGone if there is no adapter; the editor then has lost nothing yet.
+        Raises AdapterGone if the adapter is or goes away before the editor attached: the
+        editor has lost nothing then and can be given to another.
         """
         try:
             adapter = await _connect((await self.adapter).client_port)
@@ -91,15 +93,18 @@ class Generation:
             down = asyncio.create_task(self._down(editor, adapter))
             try:
                 await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+                if down.done() and not up.done() and not self.attached:
+                    raise AdapterGone("the debug adapter ended")
                 if not down.done():
                     # The editor hung up; what the adapter does of it is its own affair.
                     adapter.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
             finally:
-                for task in (up, down):
-                    task.cancel()
-                await asyncio.gather(up, down, return_exceptions=True)
+                await cancel_all(up, down)
+        except AdapterGone:
+            editor.early, editor.said = editor.said + editor.early, b""
+            raise
         finally:
             adapter.close()
 
@@ -114,6 +119,8 @@ class Generation:
                     await editor.send(encode(response(json.loads(body))))
                     return
             await self._left_by(editor)
+            if not self.attached:
+                editor.said += data
             await loop.sock_sendall(adapter, data)
             data = await editor.receive()
         self._leave(editor)
@@ -122,10 +129,15 @@ class Generation:
     async def _down(self, editor: Editor, adapter: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         reader = DapReader()
+        known = frozenset(editor.answered)
         while data := await loop.sock_recv(adapter, _READ_BYTES):
             quick_ack(adapter)
-            for body in reader.feed(data):
-                self._note_answer(body)
+            bodies = reader.feed(data)
+            for body in bodies:
+                self._note_answer(body, editor)
+            if known:
+                # This adapter was told again what an earlier one has answered already.
+                data = b"".join(frame(body) for body in bodies if _request_of(body) not in known)
             await editor.send(data)
 
     def _leave(self, editor: Editor) -> None:
@@ -152,7 +164,9 @@ class Generation:
                 return True
         return False
 
-    def _note_answer(self, body: bytes) -> None:
+    def _note_answer(self, body: bytes, editor: Editor) -> None:
+        if not self.attached and (request := _request_of(body)) is not None:
+            editor.answered.add(request)
         if b'"terminated"' in body[:200]:
             message = json.loads(body)
             # Of an editor that never attached it is the adapter's goodbye, not the program's.
@@ -169,6 +183,14 @@ class Generation:
         result = (await asyncio.gather(self.adapter, return_exceptions=True))[0]
         if isinstance(result, Adapter):
             result.close()
+
+
+def _request_of(body: bytes) -> int | None:
+    """The request that a response answers; None for anything else."""
+    if b'"request_seq"' not in body:
+        return None
+    answered = json.loads(body).get("request_seq")
+    return int(answered) if answered is not None else None
 
 
 async def _connect(port: int) -> socket.socket:

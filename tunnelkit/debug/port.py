@@ -22,11 +22,18 @@ _READ_BYTES = 64 * 1024
 
 
 class Editor:
-    """One editor's connection; `early` is what it said before a debuggee was there."""
+    """One editor's connection.
+
+    early: what it said and no adapter has heard. said: what an adapter heard before
+    `attach`; another adapter can be told the same. answered: the requests among
+    these that it has responses for.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.early = b""
+        self.said = b""
+        self.answered: set[int] = set()
         self.name = "an editor"
         self._reader = DapReader()
         self._first: dict[str, object] | None = None

@@ -8,7 +8,8 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,17 +30,18 @@ class Places:
     port: int
 
     @staticmethod
-    def make() -> Places:
+    def make(port: int) -> Places:
         """Fresh directories with the sample project in them. Raises TunnelkitError."""
         parent = tempfile.gettempdir()
         if len(os.fsencode(parent)) > _BASE_LIMIT_BYTES:
             parent = "/tmp"  # noqa: S108 - mkdtemp makes it 0700 under a fresh name
         try:
-            base = Path(tempfile.mkdtemp(prefix="tkdemo-", dir=parent))
-            places = Places(base, _free_port())
-            for path in (places.config, places.state, places.runtime):
-                path.mkdir(mode=0o700)
-            shutil.copytree(_SAMPLE, places.project, ignore=shutil.ignore_patterns("__pycache__"))
+            places = Places(Path(tempfile.mkdtemp(prefix="tkdemo-", dir=parent)), port)
+            try:
+                places._fill()
+            except BaseException:
+                places.remove()
+                raise
         except OSError as error:
             raise TunnelkitError(
                 f"can't make the demo's directory in {parent}",
@@ -47,6 +49,11 @@ class Places:
                 hint="set TMPDIR to a directory with room",
             ) from None
         return places
+
+    def _fill(self) -> None:
+        for path in (self.config, self.state, self.runtime):
+            path.mkdir(mode=0o700)
+        shutil.copytree(_SAMPLE, self.project, ignore=shutil.ignore_patterns("__pycache__"))
 
     @property
     def lab(self) -> Path:
@@ -128,14 +135,18 @@ def shell_lines(places: Places) -> list[str]:
     return [*lines, f"cd {shlex.quote(str(places.project))}"]
 
 
-def _free_port() -> int:
-    """The usual editor port, or another if somebody has it."""
-    for wanted in (_USUAL_PORT, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", wanted))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise TunnelkitError("127.0.0.1 has no free port on this machine")
+@contextmanager
+def held_port() -> Iterator[int]:
+    """The usual editor port, or another if somebody has it, kept free for the demo's session.
+
+    A port that is bound but does not listen is given to nobody who just wants any; those
+    who ask for this very one with SO_REUSEADDR, as the session does, may listen on it.
+    """
+    with socket.socket() as holder:
+        try:
+            holder.bind(("127.0.0.1", _USUAL_PORT))
+        except OSError:
+            holder.bind(("127.0.0.1", 0))
+        # Only now: at the bind it would not mind another demo's holder.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield int(holder.getsockname()[1])

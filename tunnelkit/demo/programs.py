@@ -14,18 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from tunnelkit.demo.places import tk_argv
-from tunnelkit.errors import TimeoutExpired, TunnelkitError
+from tunnelkit.errors import ExitCode, TimeoutExpired, TunnelkitError
 
 #: How long a program that was told to stop may take: `tk lab up` takes down what it began.
 _STOP_S = 15.0
 
 
 class Failed(TunnelkitError):
-    """A program of the demo failed; `log` is the text that tells more."""
+    """A step of the demo failed; `log` is the text that tells more, `status` the exit code."""
 
-    def __init__(self, message: str, *, cause: str | None = None, log: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        cause: str | None = None,
+        log: str = "",
+        status: int = int(ExitCode.FAILURE),
+    ) -> None:
         super().__init__(message, cause=cause)
         self.log = log
+        self.status = status
 
 
 class Tk:
@@ -51,6 +59,8 @@ class Tk:
             raise Failed(
                 f"tk {' '.join(words)} ended with exit code {process.returncode}",
                 log=errors.decode(errors="replace"),
+                # A negative one is the signal that ended it.
+                status=max(process.returncode or 0, int(ExitCode.FAILURE)),
             )
         return out.decode(errors="replace")
 

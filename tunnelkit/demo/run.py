@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tunnelkit.demo import leftovers
-from tunnelkit.demo.places import Places, shell_lines
+from tunnelkit.demo.places import Places, held_port, shell_lines
 from tunnelkit.demo.programs import Failed, Tk
 from tunnelkit.demo.story import Story
 from tunnelkit.demo.timeline import Paint, Timeline
@@ -26,38 +26,46 @@ async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
     """Play the demo; returns the exit code. Whatever happens, nothing of it is left, but for
     a success with `keep`: then lab and session stay up."""
     show = Timeline(out, paint)
-    places = Places.make()
-    tk = Tk(places.environ(os.environ), places.project)
-    with _cancelled_by_signals() as received:
+    with held_port() as port, _cancelled_by_signals() as received:
+        places = Places.make(port)
+        tk = Tk(places.environ(os.environ), places.project)
+        code: int | None = None
         try:
             _introduce(show, places)
             story = Story(places, tk, show, scheduler=scheduler)
-            await story.play()
-            if keep:
-                _hand_over(show, places)
-                return int(ExitCode.OK)
-            await story.end()
-            code = int(ExitCode.OK)
-        except (TunnelkitError, OSError, TimeoutError) as error:
-            code = _show_failure(show, places, error)
-        except asyncio.CancelledError:
-            if not received:
-                raise
-            show.text("\ninterrupted: cleaning up ...", "yellow")
-            number = received[0]
-            code = int(ExitCode.INTERRUPTED) if number == signal.SIGINT else 128 + number
-        except BaseException:
-            await _clean_up(tk, places)
-            raise
-        left = await _clean_up(tk, places)
-    if left:
+            code = await _play(story, show, places, received, keep=keep)
+        finally:
+            kept = keep and code == 0
+            left = [] if kept else await _clean_up(tk, places)
+    if kept:
+        _hand_over(show, places)
+    elif left:
         show.text(f"left behind: {'; '.join(left)}", "red")
         return code or int(ExitCode.FAILURE)
-    if code == 0:
+    elif code == 0:
         _what_next(show)
     else:
         show.text("cleaned up: no process, job or file of the demo is left")
     return code
+
+
+async def _play(
+    story: Story, show: Timeline, places: Places, received: list[signal.Signals], *, keep: bool
+) -> int:
+    """The story; its failure is shown, and told by the exit code."""
+    try:
+        await story.play()
+        if not keep:
+            await story.end()
+    except (TunnelkitError, OSError, TimeoutError) as error:
+        return _show_failure(show, places, error)
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        show.text("\ninterrupted: cleaning up ...", "yellow")
+        number = received[0]
+        return int(ExitCode.INTERRUPTED) if number == signal.SIGINT else 128 + number
+    return int(ExitCode.OK)
 
 
 @contextmanager
@@ -155,6 +163,8 @@ def _show_failure(show: Timeline, places: Places, error: Exception) -> int:
             show.text(f"  {title}:", "dim")
         for line in lines:
             show.text(f"    {line}")
+    if isinstance(error, Failed):
+        return error.status
     return int(known.exit_code) if known else int(ExitCode.FAILURE)
 
 

@@ -256,7 +256,7 @@ class OpenSSHLink(Link):
             raise ConfigError(
                 f"the directory for ssh's sockets has too long a path: {self._directory}",
                 cause=f"{longest} bytes with the socket, of {MAX_CONTROL_PATH_BYTES} at most",
-                hint="set XDG_RUNTIME_DIR or TMPDIR to a short path",
+                hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
             )
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self._directory.lstat()

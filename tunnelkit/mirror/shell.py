@@ -49,12 +49,13 @@ async def run_script(
     args: Sequence[str],
     *,
     what: str,
+    hint: str | None = None,
     stdin: bytes = b"",
     timeout_s: float = 30.0,
     may_fail: bool = False,
 ) -> ScriptResult:
-    """Run `script` under sh with `args` as $1... Raises MirrorError, which says `what`,
-    if it fails and not `may_fail`; ConnectionFailed (transient) if it never ran."""
+    """Run `script` under sh with `args` as $1... Raises MirrorError, which says `what`
+    and `hint`, if it fails and not `may_fail`; ConnectionFailed (transient) if it never ran."""
     done = await remote.run(
         ["sh", "-c", _SETUP + script, "tk", *args], stdin=stdin, timeout_s=timeout_s
     )
@@ -75,6 +76,7 @@ async def run_script(
         raise MirrorError(
             f"{what} on {remote.destination()}",
             cause=done.error_text or f"exit code {done.exit_code}",
+            hint=hint,
         )
     items = output.split(b"\0")[:-1]
     return ScriptResult(done.exit_code, items, done.error_text)

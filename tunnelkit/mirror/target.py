@@ -118,7 +118,11 @@ async def prepare(remote: Remote, remote_dir: str) -> Target:
     Raises MirrorError, or ConnectionFailed."""
     plain = check_remote_dir(remote_dir)
     done = await run_script(
-        remote, _PREPARE, [plain], what=f"the remote directory {remote_dir} can't be used"
+        remote,
+        _PREPARE,
+        [plain],
+        what=f"the remote directory {remote_dir} can't be used",
+        hint="name one that you can write to in [mirror] remote of tunnelkit.toml",
     )
     root, real, home, home_real, new, *has = [os.fsdecode(item) for item in done.items]
     below = real.rstrip("/") + "/"

@@ -23,7 +23,7 @@ from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Command, Scheduler
 
 #: Pauses after a job's last change, in seconds; then SETTLED_S.
-FIRST_PAUSES_S = (1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 15.0)
+FIRST_PAUSES_S = (0.25, 0.5, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 15.0)
 SETTLED_S = 30.0
 #: Pauses while the scheduler can't be asked: doubled from the first to the last.
 BACKOFF_S = (2.0, 120.0)

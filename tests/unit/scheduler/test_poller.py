@@ -131,7 +131,7 @@ async def test_fast_at_first_then_thirty_seconds_apart(
         await clock.advance(600)
     times = cluster.times()
     gaps = [b - a for a, b in itertools.pairwise(times)]
-    assert gaps[:4] == [1, 1, 2, 2]
+    assert gaps[:4] == [0.25, 0.5, 1, 2]
     assert all(gap >= 30 for gap in gaps[9:])
     assert len(times) < 30
 
@@ -271,7 +271,7 @@ async def test_a_vanished_job_ends_after_a_second_look_and_with_proof(
         await clock.advance(SETTLED_S)
         assert asked == [], "one silence is not enough to ask"
         await clock.advance(SECOND_LOOK_S)
-        assert asked == [SETTLED_S + SECOND_LOOK_S]
+        assert asked[0] == SETTLED_S + SECOND_LOOK_S
         assert watch.states[-1] is JobState.UNKNOWN, "a proof that can't be had is none"
         proof = True
         await clock.advance(60)

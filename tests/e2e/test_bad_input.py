@@ -1,0 +1,444 @@
+"""What people get wrong: one clear line, the documented exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.tkrig import _TK, PATIENCE_S, Done, Project, free_port, project_on
+from tunnelkit.errors import ExitCode
+from tunnelkit.lab import LabInfo
+
+OPTION = "-oProxyCommand=touch /tmp/tk-was-here"
+
+
+async def run(project: Project, *args: str, cwd: Path | None = None, **env: str) -> Done:
+    """`tk ARGS` with nobody at a terminal."""
+    process = await asyncio.create_subprocess_exec(
+        str(_TK),
+        *args,
+        cwd=cwd or project.dir,
+        env={**project.env, **env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return Done(args, process.returncode, out.decode(), err.decode())
+
+
+async def refused(
+    project: Project, *args: str, code: ExitCode, says: str, cwd: Path | None = None, **env: str
+) -> str:
+    """Run a command that must be refused; return its one line.
+
+    Progress (indented, only of `tk up`) may stand before it; when the command has ended,
+    nothing of it is there.
+    """
+    done = await run(project, *args, cwd=cwd, **env)
+    assert done.code == code, f"{done}\n{project.session_log()}"
+    lines = [line for line in done.err.splitlines() if not line.startswith("  ")]
+    assert len(lines) == 1 and lines[0].startswith("tk: "), done
+    assert "Traceback" not in done.err and not done.out, done
+    assert says in lines[0], lines[0]
+    assert " — " in lines[0], f"no hint: {lines[0]}"
+    await project.nothing_left(deadline_s=10.0)
+    return lines[0]
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.socket() as sock:
+        port = free_port()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        sock.listen()
+        yield port
+
+
+@pytest.fixture
+def other_ssh_config(project: Project) -> Path:
+    """A copy of the lab's ssh_config, to be spoiled."""
+    copy = project.base / "ssh_config"
+    shutil.copy(project.lab.ssh_config, copy)
+    return copy
+
+
+def replace_option(path: Path, name: str, value: object) -> None:
+    lines = path.read_text().splitlines()
+    spoiled = [f"  {name} {value}" if line.split()[:1] == [name] else line for line in lines]
+    assert spoiled != lines
+    path.write_text("\n".join(spoiled) + "\n")
+
+
+def new_key(path: Path) -> str:
+    """Make a key pair that nobody knows; return its public half."""
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)],
+        check=True,
+        capture_output=True,
+    )
+    return path.with_suffix(".pub").read_text()
+
+
+# -- hosts and keys -------------------------------------------------------
+
+
+async def test_an_unknown_host(project: Project) -> None:
+    await refused(
+        project,
+        "up",
+        "--login",
+        "nosuchhost.invalid",
+        code=ExitCode.CONNECTION,
+        says="there is no host called nosuchhost.invalid",
+    )
+    # It never got to a cluster, so there is nothing to end either.
+    await refused(project, "down", code=ExitCode.NO_SESSION, says="no session is up")
+
+
+async def test_a_host_where_nobody_listens(project: Project, other_ssh_config: Path) -> None:
+    port = free_port()
+    text = other_ssh_config.read_text().splitlines()
+    first = next(index for index, line in enumerate(text) if line.split()[:1] == ["Port"])
+    text[first] = f"  Port {port}"
+    other_ssh_config.write_text("\n".join(text) + "\n")
+    await refused(
+        project,
+        "up",
+        code=ExitCode.CONNECTION,
+        says="login refused the connection",
+        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
+    )
+
+
+async def test_a_key_that_the_host_does_not_know(project: Project, other_ssh_config: Path) -> None:
+    new_key(project.base / "key")
+    replace_option(other_ssh_config, "IdentityFile", project.base / "key")
+    line = await refused(
+        project,
+        "up",
+        code=ExitCode.CONNECTION,
+        says="login did not let us in",
+        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
+    )
+    assert "IdentityFile" in line
+
+
+async def test_a_host_key_that_has_changed(project: Project, other_ssh_config: Path) -> None:
+    public = " ".join(new_key(project.base / "key").split()[:2])
+    known = project.base / "known_hosts"
+    lines = (project.lab.ssh_config.parent / "ssh" / "known_hosts").read_text().splitlines()
+    known.write_text("".join(f"{line.split()[0]} {public}\n" for line in lines))
+    replace_option(other_ssh_config, "UserKnownHostsFile", known)
+    line = await refused(
+        project,
+        "up",
+        code=ExitCode.HOST_KEY,
+        says="the host key of login",
+        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
+    )
+    assert line.count("SHA256:") == 2, "both fingerprints are to be compared"
+
+
+async def test_a_host_key_that_is_not_known(project: Project, other_ssh_config: Path) -> None:
+    replace_option(other_ssh_config, "UserKnownHostsFile", project.base / "known_hosts")
+    await refused(
+        project,
+        "up",
+        code=ExitCode.HOST_KEY,
+        says="is not known",
+        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
+    )
+    assert not (project.base / "known_hosts").exists()
+
+
+@pytest.mark.parametrize("where", ["node", "flag", "login", "jump"])
+async def test_an_option_in_place_of_a_host_name(project: Project, where: str) -> None:
+    if where == "node":
+        args, code = ("up", "--", OPTION), ExitCode.USAGE
+    elif where == "flag":
+        args, code = ("up", f"--login={OPTION}"), ExitCode.CONFIG
+    else:
+        args, code = ("up",), ExitCode.CONFIG
+        value = f"{where} = {'[' * (where == 'jump')}'{OPTION}'{']' * (where == 'jump')}"
+        project.configure(f"[cluster]\n{value}\n")
+    await refused(project, *args, code=code, says=f"{OPTION!r} is not a")
+    assert not Path("/tmp/tk-was-here").exists()
+
+
+async def test_a_node_that_is_read_as_an_option(project: Project) -> None:
+    await refused(project, "up", OPTION, code=ExitCode.USAGE, says="no such option: -o")
+
+
+# -- what the cluster can't give ------------------------------------------
+
+
+async def test_no_such_node(project: Project) -> None:
+    line = await refused(
+        project, "up", "node9", code=ExitCode.SCHEDULER, says="Invalid node name specified"
+    )
+    assert "sinfo -N" in line
+    # A node that was refused is not asked for again.
+    status = await project.up()
+    assert status["wanted_node"] is None
+
+
+async def test_too_many_gpus(project: Project) -> None:
+    await refused(
+        project,
+        "up",
+        "node1",
+        "--gpus",
+        "9",
+        code=ExitCode.SCHEDULER,
+        says="no node has that many GPUs",
+    )
+
+
+async def test_more_cpus_than_any_node_has(project: Project) -> None:
+    """Slurm takes such a job and lets it wait for ever; tk doesn't."""
+    await refused(project, "up", "--cpus", "99", code=ExitCode.ALLOCATION, says="can never start")
+
+
+async def test_no_such_partition(project: Project) -> None:
+    await refused(
+        project,
+        "up",
+        "--partition",
+        "nosuch",
+        code=ExitCode.SCHEDULER,
+        says="invalid partition specified: nosuch",
+    )
+
+
+# -- ports ----------------------------------------------------------------
+
+
+async def test_the_debug_port_is_taken(slurm_lab: LabInfo) -> None:
+    with taken_port() as port:
+        async with project_on(slurm_lab) as project:
+            free, project.port = project.port, port
+            project.configure()
+            project.port = free  # `left` looks at what should be free
+            line = await refused(project, "up", code=ExitCode.DEBUG, says=f"port {port}")
+            assert "taken by another program" in line
+
+
+async def test_the_port_of_a_configured_forward_is_taken(project: Project) -> None:
+    with taken_port() as port:
+        text = (project.dir / "tunnelkit.toml").read_text()
+        (project.dir / "tunnelkit.toml").write_text(f'forwards = ["{port}"]\n{text}')
+        await refused(project, "up", code=ExitCode.USAGE, says=f"local port {port} is taken")
+
+
+async def test_one_port_for_two_things(project: Project) -> None:
+    text = (project.dir / "tunnelkit.toml").read_text()
+    (project.dir / "tunnelkit.toml").write_text(f"forwards = [{project.port}]\n{text}")
+    await refused(project, "up", code=ExitCode.CONFIG, says="which is the debug port")
+
+
+# -- directories ----------------------------------------------------------
+
+
+async def test_the_mirrors_target_is_a_file(project: Project) -> None:
+    project.remote().parent.mkdir(exist_ok=True)
+    target = project.remote().parent / project.dir.name
+    target.write_text("mine\n")
+    try:
+        await refused(project, "up", code=ExitCode.MIRROR, says="can't be used on login")
+        assert target.read_text() == "mine\n"
+    finally:
+        target.unlink()
+
+
+@pytest.mark.parametrize("target", ["/", "~", "~/", "~/..", "/tmp/..", "relative"])
+async def test_a_mirror_target_that_is_not_the_projects_alone(
+    project: Project, target: str
+) -> None:
+    await refused(
+        project,
+        "up",
+        code=ExitCode.CONFIG,
+        says="bad value for mirror.remote",
+        TK_MIRROR_REMOTE=target,
+    )
+
+
+async def test_a_file_where_a_directory_is_wanted(project: Project) -> None:
+    await refused(
+        project,
+        "vscode",
+        "--folder",
+        "2.py",
+        code=ExitCode.USAGE,
+        says="2.py is not a directory",
+        TK_MIRROR_REMOTE="/srv/x",
+    )
+    file = project.base / "file"
+    file.touch()
+    await refused(
+        project,
+        "up",
+        code=ExitCode.CONFIG,
+        says="can't make the directory",
+        TK_STATE_DIR=str(file),
+    )
+
+
+async def test_a_current_directory_that_is_gone(project: Project) -> None:
+    for words in (("up",), ("status",), ("config", "show"), ("init", "--login", "x")):
+        script = 'mkdir "$0.gone" && cd "$0.gone" && rmdir "$0.gone" && shift 0 && exec "$@"'
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", script, str(project.base / "d"), str(_TK), *words),
+            env=project.env,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, err = await process.communicate()
+        assert process.returncode == ExitCode.USAGE
+        assert err.decode().startswith("tk: the current directory can't be used: ")
+        assert err.count(b"\n") == 1
+
+
+async def test_a_runtime_directory_that_sockets_can_not_have(project: Project) -> None:
+    deep = project.base / ("x" * 100)
+    deep.mkdir()
+    await refused(
+        project,
+        "up",
+        code=ExitCode.CONFIG,
+        says="too long for sockets",
+        TK_RUNTIME_DIR=str(deep),
+    )
+
+
+@pytest.mark.parametrize("name", ["a\nb\"c $(touch x) 'd", "-oProxyCommand=x", "späße & co", "#"])
+async def test_a_project_directory_with_a_name_of_its_own(project: Project, name: str) -> None:
+    """No mistake: newlines, quotes and options in it go nowhere near a shell or a job's name."""
+    odd = project.base / name
+    odd.mkdir()
+    shutil.copy(project.dir / "tunnelkit.toml", odd)
+    (odd / "file.txt").write_text("here\n")
+    before = {job.split()[0] for job in await _all_jobs(project)}
+    try:
+        up = await run(project, "up", "--json", cwd=odd)
+        assert up.code == 0, up
+        assert up.json["project"] == str(odd)
+        [job] = [job for job in await _all_jobs(project) if job.split()[0] not in before]
+        assert job.split(" ", 1)[1].replace("-", "").replace(".", "").replace("_", "").isalnum()
+        read = await run(project, "run", "cat", "file.txt", cwd=odd)
+        assert (read.code, read.out) == (0, "here\n")
+        text = await run(project, "status", cwd=odd)
+        assert len(text.out.splitlines()) == len([line for line in text.out.split("\n") if line])
+        assert all(line.split(" ")[0] for line in text.out.splitlines()), text
+        remote = Path(up.json["mirror"]["remote"])
+    finally:
+        down = await run(project, "down", cwd=odd)
+    assert down.code == 0, down
+    shutil.rmtree(remote)
+    assert before == {job.split()[0] for job in await _all_jobs(project)}
+    await project.nothing_left()
+
+
+async def _all_jobs(project: Project) -> list[str]:
+    """`ID NAME` of every job that waits or runs."""
+    from tests.lab_fixtures import ssh
+
+    said = await asyncio.to_thread(
+        ssh, project.lab, "login", "squeue -h -t PENDING,RUNNING -o '%i %j'"
+    )
+    return said.splitlines()
+
+
+# -- files and flags ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('profile = "lab\n', "tunnelkit.toml:1:"),
+        ('profile = "\udcff"\n', "not UTF-8 text"),
+        ("[alocation]\ngpus = 1\n", "did you mean [allocation]?"),
+        ("[allocation]\ngpu = 1\n", "did you mean 'gpus'?"),
+        ('[allocation]\ngpus = "many"\n', "tunnelkit.toml:2: bad value for allocation.gpus"),
+        ('[allocation]\ntime = "abc"\n', "tunnelkit.toml:2: bad value for allocation.time"),
+        ("[debug]\nport = 99999\n", "tunnelkit.toml:2: bad value for debug.port"),
+        ('forwards = ["x"]\n', "tunnelkit.toml:1: bad value for forwards"),
+        ('profile = "nosuch"\n', "there is no cluster profile 'nosuch'"),
+    ],
+)
+async def test_a_malformed_file(project: Project, text: str, says: str) -> None:
+    (project.dir / "tunnelkit.toml").write_bytes(os.fsencode(text))
+    await refused(project, "up", code=ExitCode.CONFIG, says=says)
+
+
+async def test_no_login_host_at_all(project: Project) -> None:
+    (project.dir / "tunnelkit.toml").write_text("")
+    await refused(project, "up", code=ExitCode.CONFIG, says="tk init")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["up", "--time", "abc"], ExitCode.CONFIG, "--time: bad value for allocation.time"),
+        (["up", "--gpus", "many"], ExitCode.USAGE, "'--gpus'"),
+        (["up", "--gpus", "-1"], ExitCode.CONFIG, "--gpus: bad value"),
+        (["up", "--scheduler", "lsf"], ExitCode.CONFIG, "use one of: auto, slurm, none"),
+        (["up", "node1", "node2"], ExitCode.USAGE, "unexpected extra argument"),
+        (["up", "no;de"], ExitCode.USAGE, "'no;de' is not a node name"),
+        (["up", "node1\n#SBATCH -n9"], ExitCode.USAGE, "is not a node name"),
+        (["loop"], ExitCode.USAGE, "missing argument 'COMMAND'"),
+        (["loop", "python", "-m", "debugpy"], ExitCode.USAGE, "nothing to run"),
+        (["loop", "--port", "70000", "python", "2.py"], ExitCode.USAGE, "not a TCP port"),
+        (["run"], ExitCode.USAGE, "missing argument 'COMMAND'"),
+        (["forward"], ExitCode.USAGE, "missing argument 'FORWARD'"),
+        (["forward", "x"], ExitCode.USAGE, "'x' is not a TCP port"),
+        (["forward", "1:2:3:4"], ExitCode.USAGE, "write PORT, L:R or L:host:R"),
+        (["forward", f"1:{OPTION}:3"], ExitCode.USAGE, "is not a node name"),
+        (["shell"], ExitCode.USAGE, "needs a terminal"),
+        (["statu"], ExitCode.USAGE, "Did you mean 'status'"),
+        (["status", "--jsno"], ExitCode.USAGE, "no such option: --jsno"),
+        (["ready", "--timeout", "soon"], ExitCode.USAGE, "'--timeout'"),
+        (["lab", "nosuch"], ExitCode.USAGE, "no such command 'nosuch'"),
+    ],
+)
+async def test_a_malformed_command_line(
+    project: Project, words: list[str], code: ExitCode, says: str
+) -> None:
+    await refused(project, *words, code=code, says=says)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["status", "--json"],
+        ["run", "true"],
+        ["loop", "python", "2.py"],
+        ["ready", "--sync"],
+        ["sync", "--wait"],
+        ["forward", "8888"],
+        ["mount", "x"],
+        ["down"],
+    ],
+)
+async def test_a_command_that_needs_a_session(project: Project, words: list[str]) -> None:
+    line = await refused(
+        project, *words, code=ExitCode.NO_SESSION, says="no session is up for this project"
+    )
+    assert "tk up" in line
+
+
+async def test_logs_before_there_are_any(project: Project) -> None:
+    await refused(project, "logs", code=ExitCode.NO_SESSION, says="there is no log yet")

@@ -1,0 +1,165 @@
+"""What `tk --help` and mistakes on the command line look like."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tunnelkit.cli import quick
+from tunnelkit.cli.main import COMMANDS, build, with_examples_kept
+
+_TK = Path(sys.executable).parent / "tk"
+
+
+def tk(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run `tk` with its output piped, 80 columns wide."""
+    return subprocess.run(
+        [str(_TK), *args],
+        env={**os.environ, "COLUMNS": "80", **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def command_of(*path: str) -> Any:
+    """The command object behind a path of words."""
+    command: Any = typer.main.get_command(build({path[0]} if path else set(COMMANDS)))
+    for name in path:
+        command = command.commands[name]
+    return command
+
+
+def all_commands() -> Iterator[tuple[str, ...]]:
+    for name in COMMANDS:
+        command = command_of(name)
+        yield from (
+            ((name, sub) for sub in command.commands)
+            if hasattr(command, "commands")
+            else ((name,),)
+        )
+
+
+@pytest.mark.parametrize("path", list(all_commands()), ids=" ".join)
+def test_every_command_has_help_with_an_example(path: tuple[str, ...]) -> None:
+    done = tk(*path, "--help")
+    assert done.returncode == 0 and not done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in done.stdout
+    example = re.compile(rf"(^|[ (\"]){re.escape('tk ' + ' '.join(path))}\b")
+    assert [line for line in lines[1:] if example.search(line)], done.stdout
+
+
+@pytest.mark.parametrize("path", list(all_commands()), ids=" ".join)
+def test_every_option_and_argument_is_explained(path: tuple[str, ...]) -> None:
+    for parameter in command_of(*path).params:
+        assert getattr(parameter, "help", None), parameter.name
+
+
+def test_the_overview() -> None:
+    done = tk("--help")
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert not re.search(r"[\x1b│╭╮─\[]/?(bold|/|dim)|\x1b|│", done.stdout)
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +\S", done.stdout, re.MULTILINE), name
+    assert re.search(r"^  tk up node4 --gpus 1 --cpus 2 ", done.stdout, re.MULTILINE)
+    assert tk("-h").stdout == done.stdout
+
+
+def test_without_a_command_there_is_help_and_a_code() -> None:
+    done = tk()
+    assert done.returncode == 2
+    assert "Commands:" in done.stderr and not done.stdout
+
+
+def test_the_version() -> None:
+    done = tk("--version")
+    assert done.returncode == 0
+    assert re.fullmatch(r"tk \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_a_mistake_is_one_line() -> None:
+    done = tk("up", "--gpu", "1")
+    assert done.returncode == 2
+    assert not done.stdout
+    assert re.fullmatch(
+        r"tk: no such option: --gpu.* — `tk up --help` shows how it is used\n", done.stderr
+    )
+
+
+def test_examples_keep_their_lines_and_text_is_wrapped() -> None:
+    text = with_examples_kept("First.\n\n    tk a\n    tk b\n\n    Then text.\n\n    tk c\n    ")
+    assert text.split("\n\n")[0] == "First."
+    assert "\b\ntk a\ntk b" in text or "\b\n    tk a\n    tk b" in text
+    assert text.endswith("\b\ntk c") or text.endswith("\b\n    tk c")
+
+
+# -- completion -----------------------------------------------------------
+
+
+def test_completion_lists_the_commands() -> None:
+    environ = {"_TK_COMPLETE": "complete_bash", "COMP_WORDS": "tk ", "COMP_CWORD": "1"}
+    done = tk(**environ)
+    assert set(done.stdout.split()) == set(COMMANDS)
+
+
+def test_completion_lists_options() -> None:
+    environ = {"_TK_COMPLETE": "complete_bash", "COMP_WORDS": "tk up --p", "COMP_CWORD": "2"}
+    assert set(tk(**environ).stdout.split()) == {"--partition", "--profile"}
+
+
+def test_the_completion_script_is_printed() -> None:
+    assert "_TK_COMPLETE=complete_bash" in tk("--show-completion", "bash").stdout
+
+
+# -- the quick way --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(quick.QUICK))
+def test_the_quick_way_has_the_options_of_the_command(name: str) -> None:
+    options = {
+        word: parameter.is_flag
+        for parameter in command_of(name).params
+        for word in parameter.opts
+        if word not in ("-h", "--help")
+    }
+    ours = {word: kind is None for word, (_, kind) in quick.QUICK[name].options.items()}
+    assert ours == options
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ([], {}),
+        (["--sync"], {"sync_first": True}),
+        (["--timeout", "5", "--json"], {"timeout_s": 5.0, "as_json": True}),
+        (["--timeout"], None),
+        (["--timeout", "soon"], None),
+        (["--timeout=5"], None),
+        (["--help"], None),
+        (["x"], None),
+    ],
+)
+def test_the_quick_way_takes_what_is_plainly_right(
+    words: list[str], values: dict[str, Any] | None
+) -> None:
+    assert quick.parse(quick.QUICK["ready"], words) == values
+
+
+def test_both_ways_call_the_same_function() -> None:
+    """`--timeout=5` goes through typer; the answer is the same."""
+    plain, through_typer = tk("ready", "--timeout", "5"), tk("ready", "--timeout=5")
+    assert plain.stderr == through_typer.stderr
+    assert plain.returncode == through_typer.returncode
