@@ -442,3 +442,25 @@ async def test_a_command_that_needs_a_session(project: Project, words: list[str]
 
 async def test_logs_before_there_are_any(project: Project) -> None:
     await refused(project, "logs", code=ExitCode.NO_SESSION, says="there is no log yet")
+
+
+async def test_a_project_without_a_session_beside_one_that_has_it(project: Project) -> None:
+    """The other project's node and files are not meant."""
+    await project.up("node1")
+    other = project.base / "other"
+    other.mkdir()
+    shutil.copy(project.dir / "tunnelkit.toml", other)
+    done = await run(project, "run", "true", cwd=other)
+    assert done.code == ExitCode.NO_SESSION
+    assert done.err.startswith("tk: no session is up for this project, but others are — ")
+
+
+async def test_a_session_that_was_let_go(project: Project) -> None:
+    job = (await project.up("node1"))["job"]["id"]
+    assert "the job lives on" in (await project.tk("down", "--keep")).out
+    done = await project.tk("run", "true", code=ExitCode.NO_SESSION)
+    assert "its job may still be there — `tk up` takes it over, `tk down` ends it" in done.err
+    await project.tk("down", "--keep", code=ExitCode.NO_SESSION)
+    assert await project.jobs() == [f"{job} RUNNING"]
+    assert f"job {job} cancelled" in (await project.tk("down")).out
+    await project.nothing_left()

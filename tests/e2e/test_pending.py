@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab_fixtures import ssh
 from tests.support.pty_terminal import Screen, on_a_terminal
-from tests.support.tkrig import Project
+from tests.support.tkrig import Project, eventually
 
 #: Slurm's own words are replaced by plain ones.
 REASON = r"queued, job \d+: waiting for the resources to become free"
@@ -110,6 +110,20 @@ async def test_it_waits_on_and_asks_again(project: Project, full_node: str) -> N
         await screen.shows(r"left as it is")
         assert await screen.ended() == 130
     assert len(await project.jobs()) == 1
+
+
+@pytest.mark.parametrize("moment", ["begun", "connecting", "asking for the node", "submitted"])
+async def test_an_early_interrupt_leaves_nothing(project: Project, moment: str) -> None:
+    terminal = await project.terminal("up", "node1")
+    if moment == "begun":
+        # The session's process is there, and its starter has not met it yet.
+        await eventually(lambda: list(project.base.rglob("lock")), "the session has begun")
+    else:
+        await terminal.line(moment)
+    terminal.interrupt()
+    await terminal.line(r"^cancelled$")
+    assert await terminal.ended() == 130
+    await project.nothing_left(deadline_s=5.0)
 
 
 async def test_without_a_terminal_an_interrupt_cancels(project: Project, full_node: str) -> None:

@@ -45,12 +45,22 @@ def project_dir() -> Path:
 
 
 def find_session() -> SessionPaths:
-    """The live session of this project, else the only one there is. Raises NoSessionError."""
-    paths = session_paths(project_dir())
+    """The live session of this project; outside of any project the only one there is.
+
+    Raises NoSessionError.
+    """
+    project = find_project(Path.cwd())
+    paths = session_paths(project or Path.cwd())
     if is_alive(paths):
         return paths
+    if paths.launch.exists():
+        raise NoSessionError(
+            "no session is up for this project, but its job may still be there",
+            hint="`tk up` takes it over, `tk down` ends it",
+        )
     others = [other for other in live_sessions() if is_alive(other)]
-    if len(others) == 1:
+    # Inside a project another one's node and files are never what is meant.
+    if len(others) == 1 and project is None:
         return others[0]
     if others:
         raise NoSessionError(
@@ -63,4 +73,4 @@ def find_session() -> SessionPaths:
 def below(project: str) -> str:
     """The current directory relative to the project, "." if it is not inside."""
     relative = os.path.relpath(os.path.realpath(os.getcwd()), os.path.realpath(project))
-    return "." if relative.startswith("..") else relative
+    return "." if relative.split(os.sep)[0] == ".." else relative

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from tunnelkit.cli import terminal
@@ -17,6 +19,9 @@ _WORDS = {
     "reconnecting": "reconnecting: {}",
 }
 _BARE = {"pending": "asking for the node", "closing": "cleaning up"}
+#: Ctrl-C in any other state only ends the waiting: there is work that must not be lost.
+_WAY_UP = {"new", "connecting", "pending", "starting"}
+_WITH_JOB = {"pending", "starting"}
 
 
 def progress(state: str, detail: str) -> str:
@@ -27,7 +32,7 @@ def progress(state: str, detail: str) -> str:
 
 
 class Follower:
-    """Shows one session on its way up. `follow` once."""
+    """Shows one session on its way up. `follow` once, with Ctrl-C minded."""
 
     def __init__(self, paths: Any) -> None:
         self._paths = paths
@@ -38,6 +43,16 @@ class Follower:
         #: One question at a time, and no progress over it.
         self._asking = asyncio.Lock()
 
+    @contextlib.contextmanager
+    def minding_interrupts(self) -> Iterator[None]:
+        """Take Ctrl-C over: from before a session is started, or it would be left alone."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted.set)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
     async def follow(self) -> dict[str, Any]:
         """Wait until the session is ready and return its status.
 
@@ -45,8 +60,6 @@ class Follower:
         """
         from tunnelkit.session import client
 
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupted.set)
         notices = {"say": self._said, "state": self._changed, "prompt": self._asked}
         try:
             async with client.connect(self._paths, notices=notices) as session:
@@ -60,7 +73,6 @@ class Follower:
                     settled.cancel()
                     await asyncio.gather(settled, return_exceptions=True)
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
             self._line.clear()
 
     async def _until(self, settled: asyncio.Task[Any], session: Any) -> None:
@@ -106,8 +118,8 @@ class Follower:
 
     async def _on_interrupt(self, session: Any) -> None:
         """Ctrl-C while waiting: cancel the job, or leave it queued, or go on waiting."""
-        choice = "c"
-        if self._state in ("pending", "starting") and self._detail and sys.stdin.isatty():
+        choice = "c" if self._state in _WAY_UP else "l"
+        if self._state in _WITH_JOB and sys.stdin.isatty():
             choice = await self._choose()
         if choice == "w":
             self._show()

@@ -16,7 +16,7 @@ def raw_mode(fd: int) -> Iterator[None]:
     """Every key goes to the far side; the terminal is put back however this ends."""
     before = termios.tcgetattr(fd)
     try:
-        tty.setraw(fd)
+        tty.setraw(fd, termios.TCSADRAIN)  # without a flush: what was typed ahead counts
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)

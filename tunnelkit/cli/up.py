@@ -110,13 +110,15 @@ async def _up(launch: Any) -> dict[str, Any]:
                 f"this project's session is on {status['node'] or status['wanted_node']}",
                 hint=f"tk down first, then tk up {launch.node}",
             )
-    if not is_alive(paths):
-        client.start_daemon(_with_last_node(launch, paths), paths)
-    try:
-        return await Follower(paths).follow()
-    except TunnelkitError:
-        await _cleaned_up(paths)
-        raise
+    follower = Follower(paths)
+    with follower.minding_interrupts():
+        if not is_alive(paths):
+            client.start_daemon(_with_last_node(launch, paths), paths)
+        try:
+            return await follower.follow()
+        except TunnelkitError:
+            await _cleaned_up(paths)
+            raise
 
 
 async def _cleaned_up(paths: Any) -> None:
@@ -174,6 +176,8 @@ def down(
         run(_stop(paths, keep=keep))
         say("down" if not keep else "down; the job lives on")
         return
+    if keep:
+        raise no_session()
     try:
         left = Launch.load(paths.launch)
     except NoSessionError:

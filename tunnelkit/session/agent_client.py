@@ -151,7 +151,9 @@ class AgentClient:
         except TimeoutError:
             await stream.close()
             raise ConnectionFailed(
-                "the agent on the node does not answer", transient=True
+                "the agent on the node does not answer",
+                hint="is the node overloaded? `tk logs --session` tells more",
+                transient=True,
             ) from None
         except ProtocolError as error:
             said = stream.diagnosis()
@@ -159,7 +161,9 @@ class AgentClient:
             if self._server_id != NO_ID:
                 raise AgentGone("the debug connection can't be resumed", cause=str(error)) from None
             raise ConnectionFailed(
-                "what answers on the node is no agent of this tk", cause=said or str(error)
+                "what answers on the node is no agent of this tk",
+                cause=said or str(error),
+                hint="tk down, then tk up",
             ) from None
         except BaseException:
             await stream.close()

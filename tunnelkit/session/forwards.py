@@ -38,7 +38,7 @@ class WireForward:
         except OSError as error:
             listener.close()
             raise UsageError(
-                f"port {self._forward.bind_port} on this machine can't be had",
+                f"local port {self._forward.bind_port} can't be had",
                 cause=error.strerror,
                 hint="choose another: tk forward LOCAL:REMOTE",
             ) from None
@@ -95,7 +95,11 @@ class Forwards:
         if known is not None and known.forward == forward:
             return await self._describe(known)
         if known is not None:
-            raise UsageError(f"port {forward.bind_port} already forwards to {known.forward}")
+            raise UsageError(
+                f"local port {forward.bind_port} is forwarded to"
+                f" {known.forward.host}:{known.forward.port} already",
+                hint=f"tk forward --cancel {forward.bind_port}, or choose another local port",
+            )
         entry = await self._open(forward, wire)
         self._entries[forward.bind_port] = entry
         return await self._describe(entry)

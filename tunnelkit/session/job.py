@@ -81,7 +81,9 @@ class JobHolder:
                             hint="ask for less, or for another node or partition; it was cancelled",
                         )
                     on_pending(status)
-        raise AllocationError(f"job {self.job_id} is no longer known to the scheduler")
+        raise AllocationError(
+            f"job {self.job_id} is no longer known to the scheduler", hint="get a new one: tk up"
+        )
 
     def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's states as they change, at a pace that the scheduler's manual allows."""

@@ -187,7 +187,11 @@ class Session:
                     raise
                 ended = await self.cluster.has_ended() if pause > 1.0 else None
                 if ended:
-                    raise AllocationError("the allocation ended at once", cause=ended) from None
+                    raise AllocationError(
+                        "the allocation ended at once",
+                        cause=ended,
+                        hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
+                    ) from None
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 2.0)
 
