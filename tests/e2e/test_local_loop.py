@@ -1,0 +1,109 @@
+"""`tk loop` without a session: on a node that one holds already, the same loop right there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.tkrig import Terminal, free_port
+from tunnelkit.debug.client import DapClient
+
+SOURCE = """\
+import sys
+word = "WORD"
+print("says", word, flush=True)
+sys.exit(3)
+"""
+
+
+class Here:
+    """A directory with a program, and no configuration at all."""
+
+    def __init__(self, base: Path) -> None:
+        self.program = base / "2.py"
+        self.port = free_port()
+        self.base = base
+        self.env = {
+            "HOME": str(base),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "TK_CONFIG_DIR": str(base / "config"),
+            "TK_STATE_DIR": str(base / "state"),
+            "TK_RUNTIME_DIR": str(base),
+            "TK_DEBUG_PORT": str(self.port),
+            "SLURM_JOB_ID": "4711",
+        }
+
+    async def loop(self, *command: str) -> Terminal:
+        process = await asyncio.create_subprocess_exec(
+            "tk",
+            "loop",
+            *command,
+            cwd=self.base,
+            env=self.env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        return Terminal(process)
+
+    async def f5(self) -> str:
+        editor = DapClient()
+        await editor.connect(self.port)
+        await editor.attach({str(self.program): [3]})
+        thread, frame = await editor.stopped()
+        word = await editor.evaluate("word", frame)
+        await editor.finish(thread)
+        return word
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Here]:
+    with tempfile.TemporaryDirectory(prefix="tkl") as directory:
+        yield Here(Path(directory).resolve())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "-m", "debugpy", "--wait-for-client", "2.py"),
+        ("python", "2.py"),
+    ],
+)
+async def test_every_f5_gets_a_fresh_debuggee(here: Here, command: tuple[str, ...]) -> None:
+    here.program.write_text(SOURCE)
+    terminal = await here.loop(*command)
+    try:
+        await terminal.line(r"run 1 .* armed")
+        assert await here.f5() == "'WORD'"
+        await terminal.line("says WORD")
+        await terminal.line(r"run 1 .* ended: exit code 3")
+        here.program.write_text(SOURCE.replace("WORD", "edited"))
+        assert await here.f5() == "'edited'"
+        await terminal.line(r"run 3 .* armed")
+        await terminal.quit()
+    finally:
+        await terminal.close()
+
+
+async def test_a_closed_terminal_leaves_nothing(here: Here) -> None:
+    here.program.write_text(SOURCE)
+    terminal = await here.loop("python", "2.py")
+    try:
+        match = await terminal.line(r"starting \(pid (\d+)")
+        await terminal.line("armed")
+        os.kill(terminal.process.pid, signal.SIGHUP)
+        await terminal.ended()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(match[1]), 0)
+        with pytest.raises(OSError):
+            await DapClient().connect(here.port)
+    finally:
+        await terminal.close()
