@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import pwd
 import re
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.support import processes
 from tests.support.tkrig import PROGRAM, Project, line_of
+from tunnelkit.debug.adapter import _endpoints
 
 pytestmark = [
     pytest.mark.root,
@@ -63,7 +67,7 @@ json.dump({"ports": said, "sockets": sockets, "files": files}, sys.stdout)
 """
 
 
-def _as_nobody(order: dict[str, object]) -> dict[str, dict[str, object]]:
+def _as_nobody(order: Mapping[str, object]) -> dict[str, dict[str, object]]:
     nobody = pwd.getpwnam("nobody")
     python = _python_of(nobody)
     done = subprocess.run(
@@ -123,7 +127,7 @@ async def test_no_port_no_socket_and_no_file_serves_another_user(project: Projec
     files = [path for path in (project.base / "s").rglob("*") if path.is_file()]
     files += list(project.lab.home.glob(".cache/tunnelkit/**/*.zip"))
     assert any(path.name == "launch.json" for path in files)
-    order: dict[str, object] = {
+    order = {
         "ports": sorted(ports),
         "sockets": [*sockets, *map(str, agents)],
         "files": [str(path) for path in files],
@@ -168,3 +172,27 @@ async def test_a_loop_without_a_session_is_closed_to_others_too(project: Project
     await editor.stopped()
     await editor.close()
     assert await loop.quit() == 0
+
+
+async def test_another_user_can_not_pass_for_the_adapter_that_is_starting() -> None:
+    """Who tells us the adapter's ports is asked for his uid, however fast he is."""
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
+        endpoint.setblocking(False)
+        port = endpoint.getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            "sleep", "600", stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            asking = asyncio.create_task(_endpoints(endpoint, process))
+            order = {"ports": [port], "sockets": [], "files": []}
+            seen = await asyncio.to_thread(_as_nobody, order)
+            assert seen["ports"] == {str(port): ["closed", ""]}
+            assert not asking.done()
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b'{"client": {"port": 1}, "server": {"port": 2}}')
+            writer.close()
+            async with asyncio.timeout(10):
+                assert await asking == (1, 2)
+        finally:
+            process.kill()
+            await process.wait()

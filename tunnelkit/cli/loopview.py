@@ -82,6 +82,7 @@ class LoopView:
         twice = now - self._last_interrupt < _TWICE_S
         self._last_interrupt = now
         if twice or self._restart is None:
+            self._line("ending the loop")
             self.quit.set()
             return
         self._line("restarting (Ctrl-C again: quit)")

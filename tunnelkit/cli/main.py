@@ -108,6 +108,17 @@ def main(argv: list[str] | None = None) -> None:
         # `tk logs | head`: the reader has what it wanted.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        show_error(
+            TunnelkitError(
+                f"tk met an error of its own, {type(error).__name__}",
+                cause=str(error) or None,
+                hint="`tk --debug COMMAND` shows where; please report it",
+            )
+        )
+        sys.exit(int(ExitCode.FAILURE))
 
 
 def _run(words: list[str]) -> None:

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.waiting import cancel_all, first_of
 
 _START_TIMEOUT_S = 30.0
@@ -87,7 +88,7 @@ async def _endpoints(
 ) -> tuple[int, int]:
     """What the adapter tells of itself: its client port and its server port."""
     loop = asyncio.get_running_loop()
-    accept = asyncio.ensure_future(loop.sock_accept(endpoint))
+    accept = asyncio.ensure_future(_accept_own(endpoint))
     failed = asyncio.ensure_future(_failure(process))
     try:
         await first_of(accept, failed)
@@ -98,7 +99,7 @@ async def _endpoints(
                 cause=text,
                 hint="reinstall tunnelkit, which brings debugpy with it",
             )
-        sock, _ = await accept
+        sock = await accept
     finally:
         # Also when we are cancelled: the caller closes `endpoint`, and the event loop would
         # take the next socket with that number for one that it watches already.
@@ -113,6 +114,15 @@ async def _endpoints(
     if "error" in answer:
         raise DebugError("debugpy's adapter did not start", cause=str(answer["error"]))
     return int(answer["client"]["port"]), int(answer["server"]["port"])
+
+
+async def _accept_own(endpoint: socket.socket) -> socket.socket:
+    """The adapter's connection. Another user who is faster must not name us his ports."""
+    while True:
+        sock, address = await asyncio.get_running_loop().sock_accept(endpoint)
+        if same_user(address, sock.getsockname()):
+            return sock
+        sock.close()
 
 
 async def _failure(process: asyncio.subprocess.Process) -> str | None:

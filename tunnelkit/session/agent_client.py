@@ -101,6 +101,10 @@ class AgentClient:
         """Open a channel to the agent."""
         return self.mux.open(header)
 
+    async def wait_ended(self) -> None:
+        """Return once the conversation is over, on the agent's side too if it said so."""
+        await self._rpc_channel.closed()
+
     @property
     def is_up(self) -> bool:
         """True while a link carries the conversation."""

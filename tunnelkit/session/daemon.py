@@ -78,6 +78,15 @@ class Daemon:
             log.error("%s", error.one_line())
             await self._until_heard()
             return
+        except Exception as error:
+            log.exception("the way up met an error of tk's own")
+            self._session.failure = TunnelkitError(
+                f"the session met an error of its own, {type(error).__name__}",
+                cause=str(error) or None,
+                hint=f"please report it with {self._paths.session_log}",
+            )
+            await self._until_heard()
+            return
         await self._session.run()
 
     async def _until_heard(self) -> None:

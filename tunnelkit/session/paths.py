@@ -139,7 +139,10 @@ def _locked(path: Path) -> bool:
 
 def runtime_root() -> Path:
     """The directory of all sessions' sockets: short, because socket paths are limited."""
-    base = os.environ.get("TK_RUNTIME_DIR") or os.environ.get("XDG_RUNTIME_DIR")
+    chosen = os.environ.get("TK_RUNTIME_DIR")
+    if chosen:
+        return Path(chosen) / "tk"
+    base = os.environ.get("XDG_RUNTIME_DIR")
     if base and os.path.isdir(base):
         return Path(base) / "tk"
     return Path("/tmp") / f"tk-{os.getuid()}"  # noqa: S108 - private_directory checks it

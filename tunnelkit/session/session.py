@@ -254,8 +254,11 @@ class Session:
                     await self.loops.stop(loop.loop.id)
         if self._agent is not None and self._agent.is_up:
             with contextlib.suppress(TunnelkitError, TimeoutError):
-                async with asyncio.timeout(5.0):
+                # Its goodbye comes when all that it ran is gone. The scheduler, told too early,
+                # would kill it in the middle of that.
+                async with asyncio.timeout(10.0):
                     await self._agent.call("shutdown", reason="tk down")
+                    await self._agent.wait_ended()
         if self.cluster.job is not None:
             with contextlib.suppress(TunnelkitError, TimeoutError):
                 async with asyncio.timeout(30.0):

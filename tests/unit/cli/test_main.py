@@ -1,0 +1,172 @@
+"""The edge of the program: whatever goes wrong is one line and a code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tunnelkit.cli import main as cli
+from tunnelkit.cli import quick
+from tunnelkit.cli.console import StatusLine
+from tunnelkit.cli.follow import progress
+from tunnelkit.cli.run import exit_code
+from tunnelkit.cli.statusview import hours, lines, printable
+from tunnelkit.errors import DebugError, ExitCode, HostKeyError, TunnelkitError
+
+
+def fails_with(error: BaseException, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """Run `tk` with a command that raises `error`; the exit code."""
+
+    def fail(given: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(words))
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (
+            DebugError("it failed", cause="so\nit is", hint="try that"),
+            10,
+            "tk: it failed: so it is — try that\n",
+        ),
+        (HostKeyError("changed"), 6, "tk: changed\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (
+            ZeroDivisionError("oops"),
+            1,
+            "tk: tk met an error of its own, ZeroDivisionError: oops — "
+            "`tk --debug COMMAND` shows where; please report it\n",
+        ),
+    ],
+)
+def test_errors(
+    error: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fails_with(error, monkeypatch, "status") == code
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", line)
+
+
+def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TunnelkitError):
+        fails_with(DebugError("it failed"), monkeypatch, "--debug", "status")
+    # After the command the word is the command's own.
+    assert fails_with(DebugError("it failed"), monkeypatch, "run", "x", "--debug") == 10
+
+
+def test_a_missing_directory_is_a_mistake(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = "import os, sys; os.rmdir(os.getcwd()); from tunnelkit.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=gone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.startswith("tk: the current directory can't be used: ")
+
+
+def test_a_quick_command_is_really_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = {}
+    module = SimpleNamespace(show_status=lambda **values: called.update(values))
+    monkeypatch.setattr(quick.importlib, "import_module", lambda name: module)
+    assert quick.run(["status", "--json"])
+    assert called == {"as_json": True}
+    assert not quick.run(["status", "--jsno"])
+    assert not quick.run([])
+
+
+# -- words ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "text"),
+    [
+        ("new", "", ""),
+        ("connecting", "login", "connecting to login"),
+        ("pending", "", "asking for the node"),
+        ("pending", "job 5: it waits", "queued, job 5: it waits"),
+        ("starting", "node1", "starting the agent on node1"),
+        ("reconnecting", "lost", "reconnecting: lost"),
+        ("closing", "", "cleaning up"),
+        ("ready", "", ""),
+        ("failed", "why", ""),
+    ],
+)
+def test_progress(state: str, detail: str, text: str) -> None:
+    assert progress(state, detail) == text
+
+
+def test_progress_that_is_piped_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    line = StatusLine()
+    for text in ("one", "one", "two"):
+        line.update(text)
+        line.clear()
+    assert capsys.readouterr().err == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("detail", "code"),
+    [
+        ({"code": 0, "signal": None}, 0),
+        ({"code": 3}, 3),
+        ({"signal": "SIGKILL"}, 137),
+        ({"signal": "SIGTERM", "code": None}, 143),
+        ({"error": "x: command not found"}, 127),
+        ({"error": "x: Permission denied"}, 126),
+        ({"error": "the session ended"}, 1),
+        ({}, 1),
+    ],
+)
+def test_the_far_end_of_a_command_as_a_code(detail: dict[str, object], code: int) -> None:
+    assert exit_code(detail) == code
+
+
+def test_a_failure_of_the_session_is_raised() -> None:
+    with pytest.raises(DebugError, match="no node"):
+        exit_code({"failure": DebugError("no node").to_json()})
+
+
+def test_status_lines() -> None:
+    status = {
+        "state": "ready",
+        "detail": "",
+        "project": "/p\nq",
+        "login": "login",
+        "job": {"id": "7", "nodes": ["node1"], "time_left_s": 3725},
+        "agent": {"node": "node1", "cuda_visible_devices": "0,1"},
+        "route": "ssh",
+        "mirror": {"text": "in sync", "files": 3, "remote": "/r"},
+        "debug_port": 40056,
+        "loops": [],
+        "forwards": [{"forward": "1:127.0.0.1:2", "route": "wire"}],
+    }
+    assert lines(json.loads(json.dumps(status))) == [
+        "session  ready",
+        "project  '/p\\nq'",
+        "login    login",
+        "job      7 on node1, 1:02:05 left",
+        "node     node1 by ssh, CUDA_VISIBLE_DEVICES=0,1",
+        "mirror   in sync; 3 files -> /r",
+        "loop     none; F5 port 127.0.0.1:40056",
+        "forward  1:127.0.0.1:2 by wire",
+    ]
+
+
+def test_small_words() -> None:
+    assert hours(59) == "0:00:59"
+    assert printable("/a b") == "/a b"
+    assert printable("/a\x1bb") == "'/a\\x1bb'"
