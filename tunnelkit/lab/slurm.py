@@ -114,7 +114,7 @@ ReturnToService=2
 # and give a cancelled job two seconds before KILL.
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
-KillWait=2
+KillWait=10
 MinJobAge=300
 SlurmctldTimeout=30
 SlurmdTimeout=30

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import io
 import logging
 import os
@@ -16,11 +15,11 @@ import signal
 import sys
 from pathlib import Path
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.session.control import ControlServer
 from tunnelkit.session.launch import Launch
-from tunnelkit.session.paths import SessionPaths, session_paths
+from tunnelkit.session.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.service import Service
 from tunnelkit.session.session import Session
 
@@ -168,18 +167,17 @@ def main() -> int:
     paths = session_paths(Path(sys.argv[1]))
     paths.make()
     _log_to(paths.session_log)
-    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.error("another daemon has this session")
-        return 1
     os.chdir("/")
 
     async def run() -> None:
         await Daemon(paths).run()
 
-    asyncio.run(run())
+    try:
+        with hold_lock(paths):
+            asyncio.run(run())
+    except NoSessionError as error:
+        log.error("%s", error.one_line())
+        return 1
     return 0
 
 

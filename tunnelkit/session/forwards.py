@@ -12,6 +12,7 @@ from tunnelkit.debug.loop import AgentApi
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward
+from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.splice import no_delay, splice
 from tunnelkit.mux.waiting import cancel_all
 
@@ -56,8 +57,11 @@ class WireForward:
     def _accept(self) -> None:
         assert self._listener is not None
         try:
-            sock, _ = self._listener.accept()
+            sock, address = self._listener.accept()
         except OSError:
+            return
+        if not same_user(address, sock.getsockname()):
+            sock.close()
             return
         sock.setblocking(False)
         no_delay(sock)

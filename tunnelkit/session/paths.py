@@ -12,10 +12,11 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunnelkit.errors import ConfigError, TimeoutExpired
+from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired
 
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
@@ -107,6 +108,28 @@ def live_sessions() -> Iterator[SessionPaths]:
         for entry in sorted(root.iterdir()):
             if (entry / _CONTROL).exists():
                 yield SessionPaths(entry.name, entry, state_root() / entry.name)
+
+
+@contextmanager
+def hold_lock(paths: SessionPaths) -> Iterator[None]:
+    """Be the one process that has this session, daemon or `tk down` after a killed one.
+
+    The kernel lets go of it however the process ends. Raises NoSessionError if another
+    process has it.
+    """
+    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NoSessionError(
+                "another tk is just starting or ending this session",
+                hint="wait a moment, then see `tk status`",
+                transient=True,
+            ) from None
+        yield
+    finally:
+        os.close(fd)
 
 
 async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:

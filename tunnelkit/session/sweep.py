@@ -11,11 +11,16 @@ from tunnelkit.session.agent_client import AgentClient
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.launch import Launch
-from tunnelkit.session.paths import SessionPaths, job_name
+from tunnelkit.session.paths import SessionPaths, hold_lock, job_name
 
 
 async def sweep(launch: Launch, paths: SessionPaths) -> str:
     """End the job or agent of a session whose daemon is gone; says what was done."""
+    with hold_lock(paths):
+        return await _sweep(launch, paths)
+
+
+async def _sweep(launch: Launch, paths: SessionPaths) -> str:
     settings = launch.settings
     link = OpenSSHLink(link_options(settings), control_dir=paths.link_dir)
     cluster = Cluster(
