@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ class Adapter:
 
     client_port: int
     server_port: int
-    group: int
     life_fd: int
 
     @staticmethod
@@ -35,6 +33,7 @@ class Adapter:
         """Start one and wait until it listens. Raises DebugError."""
         endpoint = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         life_read, life_write = os.pipe()
+        process: asyncio.subprocess.Process | None = None
         try:
             endpoint.setblocking(False)
             endpoint.bind(("127.0.0.1", 0))
@@ -43,23 +42,26 @@ class Adapter:
             ports = await asyncio.wait_for(_endpoints(endpoint, process), _START_TIMEOUT_S)
         except BaseException as error:
             os.close(life_write)
+            if process is not None and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
             if isinstance(error, TimeoutError):
                 raise DebugError("debugpy's adapter did not start on this machine") from None
             raise
         finally:
             os.close(life_read)
             endpoint.close()
-        return Adapter(ports[0], ports[1], process.pid, life_write)
+        return Adapter(ports[0], ports[1], life_write)
 
     def close(self) -> None:
-        """End the adapter. Idempotent."""
+        """End the adapter, by the end of its pipe (adapter_main.py). Idempotent.
+
+        Not by a signal: it may have ended long ago, and its number be somebody else's.
+        """
         if self.life_fd < 0:
             return
         os.close(self.life_fd)
         self.life_fd = -1
-        # The group is the first process's; debugpy's daemonized child stays in it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.group, signal.SIGTERM)
 
 
 async def _spawn(life_fd: int, endpoint_port: int) -> asyncio.subprocess.Process:
