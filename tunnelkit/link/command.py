@@ -29,7 +29,8 @@ class OpenSSHOptions:
     none of the user's files knows; by default one in the control directory.
     max_sessions: sessions held at once on one host, below sshd's MaxSessions (10) so
     that rsync and sshfs find room. auth_timeout_s: from a person's answer to being let
-    in (a push on a phone takes its time).
+    in (a push on a phone takes its time). node_routes: ways of a forward to a node, in the
+    order in which they are tried (forwards.py).
     """
 
     login: Hop
@@ -41,6 +42,7 @@ class OpenSSHOptions:
     max_sessions: int = 8
     alive_interval_s: int = 5
     alive_count_max: int = 3
+    node_routes: tuple[str, ...] = ("node", "chain")
     ssh: str = "ssh"
 
 

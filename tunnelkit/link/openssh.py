@@ -75,6 +75,7 @@ class OpenSSHLink(Link):
             self._node_master,
             directory=control_dir,
             connect_timeout_s=options.connect_timeout_s,
+            node_routes=options.node_routes,
         )
 
     @property
@@ -152,7 +153,7 @@ class OpenSSHLink(Link):
         await self._forwards.cancel(forward, node)
 
     def forward_route(self, forward: LocalForward, *, node: str | None = None) -> Route | None:
-        """`login`, `chain` (each leg encrypts once) or `node` (the laptop encrypts twice);
+        """`login`, `node` (the laptop encrypts twice) or `chain` (each leg encrypts once);
         None if that forward is not in place."""
         return self._forwards.route(forward, node)
 

@@ -16,7 +16,8 @@ from link_rig import free_port, wait_for
 
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link import ports
-from tunnelkit.model import LocalForward
+from tunnelkit.link.command import OpenSSHOptions
+from tunnelkit.model import Hop, LocalForward
 
 
 class EchoServer:
@@ -97,6 +98,17 @@ async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) ->
     assert ports.is_free(forward.bind_port)
 
 
+async def test_the_laptops_own_way_comes_first_and_the_chain_helps_out(
+    connect, cluster, echo
+) -> None:
+    link = await connect(node_routes=OpenSSHOptions(Hop("login")).node_routes)
+    forward = LocalForward(free_port(), "127.0.0.1", echo.port)
+    await link.forward(forward, node="node1")
+    assert link.forward_route(forward, node="node1") == "node"
+    assert await echoes(forward.bind_port)
+    assert not link._forwards._chains
+
+
 @pytest.mark.parametrize("sshd_options", [{"login": ["AllowStreamLocalForwarding no"]}])
 async def test_the_node_route_where_login_forbids_unix_sockets(connect, echo) -> None:
     link = await connect()
@@ -108,7 +120,7 @@ async def test_the_node_route_where_login_forbids_unix_sockets(connect, echo) ->
 
 @pytest.mark.parametrize("sshd_options", [{"node1": ["AllowTcpForwarding no"]}])
 async def test_an_honest_error_where_the_node_forbids_forwarding(connect, echo) -> None:
-    link = await connect()
+    link = await connect(node_routes=("node", "chain"))
     forward = LocalForward(free_port(), "127.0.0.1", echo.port)
     with pytest.raises(ConnectionFailed, match="node1 forbids TCP forwarding"):
         await link.forward(forward, node="node1")

@@ -73,7 +73,9 @@ from tunnelkit.model import Hop, LocalForward
 
 async def main():
     config, control, port, node_port = sys.argv[1:]
-    options = OpenSSHOptions(login=Hop("login"), ssh_config=Path(config))
+    options = OpenSSHOptions(
+        login=Hop("login"), ssh_config=Path(config), node_routes=("chain", "node")
+    )
     link = OpenSSHLink(options, control_dir=Path(control))
     await link.open()
     await link.run(["true"], node="node1")
