@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import re
 import secrets
 import shutil
@@ -59,7 +60,8 @@ _given: set[int] = set()
 
 def free_port() -> int:
     """A port that is free now, below the ephemeral range so that nobody is given it by chance."""
-    for port in range(20000 + os.getpid() % 9000, 32000):
+    # At random: other test workers look for theirs at the same time.
+    for port in random.sample(range(20000, 32000), 200):
         with socket.socket() as probe:
             if port in _given:
                 continue
