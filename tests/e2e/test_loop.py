@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -214,13 +215,21 @@ async def test_children_of_the_debuggee_are_debugged_over_the_same_port(up: Proj
     line = line_of(source, "return doubled")
     terminal = await up.loop("python", "pool.py")
     parent = await up.f5(line, file="pool.py", subProcess=True)
-    announced = await parent.wait_event("debugpyAttach")
-    child = await up.editor(int(announced["connect"]["port"]) or None)
-    await child.attach(
-        {str(up.dir / "pool.py"): [line]},
-        path_mappings=up.path_mappings,
-        subProcessId=announced["subProcessId"],
-    )
+    # An editor opens a session for every child that is announced. The pool has two, in no
+    # fixed order: its worker, and multiprocessing's own resource tracker.
+    worker = None
+    while worker is None:
+        announced = await parent.wait_event("debugpyAttach")
+        child = await up.editor(int(announced["connect"]["port"]) or None)
+        await child.attach(
+            {str(up.dir / "pool.py"): [line]},
+            path_mappings=up.path_mappings,
+            subProcessId=announced["subProcessId"],
+        )
+        command = Path(f"/proc/{announced['subProcessId']}/cmdline").read_bytes()
+        if b"resource_tracker" not in command:
+            worker = child
+    child = worker
     values = []
     for _ in range(2):
         thread, frame = await child.stopped()
