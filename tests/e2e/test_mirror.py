@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -690,26 +691,28 @@ async def test_a_silent_link_does_not_hang(rig: Rig) -> None:
     assert rig.equal()
 
 
+SCRIBBLE = """\
+import sys, time
+with open(sys.argv[1], "ab", buffering=0) as stream:
+    while True:
+        stream.write(b"x")
+        time.sleep(0.001)
+"""
+
+
 async def test_a_file_that_never_rests_times_out(rig: Rig) -> None:
     rig.write("main.py")
     noisy = rig.write("noisy.bin", "")
     mirror = await rig.started()
-    halt = False
-
-    def scribble() -> None:
-        with noisy.open("ab", buffering=0) as stream:
-            while not halt:
-                stream.write(b"x")
-                time.sleep(0.001)
-
-    writer = asyncio.create_task(asyncio.to_thread(scribble))
+    # A process of its own: a thread would starve beside a busy event loop.
+    writer = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIBBLE, str(noisy))
     try:
         with pytest.raises(TimeoutExpired) as caught:
             await mirror.barrier(1.5)
         assert "noisy.bin" in (caught.value.cause or "")
     finally:
-        halt = True
-        await writer
+        writer.kill()
+        await writer.wait()
     await mirror.barrier(20)
     assert rig.equal()
 

@@ -53,7 +53,7 @@ class Daemon:
         """Serve until told to stop, or until the way up has failed."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, True)
+            loop.add_signal_handler(number, self._on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         loop.add_signal_handler(signal.SIGUSR2, _log_tasks)
         self._control.open()
@@ -111,6 +111,10 @@ class Daemon:
                 self._paths.launch.unlink(missing_ok=True)
         self._paths.launch_wanted.unlink(missing_ok=True)
         self._session.settled.set()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        log.info("%s: this side ends, the job lives on", number.name)
+        self._stop(True)
 
     def _stop(self, keep: bool) -> None:
         self._keep = keep
