@@ -707,6 +707,7 @@ async def test_a_file_that_never_rests_times_out(rig: Rig) -> None:
     # A process of its own: a thread would starve beside a busy event loop.
     writer = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIBBLE, str(noisy))
     try:
+        await until(lambda: noisy.stat().st_size > 0, "the first byte")
         with pytest.raises(TimeoutExpired) as caught:
             await mirror.barrier(1.5)
         assert "noisy.bin" in (caught.value.cause or "")
