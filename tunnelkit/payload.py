@@ -1,4 +1,4 @@
-"""The agent as one file: a zip built from agent/, mux/ and wire/, named by its digest.
+"""The agent as one file: a zip built from agent/, debuggee/, mux/ and wire/, named by its digest.
 
 Built the same byte for byte from the same sources (fixed times, order and
 modes), so a node that has the digest needs nothing sent.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-ROOMS = ("wire", "mux", "agent")
+ROOMS = ("wire", "mux", "debuggee", "agent")
 #: Held by a test: what every first use of a cluster has to send.
 BUDGET_BYTES = 150 * 1024
 
@@ -43,8 +43,8 @@ def build() -> Payload:
     package = Path(__file__).parent
     files = {"__main__.py": _MAIN, "tunnelkit/__init__.py": _read(package / "__init__.py")}
     for room in ROOMS:
-        for path in sorted((package / room).glob("*.py")):
-            files[f"tunnelkit/{room}/{path.name}"] = _read(path)
+        for path in sorted((package / room).rglob("*.py")):
+            files[f"tunnelkit/{path.relative_to(package).as_posix()}"] = _read(path)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):

@@ -28,8 +28,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The payload: runs on the cluster's nodes, Python 3.8, standard library only.
     "wire": set(),
     "mux": {"wire"},
-    "agent": {"mux", "wire"},
-    # Packs agent, mux and wire into one file; knows them as files, not as code.
+    # Runs in the person's own interpreter, beside the program.
+    "debuggee": set(),
+    "agent": {"mux", "wire", "debuggee"},
+    # Packs agent, debuggee, mux and wire into one file; knows them as files, not as code.
     "payload": GROUND,
     "config": GROUND,
     # The four that never import one another. `config.schema` is checked apart.
@@ -42,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 #: Only these files of cli may use the lab: a real cluster needs none of it.
 LAB_USERS = ("cli/lab.py", "cli/demo.py", "demo/")
-PAYLOAD = ("wire", "mux", "agent")
+PAYLOAD = ("wire", "mux", "debuggee", "agent")
 
 
 def room_of(file: Path) -> str:

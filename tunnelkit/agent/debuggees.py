@@ -13,6 +13,7 @@ import json
 import socket
 from typing import Any, Callable, Dict, List, Optional, Set
 
+from tunnelkit.agent.identity import Identity
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap import DapError, DapReader, frame
 from tunnelkit.mux.mux import Mux
@@ -25,9 +26,10 @@ _READ_BYTES = 64 * 1024
 class Debuggee:
     """One connection. `run` carries it to its end, over one session after the other."""
 
-    def __init__(self, sock: socket.socket, loop_id: int, generation: int) -> None:
+    def __init__(self, sock: socket.socket, loop_id: int, generation: int, who: Identity) -> None:
         self.loop_id = loop_id
         self.generation = generation
+        self.who = who
         self._sock = sock
         self._channel: Optional[Channel] = None
         self._offered = asyncio.Event()
@@ -153,9 +155,9 @@ class Debuggees:
             self._offer(debuggee)
         return len(waiting)
 
-    def add(self, sock: socket.socket, loop_id: int, generation: int) -> None:
+    def add(self, sock: socket.socket, loop_id: int, generation: int, who: Identity) -> None:
         """A debuggee dialled in."""
-        debuggee = Debuggee(sock, loop_id, generation)
+        debuggee = Debuggee(sock, loop_id, generation, who)
         self._live.append(debuggee)
         self._spawn(self._carry(debuggee))
         if loop_id in self._claimed:
@@ -169,6 +171,8 @@ class Debuggees:
                     "type": "debuggee",
                     "loop": debuggee.loop_id,
                     "generation": debuggee.generation,
+                    "pid": debuggee.who.pid,
+                    "ancestors": list(debuggee.who.ancestors),
                 }
             )
         )

@@ -1,41 +1,46 @@
-"""The restart loop: one debuggee after the other, the next one armed when the last is gone.
+"""The restart loop: one debuggee after the other, the next one armed while the last still runs.
 
 The loop lives in the agent, so it outlives links and sessions. Its states, told
-as events in its log:
+as events in its log, of the generation whose turn it is:
 
     starting -> armed -> attached -> ended -> starting ...
     starting -> ended (crashed early) -> waiting (back-off) -> starting ...
 
 Rules of this file: a generation's whole process group and strays are gone before
-the next one starts, and every event carries its generation.
+the next one's program is read, and every event carries its generation.
 """
 
 import asyncio
 import contextlib
-import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 from tunnelkit.agent.dialin import DialIn
-from tunnelkit.agent.execs import command_of, start_error
+from tunnelkit.agent.execs import start_error
+from tunnelkit.agent.forkserver import ServerEnded
+from tunnelkit.agent.identity import Identity, identify
 from tunnelkit.agent.looplog import LoopLog
-from tunnelkit.agent.processes import Process, ProcessTable
-from tunnelkit.mux.fdstream import read_fd
-from tunnelkit.mux.records import STDERR, STDOUT
+from tunnelkit.agent.memory import memory_of
+from tunnelkit.agent.processes import ProcessTable
+from tunnelkit.agent.run import Run
+from tunnelkit.agent.starter import Starter
 from tunnelkit.mux.waiting import cancel_all, first_of
 
-#: Stands in the command and environment for the dial-in port.
-PORT_MARK = "@TK_DIALIN_PORT@"
+#: The next debuggee is made this long after the present one got its editor, so that the
+#: two don't compete while F5 is on its way.
+_STANDBY_AFTER_S = 0.3
 
-OnDebuggee = Callable[["Loop", int, socket.socket], None]
+OnDebuggee = Callable[["Loop", int, socket.socket, Identity], None]
 
 
 class Loop:
     """One restart loop. `run` owns everything of it until `stop`.
 
     spec: argv, cwd, env as for exec; `debug`: the command dials in and waits for an
-    editor; `grace_s`: from TERM to KILL. `shown` (the command as given) and
+    editor; `grace_s`: from TERM to KILL. `interpreter` and `words`: it is a Python program,
+    run by debugpy with these arguments; then `standby`: keep the next debuggee ready, and
+    `preload`: modules to import once for all. `shown` (the command as given) and
     `editor_port` (the session's port) are kept for a session that comes later.
     """
 
@@ -53,26 +58,30 @@ class Loop:
         self._table = table
         self._on_debuggee = on_debuggee
         self._dialin = DialIn(self._dialled)
-        self._process: Optional[Process] = None
+        self._starter = Starter(spec, table, self.log.append, self._tell)
+        self._made = 0
+        self._front: Optional[Run] = None
+        self._next: Optional[Run] = None
         self._failures = 0
-        self._attached = False
         self._restart: Optional[str] = None
         self._restart_wanted = asyncio.Event()
-        self._stopping = False
+        self._stopped = asyncio.Event()
 
     # -- told from outside ------------------------------------------------
 
     def describe(self) -> Dict[str, Any]:
         """The loop as a JSON object."""
+        front = self._front
         return {
             "id": self.id,
             "argv": self.spec.get("argv"),
             "shown": self.spec.get("shown"),
             "editor_port": self.spec.get("editor_port"),
             "debug": self._debug,
+            "preload": self.spec.get("preload") or [],
             "generation": self.generation,
             "state": self.state,
-            "pid": self._process.pid if self._process is not None else None,
+            "pid": front.process.pid if front is not None else None,
             "port": self._dialin.port,
             "last_end": self.last_end,
             "refused_peers": self._dialin.refused,
@@ -80,20 +89,41 @@ class Loop:
 
     def attached(self, generation: int, who: str) -> None:
         """An editor is on this generation's debuggee."""
-        if generation == self.generation and self.state in ("starting", "armed", "attached"):
-            self._attached = True
-            self._become("attached", client=who)
+        for run in (self._front, self._next):
+            if run is not None and run.number == generation:
+                run.client = who
+                run.attached.set()
+                if run is self._front:
+                    self._become("attached", client=who)
 
-    def restart(self, reason: str, generation: Optional[int] = None) -> None:
+    async def restart(self, reason: str, generation: Optional[int] = None) -> None:
         """End the running generation (if it is `generation`) and arm the next at once."""
+        following = self._next
         if generation is None or generation == self.generation:
             self._restart = reason
             self._failures = 0
             self._restart_wanted.set()
+        elif following is not None and following.number == generation:
+            # It was taken before its turn came, and given up.
+            self._next = None
+            await self._end(following, reason)
+
+    async def refresh(self) -> Optional[str]:
+        """Before an F5: see that what was preloaded is still what lies on the disk. If not, the
+        debuggees that no editor has yet are made anew; returns what has changed."""
+        why = await self._starter.stale()
+        if why is None:
+            return None
+        following, self._next = self._next, None
+        if following is not None:
+            await self._end(following, why)
+        if self._front is not None and not self._front.attached.is_set():
+            await self.restart(why)
+        return why
 
     def stop(self) -> None:
         """End the loop; `run` returns once nothing of it is left."""
-        self._stopping = True
+        self._stopped.set()
         self._restart_wanted.set()
 
     # -- life -------------------------------------------------------------
@@ -102,108 +132,131 @@ class Loop:
         """Run generations until `stop`."""
         self._dialin.open()
         try:
-            while not self._stopping:
-                await self._run_generation()
-                if not self._stopping and self._restart is None:
+            while not self._stopped.is_set():
+                await self._its_turn()
+                # Asked for while there was nothing to restart.
+                self._restart = None
+                self._restart_wanted.clear()
+                if self._front is not None and not self._stopped.is_set():
+                    await self._live(self._front)
+                if not self._stopped.is_set() and self._restart is None:
                     await self._back_off()
         finally:
             self._dialin.close()
-            if self._process is not None:
-                await self._table.end(self._process, self._grace_s)
-                self._process = None
+            for run in (self._front, self._next):
+                if run is not None:
+                    await self._table.end(run.process, self._grace_s)
+                    await run.close()
+            self._front = self._next = None
+            await self._starter.close()
             self._become("stopped")
             self.log.close()
 
-    async def _run_generation(self) -> None:
-        self.generation += 1
-        self._attached = False
-        self._restart = None
-        self._restart_wanted.clear()
+    async def _its_turn(self) -> None:
+        """Put the run that stands by, or a new one, in front. None is there if that fails, for
+        a reason that has been told."""
         try:
-            outputs = self._spawn()
+            if self._next is None:
+                await self._make_next()
         except (OSError, ValueError) as error:
-            self._note_end({"error": start_error(self.spec, error)}, "not started")
-            return
-        process = self._process
-        assert process is not None
+            how: Dict[str, Any] = {"error": start_error(self.spec, error)}
+            self._note_end(self._made, how, "not started", attached=False)
+        except ServerEnded as error:
+            self._note_end(self._made, error.how.describe(), "ended", attached=False)
+        self._front, self._next = self._next, None
+
+    async def _make_next(self) -> None:
+        """Make the next run, unless the loop is stopped meanwhile. Raises what Starter.make
+        does."""
+        self._made += 1
+        making = asyncio.ensure_future(self._starter.make(self._made, self._dialin.port))
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await first_of(making, stopped)
+            if making.done():
+                self._next = making.result()
+        finally:
+            await cancel_all(making, stopped)
+
+    async def _live(self, run: Run) -> None:
+        """A run's turn, from its first moment to the last of its processes."""
+        self.generation = run.number
+        self._become("starting", pid=run.process.pid, port=self._dialin.port)
+        if run.dialled:
+            self._become("armed", pid=run.process.pid)
+        if run.attached.is_set():
+            self._become("attached", client=run.client)
+        run.begin(self.log.append, self._told)
         wanted = asyncio.ensure_future(self._restart_wanted.wait())
+        ahead = asyncio.ensure_future(self._stand_by(run))
         try:
-            await first_of(process.exited, wanted)
-            by_itself = process.exited.done()
-            how = await self._table.end(process, self._grace_s)
-            await asyncio.wait(outputs, timeout=0.5)
+            await first_of(run.process.exited, wanted)
+            by_itself = run.process.exited.done()
+            await self._end(run, "ended" if by_itself else self._why())
+            if run.attached.is_set():
+                # It may be about to be made: that is the next one's start.
+                await asyncio.wait([ahead])
         finally:
-            await cancel_all(wanted, *outputs)
-        self._process = None
-        self._note_end(how.describe(), self._why(by_itself))
+            await cancel_all(wanted, ahead)
+        self._front = None
 
-    def _spawn(self) -> "List[asyncio.Task[None]]":
-        argv, cwd, env = command_of(self.spec)
-        port = str(self._dialin.port)
-        argv = [word.replace(PORT_MARK, port) for word in argv]
-        env = {key: value.replace(PORT_MARK, port) for key, value in env.items()}
-        # Output through a pipe would be held back until a buffer is full.
-        env.setdefault("PYTHONUNBUFFERED", "1")
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
+    async def _stand_by(self, run: Run) -> None:
+        """Once `run` has its editor, make the next one, which waits for its turn."""
+        if not self._debug or not self._starter.can_stand_by:
+            return
+        await run.attached.wait()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(run.process.exited), _STANDBY_AFTER_S)
+        if self._next is not None or self._stopped.is_set():
+            return
         try:
-            with open(os.devnull, "rb") as null:
-                self._process = self._table.spawn(
-                    argv,
-                    cwd=cwd,
-                    env=env,
-                    stdin=null.fileno(),
-                    stdout=out_write,
-                    stderr=err_write,
-                )
-        except BaseException:
-            os.close(out_read)
-            os.close(err_read)
-            raise
-        finally:
-            os.close(out_write)
-            os.close(err_write)
-        self._become("starting", pid=self._process.pid, port=self._dialin.port)
-        return [
-            asyncio.ensure_future(self._collect(out_read, STDOUT)),
-            asyncio.ensure_future(self._collect(err_read, STDERR)),
-        ]
+            await self._make_next()
+        except (OSError, ValueError, ServerEnded) as error:
+            # When its turn comes it is tried again, and told at length.
+            self._tell("no-standby", why=str(error))
+        following = self._next
+        if following is None or run.process.exited.done():
+            return
+        await first_of(run.process.exited, following.process.exited)
+        if following.process.exited.done() and self._next is following:
+            self._next = None
+            await self._end(following, "ended while it stood by")
 
-    async def _collect(self, fd: int, kind: int) -> None:
-        os.set_blocking(fd, False)
-        try:
-            with contextlib.suppress(OSError):
-                while True:
-                    data = await read_fd(fd, 64 * 1024)
-                    if not data:
-                        return
-                    self.log.append(kind, data)
-        finally:
-            os.close(fd)
+    async def _end(self, run: Run, why: str) -> None:
+        """End a run with all that it started, and tell how it ended."""
+        how = await self._table.end(run.process, self._grace_s)
+        await run.drain(0.5)
+        await run.close()
+        self._note_end(run.number, how.describe(), why, attached=run.attached.is_set())
 
     def _dialled(self, sock: socket.socket) -> None:
-        if self._process is None or self._stopping:
+        runs = [run for run in (self._front, self._next) if run is not None]
+        if not runs or self._stopped.is_set():
             sock.close()
             return
-        if self.state == "starting":
-            self._become("armed", pid=self._process.pid)
-        self._on_debuggee(self, self.generation, sock)
+        identity = identify(sock, [run.process.pid for run in runs])
+        run = next((one for one in runs if one.process.tag == identity.tag), runs[0])
+        run.dialled = True
+        if run is self._front and self.state == "starting":
+            self._become("armed", pid=run.process.pid)
+        elif run is self._next:
+            self._tell("standby", pid=run.process.pid, **memory_of(run.process.pid))
+        self._on_debuggee(self, run.number, sock, identity)
 
-    def _why(self, by_itself: bool) -> str:
-        if self._stopping:
-            return "stopped"
-        if not by_itself and self._restart is not None:
-            return self._restart
-        return "ended"
+    def _why(self) -> str:
+        return "stopped" if self._stopped.is_set() else self._restart or "ended"
 
-    def _note_end(self, how: Dict[str, Any], why: str) -> None:
-        self.last_end = dict(how, why=why, generation=self.generation)
-        early = self._debug or float(how.get("duration_s", 0.0)) < 1.0
-        if why in ("ended", "not started") and early and not self._attached:
-            self._failures += 1
-        else:
-            self._failures = 0
-        self._become("ended", why=why, **how)
+    def _note_end(self, number: int, how: Dict[str, Any], why: str, *, attached: bool) -> None:
+        end = dict(how, why=why, generation=number)
+        if number >= self.generation and self._next is None:
+            self.generation = number
+        if number == self.generation:
+            self.last_end = end
+            self.state = "ended"
+            early = self._debug or float(how.get("duration_s", 0.0)) < 1.0
+            failed = why in ("ended", "not started") and early and not attached
+            self._failures = self._failures + 1 if failed else 0
+        self.log.event("ended", time=time.time(), **end)
 
     async def _back_off(self) -> None:
         """After a run that no editor saw: wait, so that a broken command does not spin."""
@@ -214,6 +267,14 @@ class Loop:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._restart_wanted.wait(), delay_s)
 
+    def _told(self, message: Dict[str, Any]) -> None:
+        """What a debuggee says of itself."""
+        if "imported" in message:
+            self._tell("imported", **message["imported"])
+
     def _become(self, state: str, **fields: Any) -> None:
         self.state = state
-        self.log.event(state, generation=self.generation, time=time.time(), **fields)
+        self._tell(state, **fields)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self.log.event(event, generation=self.generation, time=time.time(), **fields)

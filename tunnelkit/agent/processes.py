@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: In the environment of every process we start; marks its descendants as ours
@@ -35,8 +35,10 @@ class Exit(NamedTuple):
 class Process:
     """A started process and its group; `exited` is done once it was reaped."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", tag: str) -> None:
-        self.pid = popen.pid
+    def __init__(
+        self, pid: int, tag: str, popen: "Optional[subprocess.Popen[bytes]]" = None
+    ) -> None:
+        self.pid = pid
         self.tag = tag
         self.popen = popen
         self.started_s = time.monotonic()
@@ -54,10 +56,12 @@ class ProcessTable:
     def __init__(self) -> None:
         self._live: Dict[int, Process] = {}
         self._count = 0
+        #: True where orphans of what we start become our children.
+        self.reaps_orphans = False
 
     def start(self) -> None:
         """Take over SIGCHLD and orphans of this process."""
-        become_subreaper()
+        self.reaps_orphans = become_subreaper()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def spawn(
@@ -70,10 +74,10 @@ class ProcessTable:
         stdout: int,
         stderr: int,
         controlling_tty: bool = False,
+        pass_fds: Sequence[int] = (),
     ) -> Process:
         """Start a process in a session and group of its own. Raises OSError."""
-        self._count += 1
-        tag = f"{os.getpid()}.{self._count}"
+        tag = self.new_tag()
         environment = dict(env)
         environment[TAG] = tag
         prepare: Optional[Callable[[], None]] = _take_tty if controlling_tty else None
@@ -87,10 +91,23 @@ class ProcessTable:
             start_new_session=True,
             close_fds=True,
             preexec_fn=prepare,
+            pass_fds=pass_fds,
         )
-        process = Process(popen, tag)
+        process = Process(popen.pid, tag, popen)
         self._live[popen.pid] = process
         return process
+
+    def adopt(self, pid: int, tag: str) -> Process:
+        """Take over a process that is our child though we didn't start it: one whose parent,
+        which we started, has ended (`reaps_orphans`). It must not end before this is called."""
+        process = Process(pid, tag)
+        self._live[pid] = process
+        return process
+
+    def new_tag(self) -> str:
+        """A tag for a process to come. All tags of an agent are of one length."""
+        self._count += 1
+        return f"{os.getpid()}.{self._count:08d}"
 
     async def end(self, process: Process, grace_s: float) -> Exit:
         """End the process, its group and its strays: TERM, then KILL after `grace_s`.
@@ -144,16 +161,16 @@ class ProcessTable:
 
     def _ended(self, process: Process, status: int, peak_rss_bytes: int) -> None:
         duration_s = time.monotonic() - process.started_s
+        if process.popen is not None:
+            process.popen.returncode = -1  # reaped here: Popen must not wait for the number
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            process.popen.returncode = -number
             try:
                 name = signal.Signals(number).name
             except ValueError:
                 name = f"signal {number}"
             how = Exit(None, name, duration_s, peak_rss_bytes)
         else:
-            process.popen.returncode = os.WEXITSTATUS(status)
             how = Exit(os.WEXITSTATUS(status), None, duration_s, peak_rss_bytes)
         if not process.exited.done():
             process.exited.set_result(how)

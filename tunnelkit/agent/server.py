@@ -19,6 +19,7 @@ from tunnelkit.agent import digests
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
 from tunnelkit.agent.execs import Exec, command_of
+from tunnelkit.agent.identity import Identity
 from tunnelkit.agent.loop import Loop
 from tunnelkit.agent.processes import ProcessTable
 from tunnelkit.agent.tcp import listening, serve_tcp
@@ -107,6 +108,7 @@ class Agent:
             "loop.list": self._loop_list,
             "loop.claim": self._loop_claim,
             "loop.restart": self._loop_restart,
+            "loop.refresh": self._loop_refresh,
             "loop.stop": self._loop_stop,
             "loop.attached": self._loop_attached,
             "mirror.differing": digests.handler,
@@ -183,8 +185,10 @@ class Agent:
         self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())
         return debug_loop.describe()
 
-    def _dialled_in(self, debug_loop: Loop, generation: int, sock: socket.socket) -> None:
-        self._debuggees.add(sock, debug_loop.id, generation)
+    def _dialled_in(
+        self, debug_loop: Loop, generation: int, sock: socket.socket, who: Identity
+    ) -> None:
+        self._debuggees.add(sock, debug_loop.id, generation, who)
 
     async def _loop_claim(self, params: Dict[str, Any]) -> int:
         return self._debuggees.claim(self._one_loop(params).id)
@@ -193,9 +197,12 @@ class Agent:
         return [debug_loop.describe() for debug_loop in self._loops.values()]
 
     async def _loop_restart(self, params: Dict[str, Any]) -> None:
-        self._one_loop(params).restart(
+        await self._one_loop(params).restart(
             str(params.get("reason", "restarted")), params.get("generation")
         )
+
+    async def _loop_refresh(self, params: Dict[str, Any]) -> Optional[str]:
+        return await self._one_loop(params).refresh()
 
     async def _loop_stop(self, params: Dict[str, Any]) -> None:
         debug_loop = self._one_loop(params)

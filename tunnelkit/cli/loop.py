@@ -15,6 +15,7 @@ _HELP = """Run a command under the restart loop: every F5 gets a fresh debuggee.
 
     tk loop python -m debugpy --wait-for-client 2.py
     tk loop python train.py --epochs 1
+    tk loop --preload torch,numpy python train.py
     tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
 
 With a session the command runs on its node; on a node itself (no session) it
@@ -39,25 +40,40 @@ def loop(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Editor port, if not the session's (40056).")
     ] = None,
+    preload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULES", help="Import these once for every run: torch,numpy. '': none."
+        ),
+    ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option(
+            "--standby/--no-standby",
+            help="Keep the next run ready while one runs (default), or save its memory.",
+        ),
+    ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
 ) -> None:
-    from tunnelkit.cli.common import run
+    from tunnelkit.cli.common import run, settings
     from tunnelkit.debug.command import understand
     from tunnelkit.model import check_port
 
     understand(command)
+
+    wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby)
     if port is not None:
         check_port(port)
     paths = None if local else _session_or_none()
     if paths is None:
-        from tunnelkit.cli.common import settings
         from tunnelkit.session.local import run_local
 
-        wanted = settings(debug__port=port)
         sys.exit(run(run_local(command, wanted, _view_factory)))
-    sys.exit(run(_in_session(paths, command, port)))
+    modules = None if preload is None else list(wanted.debug.preload)
+    options = {"port": port, "standby": standby, "preload": modules}
+    sys.exit(run(_in_session(paths, command, options)))
 
 
 def _view_factory() -> Any:
@@ -80,7 +96,7 @@ def _session_or_none() -> Any:
         raise
 
 
-async def _in_session(paths: Any, command: list[str], port: int | None) -> int:
+async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -> int:
     from tunnelkit.cli.common import below
     from tunnelkit.session import client
 
@@ -91,7 +107,7 @@ async def _in_session(paths: Any, command: list[str], port: int | None) -> int:
         "type": "loop",
         "words": command,
         "below": below(status["project"]),
-        "port": port,
+        **options,
     }
     while True:
         loop_id = await _watch(paths, header, view)

@@ -100,9 +100,12 @@ class MirrorSettings:
 
 @dataclass(frozen=True, slots=True)
 class DebugSettings:
-    """[debug]: `port` is the laptop's, for the editor."""
+    """[debug]: `port` is the laptop's, for the editor. `standby`: keep the next debuggee ready
+    while one runs; `preload`: modules that are imported once for all of them."""
 
     port: Annotated[int, v.PORT] = 40056
+    standby: Annotated[bool, v.BOOLEAN] = True
+    preload: Annotated[tuple[str, ...], v.MODULES] = ()
     on_disconnect: Annotated[OnDisconnect, _ON_DISCONNECT] = "restart"
     just_my_code: Annotated[bool, v.BOOLEAN] = True
 

@@ -278,6 +278,18 @@ FORWARDS = list_of(_forward, dump=str)
 LINES = list_of(single_line)
 
 
+def module_name(raw: object) -> str:
+    """A Python module's dotted name."""
+    text = single_line(raw)
+    if not all(part.isidentifier() for part in text.split(".")):
+        raise BadValue(f"{text!r} is not a Python module's name", "for example: torch")
+    return text
+
+
+#: As text: names with commas between them.
+MODULES = list_of(module_name)
+
+
 def profile_name(raw: object) -> str:
     """A profile's name is a file name without `.toml`: never a path."""
     text = single_line(raw)

@@ -19,26 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
+from typing import Any
 
 from tunnelkit.errors import UsageError
 
 #: Replaced by the agent with the port that it holds for debuggees (agent/loop.py).
 PORT_MARK = "@TK_DIALIN_PORT@"
 
-#: `python -m debugpy`, without one thing that it does: once an editor has attached it lists
-#: all installed packages for a log that nobody asked for, traced, which is 150 of the 190 ms
-#: from F5 to the first stop (scripts/bench; more on a slow file system). Nothing but `sys`
-#: is left in `__main__`, as in debugpy's own.
-START = """\
-import sys
-if sys.path[:1] == [""]:
-    sys.path[0] = __import__("os").getcwd()
-if not any(word.startswith("--log-to") for word in sys.argv) \\
-        and "DEBUGPY_LOG_DIR" not in __import__("os").environ:
-    __import__("debugpy.common.log").common.log.describe_environment = lambda header: None
-__import__("debugpy.server.cli").server.cli.main()
-"""
-
+_CONNECT = ("--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client")
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
 #: Interpreter switches that take a value in the next word.
 _PYTHON_VALUED = {"-W", "-X", "--check-hash-based-pycs"}
@@ -57,18 +45,43 @@ class LoopCommand:
     """A command ready for the agent's loop.
 
     shown: the command as it was given. debug: it dials in and waits for an editor.
-    interpreter: the Python that runs debugpy, where the command shows it. port: the
+    interpreter: the Python that runs debugpy, where the command shows it; then words are
+    debugpy's own arguments, and argv is the command in its plain form. port: the
     editor port that the command itself named, if any. notes: what was
     changed and why, for the person.
     """
 
     argv: tuple[str, ...]
+    words: tuple[str, ...] = ()
     shown: str = ""
     env: dict[str, str] = field(default_factory=dict)
     debug: bool = False
     interpreter: tuple[str, ...] = ()
     port: int | None = None
     notes: tuple[str, ...] = ()
+
+
+def loop_spec(
+    command: LoopCommand,
+    *,
+    cwd: str,
+    editor_port: int,
+    standby: bool = True,
+    preload: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What the agent needs to run the command in a loop (agent/loop.py)."""
+    return {
+        "argv": list(command.argv),
+        "interpreter": list(command.interpreter),
+        "words": list(command.words),
+        "shown": command.shown,
+        "env": command.env,
+        "cwd": cwd,
+        "debug": command.debug,
+        "editor_port": editor_port,
+        "standby": standby,
+        "preload": list(preload),
+    }
 
 
 def understand(words: Sequence[str]) -> LoopCommand:
@@ -98,16 +111,13 @@ def _understand(words: Sequence[str]) -> LoopCommand:
         return LoopCommand(tuple(words), env=env)
     note = "run under debugpy, so that F5 can attach"
     return LoopCommand(
-        (*interpreter, *_connect(), *rest),
+        (*interpreter, "-m", "debugpy", *rest),
+        words=(*_CONNECT, *rest),
         env=env,
         debug=True,
         interpreter=tuple(interpreter),
         notes=(note,),
     )
-
-
-def _connect() -> list[str]:
-    return ["-c", START, "--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
 
 
 def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
@@ -152,9 +162,9 @@ def _debugpy(interpreter: list[str], words: list[str], env: dict[str, str]) -> L
             break
     target = words[position:]
     _check_target(target, "debugpy")
-    argv = (*interpreter, *_connect(), *kept, *target)
     return LoopCommand(
-        argv,
+        (*interpreter, "-m", "debugpy", *kept, *target),
+        words=(*_CONNECT, *kept, *target),
         env=env,
         debug=True,
         interpreter=tuple(interpreter),
@@ -185,7 +195,8 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
     _check_target(target, "ptvsd")
     note = "ptvsd is no longer maintained; its successor debugpy runs this command"
     return LoopCommand(
-        (*interpreter, *_connect(), *target),
+        (*interpreter, "-m", "debugpy", *target),
+        words=(*_CONNECT, *target),
         env=env,
         debug=True,
         interpreter=tuple(interpreter),

@@ -3,6 +3,9 @@
 The loop itself runs in the agent (agent/loop.py) and outlives this object. Here
 its events are followed, adapters are kept one ahead, and editors are matched
 with debuggees.
+
+Rules of this file: generations are taken in their order. One that stands by is
+nobody's before all earlier ones are spent.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ _SECOND_EDITOR_WAIT_S = 1.0
 #: A debuggee that said goodbye to its editor has this long to exit by itself.
 _EXIT_GRACE_S = 5.0
 _STDERR_TAIL_BYTES = 4096
+#: Events that say what the generation in front does; others are told beside it.
+_STATES = frozenset({"starting", "armed", "attached", "ended", "waiting", "stopped"})
 
 
 class AgentApi(Protocol):
@@ -59,7 +64,10 @@ class DebugLoop:
         self._port = port
         self._on_disconnect = on_disconnect
         self._on_record = on_record
-        self._generation: Generation | None = None
+        #: Those that have not ended, by number; `_front` is the one whose turn it is.
+        self._generations: dict[int, Generation] = {}
+        self._front = 0
+        self.standby: dict[str, Any] = {}
         self._spare: asyncio.Task[Adapter] | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -98,14 +106,15 @@ class DebugLoop:
         self._port.serve(None)
         self._wake()
         await cancel_all(*self._tasks)
-        if self._generation is not None:
-            await self._generation.close()
+        for generation in self._generations.values():
+            await generation.close()
         if self._spare is not None:
             await Generation(0, self._spare).close()
 
     def _follow(self, description: dict[str, Any], *, first: int) -> None:
         self.id = int(description["id"])
         self.info = description
+        self._front = int(description.get("generation") or 0)
         if description.get("debug"):
             self._port.serve(self._serve_editor)
             self._prepare_spare()
@@ -116,20 +125,29 @@ class DebugLoop:
 
     def describe(self) -> dict[str, Any]:
         """The loop as a JSON object."""
-        generation = self._generation
+        editor = self._editor()
         return {
             "id": self.id,
             "command": self.info.get("shown") or self.info.get("argv"),
             "debug": bool(self.info.get("debug")),
             "port": self._port.port,
             "state": self.state,
-            "generation": generation.number if generation is not None else 0,
+            "generation": self._front,
             "pid": self.info.get("pid"),
-            "editor": generation.editor.name
-            if generation is not None and generation.editor is not None
-            else None,
+            "editor": editor.name if editor is not None else None,
+            "standby": self.standby or None,
             "last_end": self.last_end,
         }
+
+    def _editor(self) -> Editor | None:
+        return next((one.editor for one in self._in_order() if one.editor is not None), None)
+
+    def _in_order(self) -> list[Generation]:
+        return [self._generations[number] for number in sorted(self._generations)]
+
+    def _first(self) -> Generation | None:
+        """The first generation that is not spent: the one that an F5 of now is about."""
+        return next((one for one in self._in_order() if one.claim is not Claim.SPENT), None)
 
     async def wait_armed(self) -> int:
         """Wait until an F5 would find a debuggee; return its generation.
@@ -138,9 +156,10 @@ class DebugLoop:
         last line it wrote.
         """
         seen_waiting = False
+        await self._refresh()
         while True:
             changed = self._changed
-            generation = self._generation
+            generation = self._first()
             if generation is not None and generation.claim in (Claim.FREE, Claim.TAKEN):
                 return generation.number
             if self._orphaned:
@@ -187,30 +206,38 @@ class DebugLoop:
         self._wake()
 
     def _event(self, event: dict[str, Any]) -> None:
-        name, number = event.get("event"), int(event.get("generation", 0))
-        if name == "skipped":
-            return
-        self.state = str(name)
+        name, number = str(event.get("event")), int(event.get("generation", 0))
+        if name == "standby":
+            self.standby = {key: event[key] for key in event if key not in ("event", "time")}
+        if name in _STATES and number >= self._front:
+            self.state = name
+            self._front = number
         if name == "starting":
             self.info["pid"] = event.get("pid")
+            self.standby = {}
             self._stderr = b""
             if self.info.get("debug"):
                 self._generation_of(number)
         elif name == "ended":
-            self.last_end = event
-            generation = self._generation
-            if generation is not None and generation.number == number:
-                generation.ended = True
-                if generation.editor is None:
-                    self._spawn(generation.close())
+            if number == self._front:
+                self.last_end = event
+            self._forget(number)
         self._wake()
+
+    def _forget(self, number: int) -> None:
+        """A generation has ended, and with it all before it."""
+        for one in [one for one in self._in_order() if one.number <= number]:
+            one.ended = True
+            if one.editor is None:
+                del self._generations[one.number]
+                self._spawn(one.close())
 
     def debuggee(self, channel: Channel, generation: int) -> None:
         """A process of this loop dialled in."""
         self._spawn(self._carry_debuggee(channel, self._generation_of(generation)))
 
-    async def _carry_debuggee(self, channel: Channel, generation: Generation) -> None:
-        if generation.ended:
+    async def _carry_debuggee(self, channel: Channel, generation: Generation | None) -> None:
+        if generation is None or generation.ended:
             channel.abort({"error": "too late"})
             return
         try:
@@ -222,24 +249,19 @@ class DebugLoop:
         self._wake()
         await generation.carry_debuggee(sock, channel)
 
-    def _generation_of(self, number: int) -> Generation:
-        current = self._generation
-        if current is not None and current.number >= number:
-            return current
-        if current is not None:
-            current.ended = True
-            if current.editor is None:
-                self._spawn(current.close())
-        spare, self._spare = self._spare, None
-        self._generation = Generation(
-            number,
-            spare or asyncio.create_task(Adapter.start()),
-            on_attached=self._attached,
-            on_terminated=self._terminated,
-            on_leaving=self._leaving,
-        )
-        self._prepare_spare()
-        return self._generation
+    def _generation_of(self, number: int) -> Generation | None:
+        """The generation of that number; None if it is over."""
+        if number not in self._generations and number >= self._front:
+            spare, self._spare = self._spare, None
+            self._generations[number] = Generation(
+                number,
+                spare or asyncio.create_task(Adapter.start()),
+                on_attached=self._attached,
+                on_terminated=self._terminated,
+                on_leaving=self._leaving,
+            )
+            self._prepare_spare()
+        return self._generations.get(number)
 
     def _prepare_spare(self) -> None:
         if self._spare is None and not self._over:
@@ -248,6 +270,7 @@ class DebugLoop:
     # -- editors ----------------------------------------------------------
 
     async def _serve_editor(self, editor: Editor) -> None:
+        await self._refresh()
         while (generation := await self._claim(editor)) is not None:
             try:
                 await generation.carry_editor(editor)
@@ -291,9 +314,19 @@ class DebugLoop:
         await editor.refuse(answer)
         return None
 
+    async def _refresh(self) -> None:
+        """See that what was preloaded is what lies on the node's disk now."""
+        if not self.info.get("preload"):
+            return
+        if await self._agent.call("loop.refresh", loop=self.id) is not None:
+            for one in self._in_order():
+                # Those that nobody has are being replaced.
+                one.left = one.left or one.editor is None
+            self._wake()
+
     def _answer(self, editor: Editor, patience: float) -> Generation | str | None:
         """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
-        generation = self._generation
+        generation = self._first()
         claim = generation.claim if generation is not None else Claim.NOT_YET
         if generation is not None and claim is Claim.FREE:
             generation.editor = editor
@@ -335,6 +368,7 @@ class DebugLoop:
 
     def _editor_gone(self, generation: Generation) -> None:
         if generation.ended:
+            self._generations.pop(generation.number, None)
             self._spawn(generation.close())
         elif generation.terminated or not generation.attached:
             pass

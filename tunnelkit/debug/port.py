@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap import DapError, DapReader, encode, error_response
-from tunnelkit.mux.peers import same_user
-from tunnelkit.mux.splice import no_delay, quick_ack
+from tunnelkit.mux.listener import Listener
+from tunnelkit.mux.splice import quick_ack
 from tunnelkit.mux.waiting import cancel_all
 
 _READ_BYTES = 64 * 1024
@@ -95,20 +95,15 @@ class EditorPort:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._listener: socket.socket | None = None
+        self._listener = Listener(self._connected)
         self._tasks: set[asyncio.Task[None]] = set()
         self._handler: OnEditor | None = None
 
     def open(self) -> None:
         """Bind and listen. Raises DebugError if the port is taken."""
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
-            listener.bind(("127.0.0.1", self.port))
-            listener.listen(64)
+            self._listener.open(self.port)
         except OSError as error:
-            listener.close()
             if error.errno != errno.EADDRINUSE:
                 raise
             raise DebugError(
@@ -116,9 +111,7 @@ class EditorPort:
                 hint="end that program, or set another port: [debug] port in tunnelkit.toml, "
                 "then `tk vscode`",
             ) from None
-        self.port = listener.getsockname()[1]
-        self._listener = listener
-        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+        self.port = self._listener.port
 
     def serve(self, handler: OnEditor | None) -> None:
         """Hand editors that come from now on to `handler`; None: there is no loop."""
@@ -131,24 +124,10 @@ class EditorPort:
 
     async def close(self) -> None:
         """Give up the port and hang up on all editors."""
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
+        self._listener.close()
         await cancel_all(*self._tasks)
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            sock, address = self._listener.accept()
-        except OSError:
-            return
-        if not same_user(address, sock.getsockname()):
-            sock.close()
-            return
-        sock.setblocking(False)
-        no_delay(sock)
-        quick_ack(sock)
+    def _connected(self, sock: socket.socket) -> None:
         task = asyncio.create_task(self._serve(Editor(sock)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

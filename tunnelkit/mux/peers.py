@@ -16,8 +16,8 @@ _NO_COOKIE = b"\xff" * 8
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI2s2s4s12x4s12xI8s")
 #: In the answer, after the header: family, state, timer, retrans; the socket's id (48
-#: bytes); expires, rqueue, wqueue, uid.
-_ANSWER = struct.Struct("=4x48x3II")
+#: bytes); expires, rqueue, wqueue, uid, inode.
+_ANSWER = struct.Struct("=4x48x3III")
 _ANY_STATE = 0xFFFFFFFF
 
 
@@ -35,12 +35,24 @@ def same_user(peer: Address, own: Address) -> bool:
 
 def socket_owner(local: Address, remote: Address) -> Optional[int]:
     """The uid that owns the IPv4 TCP socket `local` connected to `remote`, or None."""
-    owner = _ask_kernel(local, remote)
-    # A kernel without tcp_diag, or a sandbox without netlink, still has the table.
-    return _look_up(local, remote) if owner is None else owner
+    found = _socket_of(local, remote)
+    return found[0] if found is not None else None
 
 
-def _ask_kernel(local: Address, remote: Address) -> Optional[int]:
+def socket_inode(local: Address, remote: Address) -> Optional[int]:
+    """The inode of that socket: what `/proc/PID/fd` links to as `socket:[INODE]`."""
+    found = _socket_of(local, remote)
+    return found[1] if found is not None else None
+
+
+def _socket_of(local: Address, remote: Address) -> Optional[Tuple[int, int]]:
+    """(uid, inode) of a socket. A kernel without tcp_diag, or a sandbox without netlink,
+    still has the table."""
+    found = _ask_kernel(local, remote)
+    return _look_up(local, remote) if found is None else found
+
+
+def _ask_kernel(local: Address, remote: Address) -> Optional[Tuple[int, int]]:
     """One question by netlink; the table in /proc grows with every connection there is."""
     size = _HEADER.size + _REQUEST.size
     question = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + _REQUEST.pack(
@@ -68,17 +80,18 @@ def _ask_kernel(local: Address, remote: Address) -> Optional[int]:
     _, kind, _, _, _ = _HEADER.unpack_from(answer)
     if kind != _SOCK_DIAG_BY_FAMILY:
         return None
-    return int(_ANSWER.unpack_from(answer, _HEADER.size)[3])
+    uid, inode = _ANSWER.unpack_from(answer, _HEADER.size)[3:]
+    return int(uid), int(inode)
 
 
-def _look_up(local: Address, remote: Address) -> Optional[int]:
+def _look_up(local: Address, remote: Address) -> Optional[Tuple[int, int]]:
     wanted = [_hex(local).encode(), _hex(remote).encode()]
     try:
         with open("/proc/net/tcp", "rb") as table:
             for line in table:
                 fields = line.split()
                 if fields[1:3] == wanted:
-                    return int(fields[7])
+                    return int(fields[7]), int(fields[9])
     except (OSError, ValueError, IndexError):
         return None
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fdstream import read_fd, write_fd
+from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.waiting import cancel_all
@@ -49,7 +49,8 @@ class ControlServer:
         self._path = path
         self._handlers = handlers
         self._on_channel = on_channel
-        self._listener: socket.socket | None = None
+        self._listener = Listener(self._connected)
+        self._bound = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections: set[ControlConnection] = set()
 
@@ -57,22 +58,14 @@ class ControlServer:
         """Bind and listen; the caller holds the session's lock, so an old socket is stale."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        umask = os.umask(0o177)
-        try:
-            listener.bind(str(self._path))
-        finally:
-            os.umask(umask)
-        listener.listen(32)
-        listener.setblocking(False)
-        self._listener = listener
-        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+        self._listener.open_unix(str(self._path))
+        self._bound = True
 
     async def close(self) -> None:
         """Stop listening, hang up, remove the socket."""
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
+        self._listener.close()
+        if self._bound:
+            self._bound = False
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
         await cancel_all(*self._tasks)
@@ -83,13 +76,7 @@ class ControlServer:
             if connection.follows and connection.rpc is not None:
                 connection.rpc.notify(notice, **params)
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
-        sock.setblocking(False)
+    def _connected(self, sock: socket.socket) -> None:
         task = asyncio.create_task(self._serve(sock))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

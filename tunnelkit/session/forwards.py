@@ -12,8 +12,8 @@ from tunnelkit.debug.loop import AgentApi
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward
-from tunnelkit.mux.peers import same_user
-from tunnelkit.mux.splice import no_delay, splice
+from tunnelkit.mux.listener import Listener
+from tunnelkit.mux.splice import splice
 from tunnelkit.mux.waiting import cancel_all
 
 #: A forward with nobody behind it accepts and then hangs up: within this time.
@@ -26,45 +26,26 @@ class WireForward:
     def __init__(self, forward: LocalForward, agent: Callable[[], AgentApi]) -> None:
         self._forward = forward
         self._agent = agent
-        self._listener: socket.socket | None = None
+        self._listener = Listener(self._connected)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
         """Bind and listen. Raises UsageError if the port is taken."""
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", self._forward.bind_port))
-            listener.listen(128)
+            self._listener.open(self._forward.bind_port)
         except OSError as error:
-            listener.close()
             raise UsageError(
                 f"local port {self._forward.bind_port} can't be had",
                 cause=error.strerror,
                 hint="choose another: tk forward LOCAL:REMOTE",
             ) from None
-        listener.setblocking(False)
-        self._listener = listener
-        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
+        self._listener.close()
         await cancel_all(*self._tasks)
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            sock, address = self._listener.accept()
-        except OSError:
-            return
-        if not same_user(address, sock.getsockname()):
-            sock.close()
-            return
-        sock.setblocking(False)
-        no_delay(sock)
+    def _connected(self, sock: socket.socket) -> None:
         channel = self._agent().open(
             {"type": "tcp", "host": self._forward.host, "port": self._forward.port}
         )

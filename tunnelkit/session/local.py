@@ -7,10 +7,11 @@ import contextlib
 import os
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.debug.command import understand
+from tunnelkit.debug.command import loop_spec, understand
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import TunnelkitError
@@ -57,7 +58,15 @@ async def run_local(words: list[str], settings: Settings, make_view: Callable[[]
         view.mind_signals(lambda: loop.restart("restarted by you"))
         payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
         view.show(Record(EVENT, 0, payload))
-        await _live(agent, loop, view, _spec(command.argv, command.env, command.debug))
+        spec = loop_spec(
+            # The agent was started by us, but cut off from our environment's Python settings.
+            replace(command, env={**os.environ, **command.env}),
+            cwd=os.getcwd(),
+            editor_port=port.port,
+            standby=settings.debug.standby,
+            preload=settings.debug.preload,
+        )
+        await _live(agent, loop, view, spec)
         return 0
     finally:
         for one in loops:
@@ -67,16 +76,6 @@ async def run_local(words: list[str], settings: Settings, make_view: Callable[[]
                 await agent.call("shutdown", reason="tk loop ended")
         await agent.close("tk loop ended")
         await port.close()
-
-
-def _spec(argv: tuple[str, ...], env: dict[str, str], debug: bool) -> dict[str, Any]:
-    # The agent was started by us, but cut off from our environment's Python settings.
-    return {
-        "argv": list(argv),
-        "env": {**os.environ, **env},
-        "cwd": os.getcwd(),
-        "debug": debug,
-    }
 
 
 async def _live(agent: AgentClient, loop: DebugLoop, view: View, spec: dict[str, Any]) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.debug.command import LoopCommand
+from tunnelkit.config.schema import DebugSettings
+from tunnelkit.debug.command import LoopCommand, loop_spec
 from tunnelkit.debug.loop import AgentApi, DebugLoop
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import DebugError
@@ -83,16 +84,30 @@ class Loops:
     """All loops of a session; each has one EditorPort to itself."""
 
     def __init__(
-        self, agent: Callable[[], AgentApi], port: EditorPort, *, on_disconnect: str, log: Path
+        self,
+        agent: Callable[[], AgentApi],
+        port: EditorPort,
+        settings: DebugSettings,
+        *,
+        log: Path,
     ) -> None:
         self._agent = agent
         self._port = port
-        self._on_disconnect = on_disconnect
+        self._settings = settings
         self._log = LoopLogFile(log)
         self._loops: dict[int, SessionLoop] = {}
 
-    async def start(self, command: LoopCommand, *, cwd: str, port: int | None) -> SessionLoop:
-        """Start a loop; `port` (or the one in the command) if not the session's own.
+    async def start(
+        self,
+        command: LoopCommand,
+        *,
+        cwd: str,
+        port: int | None,
+        standby: bool | None = None,
+        preload: Sequence[str] | None = None,
+    ) -> SessionLoop:
+        """Start a loop; `port` (or the one in the command) if not the session's own. What is
+        None is as the settings say.
 
         Raises DebugError if that port is taken or has a loop already.
         """
@@ -100,14 +115,13 @@ class Loops:
         loop = await self._make(wanted, needs_port=command.debug)
         try:
             await loop.loop.start(
-                {
-                    "argv": list(command.argv),
-                    "shown": command.shown,
-                    "env": command.env,
-                    "cwd": cwd,
-                    "debug": command.debug,
-                    "editor_port": wanted,
-                }
+                loop_spec(
+                    command,
+                    cwd=cwd,
+                    editor_port=wanted,
+                    standby=self._settings.standby if standby is None else standby,
+                    preload=self._settings.preload if preload is None else preload,
+                )
             )
         except BaseException:
             await self._close(loop)
@@ -181,7 +195,9 @@ class Loops:
             self._log.write(record)
             holder[0].record(record)
 
-        loop = DebugLoop(self._agent(), port, on_disconnect=self._on_disconnect, on_record=record)
+        loop = DebugLoop(
+            self._agent(), port, on_disconnect=self._settings.on_disconnect, on_record=record
+        )
         holder.append(SessionLoop(loop, port, own))
         return holder[0]
 

@@ -249,7 +249,11 @@ class Service:
                 command, lent = await self._with_debugpy(command, self._cwd(header))
                 notes += lent
                 loop = await self._session.loops.start(
-                    command, cwd=self._cwd(header), port=header.get("port")
+                    command,
+                    cwd=self._cwd(header),
+                    port=header.get("port"),
+                    standby=header.get("standby"),
+                    preload=header.get("preload"),
                 )
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})

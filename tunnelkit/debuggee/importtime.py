@@ -1,0 +1,66 @@
+"""How long a program's imports take, told when they are slow enough to be worth a word."""
+
+import sys
+import time
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, Callable, Dict, Optional, Sequence
+
+#: An import that took less is not worth preloading.
+_SLOW_S = 0.25
+
+Tell = Callable[[Dict[str, Any]], None]
+
+
+def watch_imports(tell: Tell) -> None:
+    """From now on, tell of every slow import that the program itself makes.
+
+    `tell` gets {"module": "torch", "duration_s": 2.1}. What such a module imports in turn is
+    within its time and not told.
+    """
+    # Just before the one it asks, so that whatever goes first still does.
+    position = next(
+        (index for index, finder in enumerate(sys.meta_path) if finder is PathFinder), None
+    )
+    if position is not None:
+        sys.meta_path.insert(position, _Timer(tell))
+
+
+class _Timer:
+    """Finds nothing itself: hands on what PathFinder finds, its execution timed."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._busy = False
+
+    def find_spec(
+        self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
+    ) -> Optional[ModuleSpec]:
+        """As importlib asks."""
+        if self._busy or "." in name or path is not None:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        loader = spec.loader if spec is not None else None
+        if loader is None or not hasattr(loader, "exec_module"):
+            return None
+        try:
+            self._time(name, loader)
+        except AttributeError:  # a loader that takes no attributes
+            return None
+        return spec
+
+    def _time(self, name: str, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            started, self._busy = time.monotonic(), True
+            try:
+                execute(module)
+            finally:
+                self._busy = False
+                duration_s = time.monotonic() - started
+                if duration_s >= _SLOW_S:
+                    self._tell({"module": name, "duration_s": round(duration_s, 2)})
+
+        loader.exec_module = exec_module

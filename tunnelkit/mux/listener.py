@@ -1,0 +1,91 @@
+"""A listening socket for processes of our own user: how it is had, asked and given up."""
+
+import asyncio
+import os
+import socket
+from typing import Any, Callable, Optional
+
+from tunnelkit.mux.peers import same_user
+from tunnelkit.mux.splice import no_delay, quick_ack
+
+_BACKLOG = 128
+
+
+class Listener:
+    """Hands each new connection, non-blocking, to `on_peer`. `open` or `open_unix`, then `close`.
+
+    on_peer: owns the socket that it is given, unless it raises.
+    refused: how many peers of another uid were hung up on.
+    """
+
+    def __init__(self, on_peer: Callable[[socket.socket], Any], *, backlog: int = _BACKLOG) -> None:
+        self._on_peer = on_peer
+        self._backlog = backlog
+        self._socket: Optional[socket.socket] = None
+        self.port = 0
+        self.refused = 0
+
+    def open(self, port: int = 0) -> None:
+        """Listen on 127.0.0.1:`port` (0: a free one, told by `port`); peers of our uid only.
+
+        Raises OSError, EADDRINUSE among them: what that means only the caller knows.
+        """
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            if port:
+                # Connections of the port's last holder may linger. A port that the kernel
+                # chooses must be free of them.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", port))
+            self._listen(sock)
+        except BaseException:
+            sock.close()
+            raise
+        self.port = sock.getsockname()[1]
+
+    def open_unix(self, path: str) -> None:
+        """Listen on a unix socket 0600, which the caller removes. Its mode and its directory
+        say who may connect; nobody is refused here. Raises OSError."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Not chmod after: others could connect in between.
+            umask = os.umask(0o177)
+            try:
+                sock.bind(path)
+            finally:
+                os.umask(umask)
+            self._listen(sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    def close(self) -> None:
+        """Stop listening; connections stay. Idempotent."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            asyncio.get_running_loop().remove_reader(sock.fileno())
+            sock.close()
+
+    def _listen(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.listen(self._backlog)
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
+        self._socket = sock
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            peer, address = listener.accept()
+        except OSError:
+            return
+        try:
+            if listener.family == socket.AF_INET and not same_user(address, peer.getsockname()):
+                self.refused += 1
+                peer.close()
+                return
+            peer.setblocking(False)
+            no_delay(peer)
+            quick_ack(peer)
+            self._on_peer(peer)
+        except BaseException:
+            peer.close()
+            raise
