@@ -29,7 +29,7 @@ from tunnelkit.mux.waiting import cancel_all, first_of
 
 #: The next debuggee is made this long after the present one got its editor, so that the
 #: two don't compete while F5 is on its way.
-_STANDBY_AFTER_S = 0.3
+_STANDBY_AFTER_S = 0.05
 
 OnDebuggee = Callable[["Loop", int, socket.socket, Identity], None]
 

@@ -1,15 +1,15 @@
-"""A debug adapter on the laptop, started ahead of the debuggee that it will serve."""
+"""Debug adapters on the laptop, each started ahead of the debuggee that it will serve."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
 import sys
 from dataclasses import dataclass
 
+from tunnelkit.debug.adapter_server import PORT_DIGITS
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.waiting import cancel_all, first_of
@@ -28,33 +28,8 @@ class Adapter:
     server_port: int
     life_fd: int
 
-    @staticmethod
-    async def start() -> Adapter:
-        """Start one and wait until it listens. Raises DebugError."""
-        endpoint = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        life_read, life_write = os.pipe()
-        process: asyncio.subprocess.Process | None = None
-        try:
-            endpoint.setblocking(False)
-            endpoint.bind(("127.0.0.1", 0))
-            endpoint.listen(1)
-            process = await _spawn(life_read, endpoint.getsockname()[1])
-            ports = await asyncio.wait_for(_endpoints(endpoint, process), _START_TIMEOUT_S)
-        except BaseException as error:
-            os.close(life_write)
-            if process is not None and process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-            if isinstance(error, TimeoutError):
-                raise DebugError("debugpy's adapter did not start on this machine") from None
-            raise
-        finally:
-            os.close(life_read)
-            endpoint.close()
-        return Adapter(ports[0], ports[1], life_write)
-
     def close(self) -> None:
-        """End the adapter, by the end of its pipe (adapter_main.py). Idempotent.
+        """End the adapter, by the end of its pipe (adapter_server.py). Idempotent.
 
         Not by a signal: it may have ended long ago, and its number be somebody else's.
         """
@@ -64,25 +39,79 @@ class Adapter:
         self.life_fd = -1
 
 
-async def _spawn(life_fd: int, endpoint_port: int) -> asyncio.subprocess.Process:
+class Adapters:
+    """Makes adapters, from a process that is started with the first of them. `close` it at
+    the end; adapters live on without it."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._control: socket.socket | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> Adapter:
+        """Start an adapter and wait until it listens. Raises DebugError."""
+        # One at a time: all failures come from one stderr.
+        async with self._starting:
+            return await self._start()
+
+    async def _start(self) -> Adapter:
+        process, control = await self._server()
+        life_read, life_write = os.pipe()
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as endpoint:
+                endpoint.setblocking(False)
+                endpoint.bind(("127.0.0.1", 0))
+                endpoint.listen(1)
+                _ask(control, endpoint.getsockname()[1], life_read)
+                ports = await asyncio.wait_for(_endpoints(endpoint, process), _START_TIMEOUT_S)
+        except BaseException as error:
+            os.close(life_write)
+            if isinstance(error, TimeoutError):
+                raise DebugError("debugpy's adapter did not start on this machine") from None
+            raise
+        finally:
+            os.close(life_read)
+        return Adapter(ports[0], ports[1], life_write)
+
+    async def close(self) -> None:
+        """End the process that makes them."""
+        process, self._process = self._process, None
+        control, self._control = self._control, None
+        if control is not None:
+            control.close()
+        if process is not None:
+            await process.communicate()
+
+    async def _server(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        if self._process is not None and self._process.returncode is not None:
+            await self.close()
+        if self._process is None or self._control is None:
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            with theirs:
+                self._process = await _spawn(theirs.fileno())
+        return self._process, self._control
+
+
+async def _spawn(control_fd: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
         "-m",
-        "tunnelkit.debug.adapter_main",
-        str(life_fd),
-        "--for-server",
-        str(endpoint_port),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
+        "tunnelkit.debug.adapter_server",
+        str(control_fd),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        pass_fds=(life_fd,),
+        pass_fds=(control_fd,),
         start_new_session=True,
     )
+
+
+def _ask(control: socket.socket, port: int, life_fd: int) -> None:
+    try:
+        socket.send_fds(control, [f"{port:0{PORT_DIGITS}d}".encode()], [life_fd])
+    except OSError:
+        pass  # it has ended: waiting for the adapter tells why
 
 
 async def _endpoints(
@@ -94,11 +123,10 @@ async def _endpoints(
     failed = asyncio.ensure_future(_failure(process))
     try:
         await first_of(accept, failed)
-        text = None if accept.done() else failed.result()
-        if text is not None:
+        if not accept.done():
             raise DebugError(
                 "debugpy's adapter did not start on this machine",
-                cause=text,
+                cause=failed.result(),
                 hint="reinstall tunnelkit, which brings debugpy with it",
             )
         sock = await accept
@@ -127,10 +155,11 @@ async def _accept_own(endpoint: socket.socket) -> socket.socket:
         sock.close()
 
 
-async def _failure(process: asyncio.subprocess.Process) -> str | None:
-    """The last line of stderr if the first process fails; None when it forked well."""
-    _, errors = await process.communicate()
-    if process.returncode == 0:
-        return None
-    lines = errors.decode("utf-8", "replace").strip().splitlines()
+async def _failure(process: asyncio.subprocess.Process) -> str:
+    """The last line of stderr when the process has ended."""
+    assert process.stderr is not None
+    lines = []
+    while line := await process.stderr.readline():
+        lines = [line.decode("utf-8", "replace").strip()]
+    await process.wait()
     return lines[-1] if lines else f"exit code {process.returncode}"

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from tunnelkit.debug.adapter import Adapter
+from tunnelkit.debug.adapter import Adapter, Adapters
 from tunnelkit.debug.generation import AdapterGone, Claim, Generation
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.errors import DebugError, TunnelkitError
@@ -52,6 +52,7 @@ class DebugLoop:
         self,
         agent: AgentApi,
         port: EditorPort,
+        adapters: Adapters,
         *,
         on_disconnect: str = "restart",
         on_record: Callable[[Record], None] = lambda record: None,
@@ -62,6 +63,7 @@ class DebugLoop:
         self.last_end: dict[str, Any] = {}
         self._agent = agent
         self._port = port
+        self._adapters = adapters
         self._on_disconnect = on_disconnect
         self._on_record = on_record
         #: Those that have not ended, by number; `_front` is the one whose turn it is.
@@ -255,7 +257,7 @@ class DebugLoop:
             spare, self._spare = self._spare, None
             self._generations[number] = Generation(
                 number,
-                spare or asyncio.create_task(Adapter.start()),
+                spare or asyncio.create_task(self._adapters.start()),
                 on_attached=self._attached,
                 on_terminated=self._terminated,
                 on_leaving=self._leaving,
@@ -265,7 +267,7 @@ class DebugLoop:
 
     def _prepare_spare(self) -> None:
         if self._spare is None and not self._over:
-            self._spare = asyncio.create_task(Adapter.start())
+            self._spare = asyncio.create_task(self._adapters.start())
 
     # -- editors ----------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from tunnelkit.config.schema import Settings
+from tunnelkit.debug.adapter import Adapters
 from tunnelkit.debug.command import loop_spec, understand
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.port import EditorPort
@@ -39,6 +40,7 @@ async def run_local(words: list[str], settings: Settings, make_view: Callable[[]
     command = understand(words)
     port = EditorPort(command.port or settings.debug.port)
     port.open()
+    adapters = Adapters()
     loops: list[DebugLoop] = []
 
     def opened(channel: Channel, header: dict[str, Any]) -> None:
@@ -52,7 +54,7 @@ async def run_local(words: list[str], settings: Settings, make_view: Callable[[]
     try:
         await agent.connect()
         loop = DebugLoop(
-            agent, port, on_disconnect=settings.debug.on_disconnect, on_record=view.show
+            agent, port, adapters, on_disconnect=settings.debug.on_disconnect, on_record=view.show
         )
         loops.append(loop)
         view.mind_signals(lambda: loop.restart("restarted by you"))
@@ -71,6 +73,7 @@ async def run_local(words: list[str], settings: Settings, make_view: Callable[[]
     finally:
         for one in loops:
             await one.close()
+        await adapters.close()
         with contextlib.suppress(TunnelkitError, TimeoutError):
             async with asyncio.timeout(10.0):
                 await agent.call("shutdown", reason="tk loop ended")

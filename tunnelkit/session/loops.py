@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunnelkit.config.schema import DebugSettings
+from tunnelkit.debug.adapter import Adapters
 from tunnelkit.debug.command import LoopCommand, loop_spec
 from tunnelkit.debug.loop import AgentApi, DebugLoop
 from tunnelkit.debug.port import EditorPort
@@ -94,6 +95,7 @@ class Loops:
         self._agent = agent
         self._port = port
         self._settings = settings
+        self._adapters = Adapters()
         self._log = LoopLogFile(log)
         self._loops: dict[int, SessionLoop] = {}
 
@@ -178,6 +180,7 @@ class Loops:
         """Let go of all loops; in the agent they live on."""
         loops, self._loops = list(self._loops.values()), {}
         await asyncio.gather(*(self._close(loop) for loop in loops))
+        await self._adapters.close()
 
     async def _make(self, wanted: int, needs_port: bool) -> SessionLoop:
         port, own = self._port, False
@@ -196,7 +199,11 @@ class Loops:
             holder[0].record(record)
 
         loop = DebugLoop(
-            self._agent(), port, on_disconnect=self._settings.on_disconnect, on_record=record
+            self._agent(),
+            port,
+            self._adapters,
+            on_disconnect=self._settings.on_disconnect,
+            on_record=record,
         )
         holder.append(SessionLoop(loop, port, own))
         return holder[0]

@@ -1,0 +1,104 @@
+"""Forks debug adapters: a process that has debugpy's adapter imported, so that one costs
+milliseconds instead of a quarter of a second of the laptop's CPU.
+
+    python -m tunnelkit.debug.adapter_server FD
+
+FD is a unix socket to the session. Each message on it is a local port in five digits, where the
+adapter tells its own two ports, and comes with the reading end of a pipe whose other
+end the session holds: its end, however the session died, ends the adapter. The server ends
+with the socket.
+
+The adapter's loopback ports know no authentication: anyone on the machine who connects can
+evaluate code. Here connections of other users are closed before the adapter sees them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tunnelkit.mux.peers import same_user
+
+#: The length of a message.
+PORT_DIGITS = 5
+
+
+def main() -> int:
+    """Serve until the session hangs up."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    adapter_main = _prepared()
+    gc.collect()
+    gc.freeze()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, PORT_DIGITS, 1)
+        if not message:
+            return 0
+        child = os.fork()
+        if child == 0:
+            control.close()
+            _be_adapter(adapter_main, int(message), descriptors[0])
+        for fd in descriptors:
+            os.close(fd)
+        # It forks once more, to be nobody's child, and is gone at once.
+        os.waitpid(child, 0)
+
+
+def _prepared() -> Callable[[], None]:
+    """debugpy.adapter's main, with everything imported that it needs."""
+    from debugpy.adapter import __main__ as adapter
+    from debugpy.adapter import clients, launchers, servers, sessions  # noqa: F401
+    from debugpy.common import log, sockets
+
+    if "DEBUGPY_LOG_DIR" not in os.environ:
+        # It lists all installed packages for a log that is not kept.
+        log.describe_environment = lambda header: None
+    serve: Callable[..., Any] = sockets.serve
+
+    def guarded(name: str, handler: Callable[[socket.socket], object], *args: Any) -> Any:
+        def accept(sock: socket.socket) -> None:
+            if same_user(sock.getpeername(), sock.getsockname()):
+                handler(sock)
+            else:
+                sock.close()
+
+        return serve(name, accept, *args)
+
+    setattr(sockets, "serve", guarded)  # noqa: B010 - its type names more parameters
+    run: Callable[[], None] = adapter.main
+    return run
+
+
+def _be_adapter(run: Callable[[], None], port: int, life_fd: int) -> None:
+    """debugpy's adapter in this process's own child: its `main` daemonizes by a fork."""
+    sys.argv = ["debugpy.adapter", "--for-server", str(port), "--host", "127.0.0.1", "--port", "0"]
+    os.register_at_fork(
+        after_in_child=lambda: threading.Thread(target=_watch, args=(life_fd,), daemon=True).start()
+    )
+    code = 0
+    try:
+        run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        code = 1
+    with contextlib.suppress(ValueError, OSError):
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _watch(life_fd: int) -> None:
+    try:
+        while os.read(life_fd, 1):
+            pass
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
