@@ -1,3 +1,3 @@
-"""Fixtures of the whole suite: the labs, and projects that use them."""
+"""Fixtures of the whole suite: the labs, projects that use them, mirrors."""
 
-pytest_plugins = ["tests.lab_fixtures", "tests.support.tkrig"]
+pytest_plugins = ["tests.lab_fixtures", "tests.support.tkrig", "tests.support.mirror_rig"]

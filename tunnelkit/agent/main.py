@@ -1,11 +1,11 @@
-"""The agent's command line: `serve NAME`, `attach NAME [--start]`."""
+"""The agent's command line: `serve NAME`, `attach NAME [--start]`, `relay NAME`."""
 
 import os
 import socket
 import sys
 from typing import List
 
-_USAGE = "usage: agent serve NAME | attach NAME [--start]"
+_USAGE = "usage: agent serve NAME | attach NAME [--start] | relay NAME"
 
 
 def main(argv: List[str]) -> int:
@@ -18,6 +18,10 @@ def main(argv: List[str]) -> int:
 
         start = _serve_argv(argv[1]) if "--start" in argv[2:] else None
         return attach(argv[1], start)
+    if len(argv) >= 2 and argv[0] == "relay":
+        from tunnelkit.agent.relay import main as relay
+
+        return relay(argv[1])
     print(_USAGE, file=sys.stderr)
     return 2
 

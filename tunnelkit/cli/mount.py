@@ -47,7 +47,12 @@ def umount(
     tk umount ~/cluster
     """
     from tunnelkit.cli.common import run
+    from tunnelkit.errors import UsageError
     from tunnelkit.mirror import sshfs
 
-    run(sshfs.umount(mountpoint))
+    if not run(sshfs.umount(mountpoint)):
+        raise UsageError(
+            f"no sshfs is mounted at {sshfs.resolve(mountpoint)}",
+            hint="`mount` lists what is mounted, and where",
+        )
     say(f"unmounted {mountpoint}")

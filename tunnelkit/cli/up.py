@@ -13,6 +13,7 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
 
     tk up                          whichever node the scheduler gives
     tk up node4 --gpus 1 --cpus 2  that node
+    tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
     tk up --time 2:00:00 --partition gpu
 
 Called again, it tells the state of what is up, or takes over what a killed
@@ -28,9 +29,12 @@ def register(app: typer.Typer) -> None:
 
 def up(
     node: Annotated[str | None, typer.Argument(metavar="NODE", help="The node to ask for.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="How many nodes.")] = None,
     gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs a node.")] = None,
     cpus: Annotated[int | None, typer.Option(metavar="N", help="CPUs a node.")] = None,
-    mem: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory, such as 16G.")] = None,
+    mem: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory a node, such as 16G.")
+    ] = None,
     time: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time limit, such as 2:00:00.")
     ] = None,
@@ -64,6 +68,7 @@ def up(
         profile=profile,
         cluster__login=login,
         cluster__scheduler=scheduler,
+        allocation__nodes=nodes,
         allocation__gpus=gpus,
         allocation__cpus=cpus,
         allocation__mem=mem,

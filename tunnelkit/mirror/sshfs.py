@@ -113,14 +113,15 @@ async def _answers(where: Path) -> bool:
                 process.kill()
 
 
-async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> None:
+async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> bool:
     """Unmount, without root, even when the server is gone: politely, then by ending sshfs,
-    which frees whoever is blocked, then lazily. No error if nothing is mounted. Raises
+    which frees whoever is blocked, then lazily. False if nothing was mounted there. Raises
     MirrorError if it is mounted still."""
     where = resolve(mountpoint)
     record = _record(where, state_dir)
     said = ""
-    if is_mounted(where):
+    was_mounted = is_mounted(where)
+    if was_mounted:
         said = await _fusermount(["-u"], where)
     await _end_sshfs(record / "pid", where)
     if is_mounted(where):
@@ -132,6 +133,7 @@ async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> None:
             hint=f"end the programs that use it, then `fusermount3 -u {shlex.quote(str(where))}`",
         )
     shutil.rmtree(record, ignore_errors=True)
+    return was_mounted
 
 
 def is_mounted(mountpoint: Path) -> bool:

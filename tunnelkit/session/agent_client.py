@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -27,6 +28,8 @@ _HELLO_TIMEOUT_S = 30.0
 KEEPALIVE_S = 5.0
 SILENCE_S = 15.0
 _MAX_BACKOFF_S = 10.0
+#: A job that just began: its agent, and its node's sshd, come up within this.
+_FIRST_PATIENCE_S = 60.0
 
 Dial = Callable[[], Awaitable[ByteStream]]
 
@@ -71,6 +74,33 @@ class AgentClient:
             asyncio.create_task(self._rpc.serve()),
             asyncio.create_task(self.mux.keepalive(KEEPALIVE_S, SILENCE_S)),
         ]
+
+    async def connect_patiently(self, has_ended: Callable[[], Awaitable[str | None]]) -> None:
+        """As `connect`, but the agent may need a moment to start, or its node to let us in.
+
+        has_ended: asked now and then whether, and why, there is nothing to wait for any more.
+        Raises AllocationError then; after a minute, what the last attempt failed with.
+        """
+        deadline = time.monotonic() + _FIRST_PATIENCE_S
+        pause_s = 0.05
+        while True:
+            try:
+                await self.connect()
+                return
+            except TunnelkitError as error:
+                if not isinstance(error, AgentGone) and not error.transient:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+                ended = await has_ended() if pause_s > 1.0 else None
+                if ended:
+                    raise AllocationError(
+                        "the allocation ended at once",
+                        cause=ended,
+                        hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
+                    ) from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 2.0)
 
     async def run(self) -> str:
         """Keep the conversation going over new links; return why it ended for good.

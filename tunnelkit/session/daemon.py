@@ -61,8 +61,6 @@ class Daemon:
         stop = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([life, stop], return_when=asyncio.FIRST_COMPLETED)
-            if life.done() and not stop.done() and self._session.failure is None:
-                await stop
         finally:
             life.cancel()
             stop.cancel()
@@ -79,14 +77,24 @@ class Daemon:
             return
         except Exception as error:
             log.exception("the way up met an error of tk's own")
-            self._session.failure = TunnelkitError(
-                f"the session met an error of its own, {type(error).__name__}",
-                cause=str(error) or None,
-                hint=f"please report it with {self._paths.session_log}",
-            )
+            self._session.failure = self._own(error)
             await self._until_heard()
             return
-        await self._session.run()
+        try:
+            await self._session.run()
+        except Exception as error:
+            log.exception("the session met an error of tk's own")
+            await self._session.break_off(self._own(error, "`tk up` goes on with the job; "))
+        # It stays, to tell `tk status` and the next command why it is over.
+        await self._stopping.wait()
+
+    def _own(self, error: Exception, advice: str = "") -> TunnelkitError:
+        """An error of tk's own as one for people."""
+        return TunnelkitError(
+            f"the session met an error of its own, {type(error).__name__}",
+            cause=str(error) or None,
+            hint=f"{advice}please report it with {self._paths.session_log}",
+        )
 
     async def _until_heard(self) -> None:
         """Wait until the command that follows has come and gone, but no longer than it takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunnelkit import payload
-from tunnelkit.errors import AllocationError, ConnectionFailed
+from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
 
 _MIN_PYTHON = (3, 8)
@@ -19,11 +19,12 @@ printf '%s\n' "$HOME"
 "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none
 if [ -f "$d/$2" ]; then echo have; else echo need; fi
 """
-#: Old payloads go once nothing was started from them for 30 days.
+#: Old payloads go once nothing was started from them for 30 days. A full home is left no fuller.
 _STORE = r"""
 set -e
 d="$HOME/.cache/tunnelkit"
 umask 077
+trap 'rm -f "$d/.$1.$$"' EXIT
 cat > "$d/.$1.$$"
 mv -f "$d/.$1.$$" "$d/$1"
 find "$d" -maxdepth 1 -name 'agent-*.zip' ! -name "$1" -mtime +30 -exec rm -f {} + 2>/dev/null || :
@@ -67,7 +68,7 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
             ["sh", "-c", _STORE, "sh", package.file_name], stdin=package.data, node=node
         )
         if stored.exit_code != 0:
-            raise ConnectionFailed(
+            raise AllocationError(
                 f"can't store the agent in ~/.cache/tunnelkit on {where}",
                 cause=stored.error_text or None,
                 hint="is the home there full or read-only?",

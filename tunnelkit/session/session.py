@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from tunnelkit.debug.port import EditorPort
-from tunnelkit.errors import AllocationError, NoSessionError, TunnelkitError
+from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.openssh import OpenSSHLink
 from tunnelkit.mirror import sshfs
@@ -33,11 +33,12 @@ from tunnelkit.session.detect import link_options
 from tunnelkit.session.execs import Execs
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.launch import Launch
+from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
 from tunnelkit.session.paths import SessionPaths, job_name
 from tunnelkit.session.remote import LinkRemote
 
-_MAX_BACKOFF_S = 15.0
+log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
 _YOUNG_S = 60.0
 
@@ -71,16 +72,17 @@ class Session:
         self.link = OpenSSHLink(
             link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
         )
-        self._link_up = asyncio.Event()
-        self._retry = asyncio.Event()
+        self._keeper = LinkKeeper(
+            self.link, lost=lambda why: self._become("reconnecting", why), say=say
+        )
         self.cluster = Cluster(
-            self.link, settings, name=self._name, say=say, wait_link=self._wait_link
+            self.link, settings, name=self._name, say=say, wait_link=self._keeper.wait_up
         )
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
             self.agent,
             self.editor_port,
-            on_disconnect=settings.debug.on_disconnect,
+            settings.debug,
             log=paths.loop_log,
         )
         self.forwards = Forwards(
@@ -106,7 +108,10 @@ class Session:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def agent(self) -> AgentClient:
-        """The agent's conversation. Raises NoSessionError before there is one."""
+        """The agent's conversation. Raises NoSessionError before there is one, and what the
+        session failed with."""
+        if self.failure is not None:
+            raise self.failure
         if self._agent is None:
             raise NoSessionError(
                 f"the session is not ready: {self.state}",
@@ -122,9 +127,8 @@ class Session:
         try:
             self.editor_port.open()
             self._become("connecting", str(self.link.login))
-            await self.link.open()
-            self._link_up.set()
-            self._tasks.append(asyncio.create_task(self._mend_link()))
+            await self._keeper.open()
+            self._spawn(self._keeper.run())
             await self.cluster.prepare()
             ways = [
                 asyncio.create_task(self._start_mirror()),
@@ -164,36 +168,13 @@ class Session:
             notices={"ending": self._agent_ending, "time-limit": self._time_limit},
             on_link=self._on_agent_link,
         )
-        await self._connect_first(client)
+        await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
         job = f"job {allocation.job_id}, " if allocation.job_id else ""
         self._say(f"agent: {job}{self.agent_info['node']}, pid {self.agent_info['pid']}")
         adopted = await self.loops.adopt()
         if adopted:
             self._say(f"took over {adopted} debug loop(s)")
-
-    async def _connect_first(self, client: AgentClient) -> None:
-        """The job runs, but its agent may need a moment, or its node's sshd let us in late."""
-        deadline = time.monotonic() + 60.0
-        pause = 0.05
-        while True:
-            try:
-                await client.connect()
-                return
-            except TunnelkitError as error:
-                if not isinstance(error, AgentGone) and not error.transient:
-                    raise
-                if time.monotonic() > deadline:
-                    raise
-                ended = await self.cluster.has_ended() if pause > 1.0 else None
-                if ended:
-                    raise AllocationError(
-                        "the allocation ended at once",
-                        cause=ended,
-                        hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
-                    ) from None
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, 2.0)
 
     async def _open_forwards(self) -> None:
         for forward in self.launch.settings.forwards:
@@ -217,7 +198,7 @@ class Session:
     async def run(self) -> None:
         """Keep the session up until the allocation ends; then wait, state `ended`."""
         assert self._agent is not None
-        self._tasks.append(asyncio.create_task(self._watch_job()))
+        self._spawn(self._watch_job())
         try:
             why = await self._agent.run()
         except AgentGone as error:
@@ -232,6 +213,17 @@ class Session:
         await self.loops.close()
         self._become("ended", why)
         self._say(f"the allocation is over: {why}")
+
+    async def break_off(self, failure: TunnelkitError) -> None:
+        """tk itself has failed: state `ended`, and all who ask are told of `failure`. The
+        allocation, and what runs in it, live on: a successor can take them over."""
+        self.failure = failure
+        self._become("ended", failure.one_line())
+        try:
+            await cancel_all(*self._tasks)
+            await self.loops.close()
+        except Exception:
+            log.exception("what had failed could not be ended in order")
 
     def may_cancel(self) -> bool:
         """After a failed way up: True if the job is this session's own and was of no use yet.
@@ -292,7 +284,7 @@ class Session:
         if up:
             self._become("ready")
             if self.mirror is not None:
-                self._tasks.append(asyncio.create_task(self._resync()))
+                self._spawn(self._resync())
         else:
             self._become("reconnecting", why)
 
@@ -317,7 +309,7 @@ class Session:
 
     def retry(self) -> None:
         """A person is there: try to connect once more if that was given up."""
-        self._retry.set()
+        self._keeper.retry()
         if self._agent is not None:
             self._agent.retry()
 
@@ -326,45 +318,9 @@ class Session:
         while self.state not in ("ready", "ended", "failed", "closing"):
             await self.state_changed.wait()
 
-    async def _wait_link(self) -> None:
-        await self._link_up.wait()
-
     async def _dial(self) -> ByteStream:
-        await self._wait_link()
+        await self._keeper.wait_up()
         return await self.cluster.open_stream()
-
-    async def _mend_link(self) -> None:
-        """Bring the connection to the login host (and forwards) back whenever it is lost.
-
-        The only place that reconnects, so there is never more than one attempt.
-        """
-        while True:
-            why = await self.link.wait_lost()
-            if not await self.link.is_alive():
-                self._link_up.clear()
-                self._become("reconnecting", why)
-            await self._reopen()
-            self._link_up.set()
-
-    async def _reopen(self) -> None:
-        attempt = 0
-        while True:
-            self._retry.clear()
-            try:
-                await self.link.open()
-                return
-            except TunnelkitError as error:
-                self._become("reconnecting", error.one_line())
-                if not error.transient:
-                    # Asking again by itself could lock the account: a person must come.
-                    self._say(f"{error.one_line()}; `tk up` tries again")
-                    await self._retry.wait()
-                    continue
-            attempt += 1
-            delay_s = min(_MAX_BACKOFF_S, 0.5 * 2**attempt)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay_s * random.uniform(0.5, 1.0)):  # noqa: S311
-                    await self._retry.wait()
 
     async def _watch_job(self) -> None:
         """Learn of the job's end from the scheduler too: a hung node says nothing itself."""
@@ -394,6 +350,12 @@ class Session:
 
         return check
 
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside all else, until the session ends; how it fails is logged."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(_log_failure)
+        self._tasks.append(task)
+
     def _become(self, state: str, detail: str = "") -> None:
         if (state, detail) != (self.state, self.detail):
             if state != self.state:
@@ -402,3 +364,10 @@ class Session:
             changed, self.state_changed = self.state_changed, asyncio.Event()
             changed.set()
             self._changed()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        name = getattr(task.get_coro(), "__qualname__", task.get_name())
+        log.error("%s ended by an error", name, exc_info=error)

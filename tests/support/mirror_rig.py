@@ -1,0 +1,246 @@
+"""The mirror's rig: a real sshd on loopback, real ssh, real rsync, and a pretend laptop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.tkrig import free_port
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.mirror.base import MirrorStatus
+from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.model import Completed, MirrorSpec
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+needs_rsync = pytest.mark.skipif(
+    not os.access(SSHD, os.X_OK) or not shutil.which("rsync"),
+    reason="sshd and rsync are needed: apt install openssh-server rsync",
+)
+needs_fuse = pytest.mark.skipif(
+    not shutil.which("sshfs") or not os.access("/dev/fuse", os.R_OK | os.W_OK),
+    reason="sshfs and a /dev/fuse that this user may open are needed",
+)
+
+
+class Sshd:
+    """An sshd of this user on loopback, with throw-away keys."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        for name in ("host_key", "client key"):  # the space tests the quoting
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)],
+                check=True,
+            )
+        host_key = (directory / "host_key.pub").read_text()
+        (directory / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host_key}")
+        shutil.copy(directory / "client key.pub", directory / "authorized_keys")
+        (directory / "authorized_keys").chmod(0o600)
+        (directory / "sshd_config").write_text(
+            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {directory}/host_key\n"
+            f"AuthorizedKeysFile {directory}/authorized_keys\nPidFile none\nUsePAM no\n"
+            "PasswordAuthentication no\nStrictModes no\nSubsystem sftp internal-sftp\n"
+            "PermitRootLogin prohibit-password\nMaxStartups 100\n"
+        )
+        if os.geteuid() == 0:
+            os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+
+    def start(self) -> None:
+        log = open(self.directory / "sshd.log", "ab")  # noqa: SIM115
+        with log:
+            self.process = subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(self.directory / "sshd_config")],
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            assert self.process.poll() is None, (self.directory / "sshd.log").read_text()
+            time.sleep(0.02)
+        raise AssertionError("sshd did not start")
+
+    def stop(self) -> None:
+        """End the listener and every connection that it holds."""
+        if self.process is not None:
+            # sshd's children for sessions are in sessions of their own
+            for pid in [*descendants(self.process.pid), self.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait(10)
+            self.process = None
+
+    def ssh(self) -> list[str]:
+        options = {
+            "Port": str(self.port),
+            "IdentityFile": f'"{self.directory}/client key"',
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": str(self.directory / "known_hosts"),
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "BatchMode": "yes",
+            "ConnectTimeout": "5",
+        }
+        return ["ssh", "-F", "none", *(f"-o{key}={value}" for key, value in options.items())]
+
+
+def descendants(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task/{pid}/children")
+    try:
+        children = [int(word) for word in tasks.read_text().split()]
+    except OSError:
+        return []
+    return [*(found for child in children for found in descendants(child)), *children]
+
+
+class SshRemote:
+    """The smallest Remote: a new connection for each command. HOME is one of the test's."""
+
+    def __init__(self, sshd: Sshd, home: Path) -> None:
+        self._sshd = sshd
+        self._home = home
+        self.commands = 0
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30.0
+    ) -> Completed:
+        self.commands += 1
+        line = f"HOME={shlex.quote(str(self._home))} exec {shlex.join(argv)}"
+        process = await asyncio.create_subprocess_exec(
+            *self._sshd.ssh(),
+            "127.0.0.1",
+            "--",
+            f"exec sh -c {shlex.quote(line)}",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                out, err = await process.communicate(stdin)
+        except TimeoutError as error:
+            raise TimeoutExpired("no answer in time", transient=True) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        if process.returncode == 255:
+            raise ConnectionFailed("127.0.0.1", cause=err.decode(), transient=True)
+        return Completed(process.returncode, out, err)
+
+    def remote_shell(self) -> list[str]:
+        return [*self._sshd.ssh(), "-o", "SetEnv=TK_A='b \"c'"]
+
+    def destination(self) -> str:
+        return "127.0.0.1"
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Sshd]:
+    directory = tmp_path / "sshd"
+    directory.mkdir(mode=0o700)
+    server = Sshd(directory)
+    server.start()
+    yield server
+    server.stop()
+
+
+class Rig:
+    """A laptop directory, a cluster home, and mirrors between them."""
+
+    def __init__(self, sshd: Sshd, tmp_path: Path) -> None:
+        self.sshd = sshd
+        self.local = tmp_path / "laptop" / "my project"
+        self.home = tmp_path / "cluster home"
+        self.state = tmp_path / "state"
+        self.local.mkdir(parents=True)
+        self.home.mkdir(mode=0o700)
+        self.remote = SshRemote(sshd, self.home)
+        self.far = self.home / "tk" / "my project"
+        self.seen: list[MirrorStatus] = []
+        self.mirrors: list[Mirror] = []
+
+    def mirror(self, **more: object) -> Mirror:
+        exclude = more.pop("exclude", ())
+        mirror = Mirror(
+            MirrorSpec(str(self.local), "~/tk/my project", tuple(exclude)),  # type: ignore[arg-type]
+            self.remote,
+            state_dir=self.state,
+            on_change=self.seen.append,
+            **more,  # type: ignore[arg-type]
+        )
+        self.mirrors.append(mirror)
+        return mirror
+
+    async def started(self, **more: object) -> Mirror:
+        mirror = self.mirror(**more)
+        await mirror.start()
+        return mirror
+
+    def write(self, path: str, text: str = "x\n", *, far: bool = False) -> Path:
+        full = (self.far if far else self.local) / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        full.write_text(text)
+        return full
+
+    def equal(self) -> bool:
+        return tree(self.local) == tree(self.far)
+
+
+@pytest.fixture
+async def rig(sshd: Sshd, tmp_path: Path) -> AsyncIterator[Rig]:
+    made = Rig(sshd, tmp_path)
+    yield made
+    for mirror in made.mirrors:
+        await mirror.stop()
+
+
+def tree(root: Path) -> dict[bytes, tuple[object, ...]]:
+    """All that a person can see of a tree: kinds, modes, contents, link targets, mtimes."""
+    found: dict[bytes, tuple[object, ...]] = {}
+    top = os.fsencode(root)
+    for base, dirs, files in os.walk(top):
+        for name in [*dirs, *files]:
+            full = os.path.join(base, name)
+            info = os.lstat(full)
+            key = os.path.relpath(full, top)
+            if os.path.islink(full):
+                found[key] = ("link", os.readlink(full))
+            elif os.path.isdir(full):
+                found[key] = ("dir", info.st_mode)
+            else:
+                content = hashlib.sha256(pathlib.Path(os.fsdecode(full)).read_bytes()).hexdigest()
+                found[key] = ("file", info.st_mode, content, info.st_mtime_ns)
+    return found
+
+
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        await asyncio.sleep(0.02)
+
+
+def children() -> list[str]:
+    found = []
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{pid}/cmdline").read_text())
+    return found

@@ -1,0 +1,173 @@
+"""An error of tk's own after `ready`: logged, and told to whoever asks, instead of a silence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tkrig import free_port
+from tunnelkit.cli.statusview import lines
+from tunnelkit.config.load import load
+from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
+from tunnelkit.session import client
+from tunnelkit.session.agent_client import AgentClient
+from tunnelkit.session.daemon import Daemon
+from tunnelkit.session.launch import Launch
+from tunnelkit.session.paths import SessionPaths, session_paths
+from tunnelkit.session.session import Session
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionPaths]:
+    """Places of a session that was asked for; short, for their sockets."""
+    base = Path(tempfile.mkdtemp(prefix="tko", dir="/tmp"))
+    for name in ("run", "project"):
+        (base / name).mkdir(mode=0o700)
+    monkeypatch.setenv("TK_STATE_DIR", str(base / "state"))
+    monkeypatch.setenv("TK_RUNTIME_DIR", str(base / "run"))
+    monkeypatch.setenv("TK_CONFIG_DIR", str(base / "config"))
+    (base / "project" / "tunnelkit.toml").write_text(
+        f'[cluster]\nlogin = "login"\n[debug]\nport = {free_port()}\n'
+    )
+    made = session_paths(base / "project")
+    made.make()
+    Launch(load(base / "project", environ={}), None).save(made.launch_wanted)
+    yield made
+    shutil.rmtree(base)
+
+
+class Broken(AgentClient):
+    """A conversation that meets a bug of ours once `breaks` is set."""
+
+    breaks: asyncio.Event
+
+    async def run(self) -> str:
+        await self.breaks.wait()
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.fixture
+async def breaks(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[asyncio.Event]:
+    """A daemon whose session is ready; the event lets its `run` meet the bug."""
+    breaks = asyncio.Event()
+
+    async def up(self: Session) -> None:
+        async def dial() -> Any:
+            raise AssertionError("nobody dials here")
+
+        self.editor_port.open()
+        self._agent = agent = Broken(dial, on_channel=lambda channel, header: None, notices={})
+        agent.breaks = breaks
+        self.settled.set()
+        self._become("ready")
+
+    monkeypatch.setattr(Session, "up", up)
+    daemon = asyncio.create_task(Daemon(paths).run())
+    yield breaks
+    if not daemon.done():
+        async with client.connect(paths) as session:
+            await session.call("down", keep=True)
+    async with asyncio.timeout(PATIENCE_S):
+        await daemon
+
+
+async def ask_once(paths: SessionPaths, method: str, **params: Any) -> Any:
+    async with asyncio.timeout(PATIENCE_S), client.connect(paths) as session:
+        return await session.call(method, **params)
+
+
+async def ask(paths: SessionPaths, method: str, **params: Any) -> Any:
+    async with asyncio.timeout(PATIENCE_S):
+        while not paths.control_socket.exists():
+            await asyncio.sleep(0.01)
+    return await ask_once(paths, method, **params)
+
+
+async def ended(paths: SessionPaths) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        while (status := await ask(paths, "status"))["state"] != "ended":
+            await asyncio.sleep(0.01)
+    return dict(status)
+
+
+async def test_it_is_logged_and_told_by_status_and_the_next_command(
+    paths: SessionPaths, breaks: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await ask(paths, "status"))["state"] == "ready"
+    breaks.set()
+    status = await ended(paths)
+    assert "ZeroDivisionError: a bug" in status["detail"]
+    assert "ended the session met an error of its own" in lines(status)[0]
+    for method, params in (
+        ("settled", {}),
+        ("sync", {}),
+        ("ready", {}),
+        ("forward.add", {"forward": f"{free_port()}:localhost:1"}),
+        ("mount", {"mountpoint": "/nowhere"}),
+    ):
+        with pytest.raises(TunnelkitError, match="an error of its own") as caught:
+            await ask(paths, method, **params)
+        assert caught.value.exit_code == ExitCode.FAILURE
+        assert caught.value.cause == "a bug"
+        assert "`tk up` goes on" in (caught.value.hint or "")
+        assert str(paths.session_log) in (caught.value.hint or "")
+    assert "Traceback" in caplog.text and "ZeroDivisionError: a bug" in caplog.text
+
+
+async def test_streams_are_told_too(paths: SessionPaths, breaks: asyncio.Event) -> None:
+    breaks.set()
+    await ended(paths)
+    async with asyncio.timeout(PATIENCE_S), client.connect(paths) as session:
+        for header in (
+            {"type": "exec", "argv": ["true"], "cwd": "/"},
+            {"type": "loop", "words": ["true"]},
+        ):
+            detail = await session.open(header).closed()
+            assert detail is not None
+            assert "an error of its own" in detail["failure"]["message"]
+
+
+async def test_the_daemon_stays_until_it_is_told_to_end(
+    paths: SessionPaths, breaks: asyncio.Event
+) -> None:
+    breaks.set()
+    await ended(paths)
+    await ask(paths, "down", keep=True)
+    async with asyncio.timeout(PATIENCE_S):
+        while paths.control_socket.exists():
+            await asyncio.sleep(0.01)
+    with pytest.raises(NoSessionError):
+        await ask_once(paths, "status")
+
+
+async def test_a_task_beside_that_fails_is_logged(
+    paths: SessionPaths, breaks: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def meets_a_bug() -> None:
+        raise LookupError(f"of {os.getpid()}")
+
+    session = Session(
+        Launch.load(paths.launch_wanted),
+        paths,
+        prompter=None,  # type: ignore[arg-type]
+        say=lambda text: None,
+        changed=lambda: None,
+    )
+    with caplog.at_level(logging.ERROR, "tunnelkit.session"):
+        session._spawn(meets_a_bug())
+        await asyncio.gather(*session._tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+    assert "meets_a_bug ended by an error" in caplog.text
+    assert f"LookupError: of {os.getpid()}" in caplog.text

@@ -1,0 +1,200 @@
+"""What a person does and sees in a window of VS Code, by a browser.
+
+VS Code's page has no interface for tests: the class names used here are the ones its own
+smoke tests stand on. All waits are for something to appear, none for time to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.tkrig import PATIENCE_S
+from tests.vscode.server import Parts, Server
+
+with contextlib.suppress(ImportError):  # then the fixtures skip
+    from playwright.async_api import TimeoutError as PlaywrightTimeout
+    from playwright.async_api import async_playwright
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page
+
+#: A directory for the pictures of the documentation; not set, they go with the test's files.
+PICTURES = "TK_SCREENSHOTS"
+
+# A dialog is the end of all hopes: what it says is the answer then.
+_STOPPED_LINE = """() => {
+  const dialog = document.querySelector('.monaco-dialog-box .dialog-message-text');
+  if (dialog) return [0, dialog.textContent];
+  const mark = document.querySelector('.view-overlays .debug-top-stack-frame-line');
+  if (!mark) return null;
+  const top = mark.parentElement.style.top;
+  const editor = mark.closest('.monaco-editor');
+  const line = [...editor.querySelectorAll('.margin-view-overlays > div')]
+    .find(one => one.style.top === top)?.querySelector('.line-numbers');
+  return line ? [Number(line.textContent), getComputedStyle(mark).backgroundColor] : null;
+}"""
+
+
+class Window:
+    """A window with a folder open."""
+
+    def __init__(self, page: Page, pictures: Path) -> None:
+        self.page = page
+        self._pictures = pictures
+        self._status = page.locator(".part.statusbar")
+
+    # -- files ------------------------------------------------------------
+
+    async def open_file(self, name: str, language: str = "Python") -> None:
+        """Open a file of the folder's top, by a double click in the Explorer."""
+        files = self.page.locator(".explorer-viewlet")
+        await files.get_by_role("treeitem", name=name, exact=True).dblclick()
+        await self._editor.locator(".view-lines").wait_for()
+        # Only then the extensions are there, and with them breakpoints in this language.
+        await self._status.get_by_text(language, exact=True).wait_for()
+
+    async def retype(self, line: int, text: str) -> None:
+        """Replace a line of the open file with what is typed, and save."""
+        await (await self._line_number(line)).click()
+        # A click on the number selects the line with its end; that end has to stay.
+        for key in ("ArrowLeft", "End", "Shift+Home"):
+            await self.page.keyboard.press(key)
+        await self.page.keyboard.type(text)
+        await self.page.keyboard.press("Escape")
+        dirty = self.page.locator(".tab.active.dirty")
+        await dirty.wait_for()
+        await self.page.keyboard.press("Control+S")
+        await dirty.wait_for(state="detached")
+
+    # -- debugging --------------------------------------------------------
+
+    async def click_breakpoint(self, line: int) -> None:
+        """Click left of a line's number, where a red dot appears."""
+        number = await self._box(await self._line_number(line))
+        margin = await self._box(self._editor.locator(".glyph-margin").first)
+        x, y = margin["x"] + margin["width"] / 2, number["y"] + number["height"] / 2
+        # The pale dot under the mouse says that a click will be understood; it comes with a
+        # movement after the extensions have told which languages have breakpoints.
+        hint = self._editor.locator(".codicon-debug-hint")
+        async with asyncio.timeout(PATIENCE_S):
+            while not await hint.count():
+                await self.page.mouse.move(x + 1, y)
+                await self.page.mouse.move(x, y)
+        await self.page.mouse.click(x, y)
+        await self._editor.locator(".codicon-debug-breakpoint").wait_for()
+
+    async def f5(self) -> None:
+        """Start, or go on when stopped."""
+        await self.page.keyboard.press("F5")
+
+    async def shift_f5(self) -> None:
+        """Stop."""
+        await self.page.keyboard.press("Shift+F5")
+
+    async def stopped_line(self) -> int:
+        """The line that has the yellow bar, once one has."""
+        handle = await self.page.wait_for_function(_STOPPED_LINE)
+        line, colour = await handle.json_value()
+        assert line, f"VS Code says: {colour}"
+        red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+        assert min(red, green) > 150 > blue, f"line {line} is not yellow but {colour}"
+        return int(line)
+
+    async def variable(self, name: str) -> str:
+        """The value that the Variables view shows for a local variable of the focused frame."""
+        view = self.page.locator(".debug-variables .monaco-list-row")
+        row = view.filter(has=self.page.locator(".name", has_text=re.compile(rf"^{name}\W*$")))
+        collapsed = self.page.locator("[aria-label='Scope Locals'][aria-expanded=false]")
+        async with asyncio.timeout(PATIENCE_S):
+            # VS Code opens the first scope by itself, but not always; twice a click closes it.
+            while not await row.count():
+                if await collapsed.count():
+                    await collapsed.click()
+                with contextlib.suppress(PlaywrightTimeout):
+                    await row.wait_for(timeout=1000)
+        return (await row.locator(".value").inner_text()).strip()
+
+    async def call_stack(self, count: int = 1) -> list[str]:
+        """What the rows of the Call Stack view say to a screen reader, once `count` are there."""
+        rows = self.page.locator(".debug-call-stack .monaco-list-row")
+        await rows.nth(count - 1).wait_for()
+        return [await row.get_attribute("aria-label") or "" for row in await rows.all()]
+
+    async def session_over(self) -> None:
+        """Wait until the status bar is no longer that of debugging."""
+        await self.page.locator(".part.statusbar.debugging, .monaco-workbench.debugging").wait_for(
+            state="detached"
+        )
+
+    async def console(self, text: str) -> None:
+        """Wait for a text in the debug console."""
+        await self.page.locator(".repl").get_by_text(text).first.wait_for()
+
+    # -- seeing -----------------------------------------------------------
+
+    async def picture(self, name: str) -> Path:
+        """A PNG of the window."""
+        path = self._pictures / f"{name}.png"
+        await self.page.screenshot(path=path, animations="disabled", caret="initial")
+        if wanted := os.environ.get(PICTURES):
+            shutil.copy(path, Path(wanted) / path.name)
+        return path
+
+    # -- the page ---------------------------------------------------------
+
+    @property
+    def _editor(self) -> Locator:
+        return self.page.locator(".editor-instance .monaco-editor").first
+
+    async def _line_number(self, line: int) -> Locator:
+        number = self._editor.locator(".margin .line-numbers", has_text=re.compile(f"^{line}$"))
+        await number.wait_for()
+        return number
+
+    @staticmethod
+    async def _box(element: Locator) -> dict[str, float]:
+        box = await element.bounding_box()
+        assert box is not None
+        return dict(box)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def window(
+    parts: Parts, server: Server, folder: Path, pictures: Path
+) -> AsyncIterator[Window]:
+    """A browser with one window on the folder; gone afterwards."""
+    async with async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            server.base / "browser",
+            executable_path=parts.browser,
+            args=["--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server", *_LOCAL_ONLY],
+            env=dict(server.env),
+            viewport={"width": 1200, "height": 750},
+            color_scheme="light",
+        )
+        context.set_default_timeout(PATIENCE_S * 1000)
+        page = context.pages[0]
+        shown = Window(page, pictures)
+        try:
+            await page.goto(f"{server.url}/login?folder={folder}")
+            await page.locator("input[name=password]").fill(server.password)
+            await page.keyboard.press("Enter")
+            await page.locator(".monaco-workbench").wait_for()
+            yield shown
+        finally:
+            # A look at where it stood says more than the message of a failure.
+            with contextlib.suppress(Exception):
+                await shown.picture("last")
+            await context.close()
+
+
+#: Not even a name is asked for outside of this machine.
+_LOCAL_ONLY = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
