@@ -78,12 +78,12 @@ async def test_the_program_is_what_it_was(
     assert texts[0] == texts[1]
 
 
-CODE = "import os, sys\nword = sys.argv[1:]\nos.write(1, repr(word).encode())\n"
+CODE = "import os, sys\nword = sys.argv[1:]\nbreakpoint()\nos.write(1, repr(word).encode())\n"
 
 
 async def test_code_on_the_command_line(here: Node) -> None:
     job = await here.run(sys.executable, "-c", CODE, "a b", **RANK)
-    editor = await (await here.target(0)).editor({"<string>": [3]})
+    editor = await (await here.target(0)).editor({})
     thread, frame = await editor.stopped()
     assert await editor.evaluate("word", frame) == "['a b']"
     await editor.finish(thread)

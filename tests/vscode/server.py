@@ -35,6 +35,8 @@ _SETTINGS = {
     "chat.disableAIFeatures": True,
     "git.enabled": False,
     "remote.autoForwardPorts": False,
+    # As on a desktop; a browser's VS Code would save by itself.
+    "files.autoSave": "off",
     # What is on the screen: the code and the debugger.
     "workbench.startupEditor": "none",
     "workbench.tips.enabled": False,

@@ -108,35 +108,50 @@ class Window:
         assert min(red, green) > 150 > blue, f"line {line} is not yellow but {colour}"
         return int(line)
 
-    async def variable(self, name: str) -> str:
-        """The value that the Variables view shows for a local variable of the focused frame."""
-        view = self.page.locator(".debug-variables .monaco-list-row")
-        row = view.filter(has=self.page.locator(".name", has_text=re.compile(rf"^{name}\W*$")))
+    async def shows_variable(self, name: str, value: str) -> None:
+        """Wait until the Variables view shows a local variable of the frame in focus like that."""
+        rows = self.page.locator(".debug-variables .monaco-list-row")
+        row = rows.filter(has=self.page.locator(".name", has_text=re.compile(rf"^{name}\W*$")))
+        right = row.filter(has=self.page.locator(".value", has_text=_exactly(value)))
         collapsed = self.page.locator("[aria-label='Scope Locals'][aria-expanded=false]")
-        async with asyncio.timeout(PATIENCE_S):
-            # VS Code opens the first scope by itself, but not always; twice a click closes it.
-            while not await row.count():
-                if await collapsed.count():
-                    await collapsed.click()
-                with contextlib.suppress(PlaywrightTimeout):
-                    await row.wait_for(timeout=1000)
-        return (await row.locator(".value").inner_text()).strip()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                # VS Code opens the first scope by itself, but not always.
+                while not await right.count():
+                    if await collapsed.count():
+                        await collapsed.click()
+                    with contextlib.suppress(PlaywrightTimeout):
+                        await right.wait_for(timeout=1000)
+        except TimeoutError:
+            shown = await rows.all_inner_texts()
+            raise AssertionError(f"no {name} = {value} among {shown}") from None
 
-    async def call_stack(self, count: int = 1) -> list[str]:
-        """What the rows of the Call Stack view say to a screen reader, once `count` are there."""
-        rows = self.page.locator(".debug-call-stack .monaco-list-row")
-        await rows.nth(count - 1).wait_for()
-        return [await row.get_attribute("aria-label") or "" for row in await rows.all()]
+    async def call_stack(self) -> list[str]:
+        """The frames that the Call Stack view shows, each as `function, line N, file`."""
+        frames = self.page.locator(".debug-call-stack [aria-label^='Stack Frame ']")
+        await frames.first.wait_for()
+        labels = [await frame.get_attribute("aria-label") or "" for frame in await frames.all()]
+        return [label.removeprefix("Stack Frame ") for label in labels]
+
+    async def paused_sessions(self, count: int) -> list[str]:
+        """The names of the sessions that are paused, once there are `count`: ranks, children.
+
+        VS Code shows sessions in the Call Stack view only where there is more than one.
+        """
+        label = re.compile(r"Session (.*) Paused on \w+")
+        paused = self.page.locator(".debug-call-stack [aria-label*=' Paused on ']")
+        await paused.nth(count - 1).wait_for()
+        labels = [await row.get_attribute("aria-label") or "" for row in await paused.all()]
+        return [found[1] for found in map(label.fullmatch, labels) if found]
+
+    async def focus_session(self, name: str) -> None:
+        """Click a session, so that what is shown is where that one stands."""
+        await self.page.locator(f".debug-call-stack [aria-label^='Session {name} ']").click()
 
     async def session_over(self) -> None:
-        """Wait until the status bar is no longer that of debugging."""
-        await self.page.locator(".part.statusbar.debugging, .monaco-workbench.debugging").wait_for(
-            state="detached"
-        )
-
-    async def console(self, text: str) -> None:
-        """Wait for a text in the debug console."""
-        await self.page.locator(".repl").get_by_text(text).first.wait_for()
+        """Wait until the session has ended: its toolbar has made way for the green arrow."""
+        await self.page.locator(".start-debug-action-item").wait_for()
+        await self.page.locator(".debug-top-stack-frame-line").wait_for(state="detached")
 
     # -- seeing -----------------------------------------------------------
 
@@ -164,6 +179,10 @@ class Window:
         box = await element.bounding_box()
         assert box is not None
         return dict(box)  # type: ignore[arg-type]
+
+
+def _exactly(text: str) -> re.Pattern[str]:
+    return re.compile(f"^{re.escape(text)}$")
 
 
 @asynccontextmanager

@@ -62,10 +62,9 @@ def loop(
     from tunnelkit.model import check_port
 
     understand(command)
-
-    wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby)
     if port is not None:
         check_port(port)
+    wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby)
     paths = None if local else _session_or_none()
     if paths is None:
         from tunnelkit.session.local import run_local

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from tunnelkit.debug.adapter import Adapter, Adapters
+from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.generation import AdapterGone, Claim, Generation
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.errors import DebugError, TunnelkitError
@@ -45,7 +46,8 @@ class DebugLoop:
     """One loop of the agent, seen from the laptop. `start` or `adopt`, then `close`.
 
     on_record gets every event and piece of output, in order. on_disconnect:
-    "restart" ends a debuggee whose editor left, "continue" lets it run on.
+    "restart" ends a debuggee whose editor left, "continue" lets it run on. place: where the
+    editor's files are on the node, None without a mirror.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class DebugLoop:
         adapters: Adapters,
         *,
         on_disconnect: str = "restart",
+        place: Callable[[], Place | None] = lambda: None,
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self.id = 0
@@ -65,6 +68,7 @@ class DebugLoop:
         self._port = port
         self._adapters = adapters
         self._on_disconnect = on_disconnect
+        self._place = place
         self._on_record = on_record
         #: Those that have not ended, by number; `_front` is the one whose turn it is.
         self._generations: dict[int, Generation] = {}
@@ -223,6 +227,9 @@ class DebugLoop:
         elif name == "ended":
             if number == self._front:
                 self.last_end = event
+            ended = self._generations.get(number)
+            if ended is not None and not ended.ending.done():
+                ended.ending.set_result(event)
             self._forget(number)
         self._wake()
 
@@ -275,7 +282,7 @@ class DebugLoop:
         await self._refresh()
         while (generation := await self._claim(editor)) is not None:
             try:
-                await generation.carry_editor(editor)
+                await generation.carry_editor(editor, self._place())
                 return
             except AdapterGone:
                 # The editor has not been heard yet: it waits for the next debuggee.

@@ -12,6 +12,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 
+from tunnelkit.debug.view import View
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap import DapError, DapReader, encode, error_response
 from tunnelkit.mux.listener import Listener
@@ -24,16 +25,16 @@ _READ_BYTES = 64 * 1024
 class Editor:
     """One editor's connection.
 
-    early: what it said and no adapter has heard. said: what an adapter heard before
-    `attach`; another adapter can be told the same. answered: the requests among
-    these that it has responses for.
+    early: what it said and nobody has read. view: its session, once an adapter heard it;
+    another adapter can be told the same.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.early = b""
-        self.said = b""
-        self.answered: set[int] = set()
+        #: For who carries it on: what it has said is split here, from `early` on.
+        self.frames = DapReader()
+        self.view: View | None = None
         self.name = "an editor"
         self._reader = DapReader()
         self._first: dict[str, object] | None = None

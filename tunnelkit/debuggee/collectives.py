@@ -43,6 +43,7 @@ _STORES = ("TCPStore", "FileStore")
 _FILE_NAME = "<frozen tunnelkit.collectives>"
 
 _CONSTANTS = "torch.distributed.constants"
+_BINDINGS = "torch._C._distributed_c10d"
 _C10D = "torch.distributed.distributed_c10d"
 _ELASTIC = "torch.distributed.elastic.agent.server.api"
 
@@ -81,7 +82,7 @@ def _patch_c10d(rank: Optional[int], module: Any) -> None:
         _replace(module, name, _patiently)
     _replace(module, "init_process_group", functools.partial(_patiently, before=_notice(rank)))
     for name in _STORES:
-        _patch_store(getattr(module, name, None))
+        _patch_store(getattr(sys.modules.get(_BINDINGS), name, None))
 
 
 def _patch_store(store: Any) -> None:

@@ -150,7 +150,7 @@ def _become_debuggee(request: Dict[str, Any], descriptors: List[int]) -> Program
         importlib.invalidate_caches()
         watch_imports(lambda told: _say(control, {"imported": told}))
 
-    return lambda: launch.run(request["words"], before_code)
+    return launch.hidden(lambda: launch.run(request["words"], before_code))
 
 
 def _reseed() -> None:

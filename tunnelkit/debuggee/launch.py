@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, List, Optional, Set, TypeVar
 
 #: Starts `main` below; the first argument is the agent's zip (or the directory of sources).
 START = """\
@@ -21,8 +21,21 @@ __import__("tunnelkit.debuggee.launch", fromlist=["main"]).main()
 """
 _EXIT_POLL_S = 0.002
 _LAST_THREADS_POLL_S = 0.02
+#: A file of pydevd's own, whose frames it leaves out.
+_NOT_SHOWN = "pydevd_runpy.py"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def hidden(function: Function) -> Function:
+    """Keep a function that calls the program out of its call stack. With a stranger below it
+    pydevd also takes `-c CODE` for a library's, and stops at none of its breakpoints."""
+    code = function.__code__
+    function.__code__ = code.replace(co_filename=_NOT_SHOWN)
+    return function
+
+
+@hidden
 def main() -> None:
     """Be `python -m debugpy` with the arguments in sys.argv."""
     leave_no_trace()
@@ -105,6 +118,7 @@ def _watch_main_thread() -> None:
         event.clear()
 
 
+@hidden
 def run(words: List[str], before_code: Optional[Callable[[], None]] = None) -> None:
     """`python -m debugpy WORDS`; `before_code` is called once an editor is there, and before
     a line of the program is read."""

@@ -13,6 +13,7 @@ from typing import Any
 from tunnelkit.config.schema import DebugSettings
 from tunnelkit.debug.adapter import Adapters
 from tunnelkit.debug.command import LoopCommand, loop_spec
+from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.loop import AgentApi, DebugLoop
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import DebugError
@@ -90,12 +91,14 @@ class Loops:
         port: EditorPort,
         settings: DebugSettings,
         *,
+        place: Callable[[], Place | None],
         log: Path,
     ) -> None:
         self._agent = agent
         self._port = port
         self._settings = settings
         self._adapters = Adapters()
+        self._place = place
         self._log = LoopLogFile(log)
         self._loops: dict[int, SessionLoop] = {}
 
@@ -203,6 +206,7 @@ class Loops:
             port,
             self._adapters,
             on_disconnect=self._settings.on_disconnect,
+            place=self._place,
             on_record=record,
         )
         holder.append(SessionLoop(loop, port, own))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
@@ -36,6 +37,7 @@ from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
 from tunnelkit.session.paths import SessionPaths, job_name
+from tunnelkit.session.place import place_of
 from tunnelkit.session.remote import LinkRemote
 
 log = logging.getLogger("tunnelkit.session")
@@ -83,6 +85,7 @@ class Session:
             self.agent,
             self.editor_port,
             settings.debug,
+            place=self._place,
             log=paths.loop_log,
         )
         self.forwards = Forwards(
@@ -336,6 +339,12 @@ class Session:
                 return
 
     # -- inside -----------------------------------------------------------
+
+    def _place(self) -> Place | None:
+        mirror = self.mirror
+        if mirror is None or not mirror.remote_root:
+            return None
+        return place_of(mirror.local_root, mirror.remote_root, self._digest_check())
 
     def _digest_check(self) -> DigestCheck | None:
         """Proof by the compute node: it reads the files back and compares digests."""

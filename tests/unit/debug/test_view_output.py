@@ -129,6 +129,13 @@ def test_one_huge_line_is_cut() -> None:
     assert len(text_of(out)) + left_out == 100_000
 
 
+def test_a_long_calm_earns_no_more_than_one_burst() -> None:
+    view = small_view()
+    view.from_adapter([output("a\n")], 0.0)
+    out = view.from_adapter(flood(1000), 1e6)
+    assert LIMITS.burst_bytes / 2 < sum(map(len, out)) <= LIMITS.burst_bytes
+
+
 def test_numbers_are_easy_to_read() -> None:
     view = small_view()
     view.from_adapter(flood(20_000), 0.0)

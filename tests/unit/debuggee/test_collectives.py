@@ -11,19 +11,9 @@ import pytest
 
 PACKAGES = {
     "torch/__init__.py": "import os\nif os.environ.get('BROKEN'): raise OSError('no CUDA')\n",
-    "torch/distributed/__init__.py": (
-        "from .constants import default_pg_timeout\n"
-        "from .distributed_c10d import *\n"
-        "from .distributed_c10d import _set_pg_timeout\n"
-    ),
-    "torch/distributed/constants.py": (
-        "from datetime import timedelta\n"
-        "default_pg_timeout = timedelta(minutes=30)\n"
-        "default_pg_nccl_timeout = None\n"
-    ),
-    "torch/distributed/distributed_c10d.py": """\
+    "torch/_C/__init__.py": "",
+    "torch/_C/_distributed_c10d.py": """\
 from datetime import timedelta
-from .constants import default_pg_timeout, default_pg_nccl_timeout
 
 class TCPStore:
     def __init__(self, host_name, port, world_size=None, timeout=timedelta(seconds=300)):
@@ -36,6 +26,21 @@ class FileStore:
         self.timeout = timedelta(seconds=300)
     def set_timeout(self, timeout):
         self.timeout = timeout
+""",
+    "torch/distributed/__init__.py": (
+        "from torch._C._distributed_c10d import FileStore, TCPStore\n"
+        "from .constants import default_pg_timeout\n"
+        "from .distributed_c10d import *\n"
+        "from .distributed_c10d import _set_pg_timeout\n"
+    ),
+    "torch/distributed/constants.py": (
+        "from datetime import timedelta\n"
+        "default_pg_timeout = timedelta(minutes=30)\n"
+        "default_pg_nccl_timeout = None\n"
+    ),
+    "torch/distributed/distributed_c10d.py": """\
+from datetime import timedelta
+from .constants import default_pg_timeout, default_pg_nccl_timeout
 
 def init_process_group(backend=None, init_method=None, timeout=None, rank=-1):
     return timeout or default_pg_timeout
@@ -166,7 +171,7 @@ def test_no_torch_at_all(tmp_path: Path) -> None:
 
 def test_a_torch_of_another_make_is_left_alone(torch: Path) -> None:
     (torch / "torch/distributed/distributed_c10d.py").write_text(
-        "TCPStore = 3\ndef init_process_group(): return 'own'\n"
+        "_set_pg_timeout = 3\ndef init_process_group(): return 'own'\n"
     )
     (torch / "torch/distributed/__init__.py").write_text("from .distributed_c10d import *\n")
     code = HOOK.format(given="rank=1") + USE + "print(dist.init_process_group())\n"
