@@ -98,6 +98,13 @@ class Node:
     def port_file(self) -> Path:
         return self.directory / "run" / f"loop.1.{NODE}.port"
 
+    def also_known_as(self, *names: str) -> None:
+        """Give more nodes a port file; all are this machine."""
+        for name in names:
+            path = self.port_file.with_name(f"loop.1.{name}.port")
+            path.write_text(self.port_file.read_text())
+            path.chmod(0o600)
+
     def environment(self, contract: dict[str, Any], **more: str) -> dict[str, str]:
         """What the agent gives a job, with these keys in TK_RANKS and variables besides."""
         given = {"dialin": str(self.directory / "run" / "loop.1"), "only": None, **contract}

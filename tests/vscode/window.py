@@ -126,12 +126,19 @@ class Window:
             shown = await rows.all_inner_texts()
             raise AssertionError(f"no {name} = {value} among {shown}") from None
 
-    async def call_stack(self) -> list[str]:
-        """The frames that the Call Stack view shows, each as `function, line N, file`."""
-        frames = self.page.locator(".debug-call-stack [aria-label^='Stack Frame ']")
-        await frames.first.wait_for()
-        labels = [await frame.get_attribute("aria-label") or "" for frame in await frames.all()]
-        return [label.removeprefix("Stack Frame ") for label in labels]
+    async def shows_call_stack(self, *frames: str) -> None:
+        """Wait until the Call Stack view shows these on top, each as `function, line N, file`."""
+        rows = self.page.locator(".debug-call-stack [aria-label^='Stack Frame ']")
+        shown: list[str] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                # VS Code asks for the top frame first, then for the others.
+                while shown[: len(frames)] != list(frames):
+                    await self.page.wait_for_timeout(50)
+                    labels = await rows.evaluate_all("all => all.map(one => one.ariaLabel)")
+                    shown = [label.removeprefix("Stack Frame ") for label in labels]
+        except TimeoutError:
+            raise AssertionError(f"the call stack is {shown}, not {list(frames)}") from None
 
     async def paused_sessions(self, count: int) -> list[str]:
         """The names of the sessions that are paused, once there are `count`: ranks, children.
@@ -146,7 +153,9 @@ class Window:
 
     async def focus_session(self, name: str) -> None:
         """Click a session, so that what is shown is where that one stands."""
-        await self.page.locator(f".debug-call-stack [aria-label^='Session {name} ']").click()
+        row = self.page.locator(f".debug-call-stack [aria-label^='Session {name} ']")
+        # On its name: on the right, buttons appear under the mouse, the first of them Continue.
+        await row.locator(".name").click(position={"x": 5, "y": 5})
 
     async def session_over(self) -> None:
         """Wait until the session has ended: its toolbar has made way for the green arrow."""

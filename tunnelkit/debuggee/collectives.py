@@ -1,51 +1,13 @@
-"""torch.distributed's timeouts made long, so that a rank at a breakpoint kills no other.
-
-What counts in torch 2.13 (and by the same names back to 1.13):
-- every process group's own timeout (gloo: 30 min, NCCL: 10 min, or the person's), which all
-  ways to make one hand to `_new_process_group_helper` or to `split_group`;
-- the store's (TCPStore, FileStore: 5 min by themselves, else that of init_process_group), while
-  a rank is stopped before it has joined;
-- NCCL's heartbeat monitor (8 min), which kills a process whose watchdog is stuck;
-- torchrun's exit barrier (5 min): nodes that are done wait so long for the others.
-Not reached: `Work.wait(timeout)` and `Store.wait(keys, timeout)` with a timeout of the
-person's own (often polls), torch.distributed.rpc, and other frameworks.
+"""torch.distributed's timeouts made long, as soon as somebody imports it: until then a finder on
+sys.meta_path is all that there is. What is done to torch then: patience.py.
 """
 
-import functools
-import inspect
-import os
 import sys
-from datetime import timedelta
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
-#: Not more: c10d's sockets count milliseconds in 31 bits, 24.8 days.
-LONG = timedelta(days=7)
-_NOTICE = (
-    "tk: collective timeouts are raised to 7 days while debugging; "
-    '[debug] collective_timeouts = "keep" leaves them\n'
-)
-#: Unless the person has set them. Seconds: `LONG`.
-_ENVIRONMENT = {
-    "TORCH_NCCL_ENABLE_MONITORING": "0",
-    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "604800",
-}
-#: Of distributed_c10d, those with a parameter `timeout` that ends in a process group or store.
-_FUNCTIONS = (
-    "_new_process_group_helper",
-    "_store_based_barrier",
-    "_set_pg_timeout",
-    "split_group",
-    "monitored_barrier",
-    "barrier",
-)
-_STORES = ("TCPStore", "FileStore")
-#: A file name that debuggers take for a library's: nobody wants to step into this.
-_FILE_NAME = "<frozen tunnelkit.collectives>"
-
-_CONSTANTS = "torch.distributed.constants"
-_BINDINGS = "torch._C._distributed_c10d"
-_C10D = "torch.distributed.distributed_c10d"
-_ELASTIC = "torch.distributed.elastic.agent.server.api"
+CONSTANTS = "torch.distributed.constants"
+C10D = "torch.distributed.distributed_c10d"
+ELASTIC = "torch.distributed.elastic.agent.server.api"
 
 Patch = Callable[[Any], None]
 
@@ -55,122 +17,32 @@ def install(keep: bool = False, rank: Optional[int] = None) -> None:
 
     `rank`: of this process if it is known; rank 0 says once what has been done.
     """
+
+    def patch_c10d(module: Any) -> None:
+        from . import patience
+
+        patience.patch_c10d(rank, module)
+
     if not keep:
-        _patch_when_imported(
-            {_CONSTANTS: _patch_constants, _C10D: lambda module: _patch_c10d(rank, module)}
-        )
+        _patch_when_imported({CONSTANTS: _patch_constants, C10D: patch_c10d})
 
 
 def install_in_launcher(keep: bool = False) -> None:
     """The same for torchrun's own process: only how long its nodes wait for each other."""
     if not keep:
-        _patch_when_imported({_ELASTIC: _patch_elastic})
+        _patch_when_imported({ELASTIC: _patch_elastic})
 
 
 def _patch_constants(module: Any) -> None:
-    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
-        if getattr(module, name, None) is not None:
-            setattr(module, name, _raised(getattr(module, name)))
+    from . import patience
 
-
-def _patch_c10d(rank: Optional[int], module: Any) -> None:
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    # Where it was imported before us, it has its own copies.
-    _patch_constants(module)
-    for name in _FUNCTIONS:
-        _replace(module, name, _patiently)
-    _replace(module, "init_process_group", functools.partial(_patiently, before=_notice(rank)))
-    for name in _STORES:
-        _patch_store(getattr(sys.modules.get(_BINDINGS), name, None))
-
-
-def _patch_store(store: Any) -> None:
-    if store is None:
-        return
-    original = store.__init__
-    takes_timeout = "timeout" in (original.__doc__ or "")
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if takes_timeout and not any(isinstance(value, timedelta) for value in args):
-            kwargs["timeout"] = _raised(kwargs.get("timeout"))
-        original(self, *map(_raised_if_timeout, args), **kwargs)
-        if not takes_timeout:
-            self.set_timeout(LONG)
-
-    store.__init__ = _as_library(functools.wraps(original)(__init__))
+    patience.patch_constants(module)
 
 
 def _patch_elastic(module: Any) -> None:
-    agent = module.SimpleElasticAgent
-    original = agent.__init__
+    from . import patience
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self._exit_barrier_timeout = LONG.total_seconds()
-
-    agent.__init__ = functools.wraps(original)(__init__)
-
-
-def _notice(rank: Optional[int]) -> Callable[[Dict[str, Any]], None]:
-    said: List[bool] = []
-
-    def say(kwargs: Dict[str, Any]) -> None:
-        own = rank if rank is not None else kwargs.get("rank", os.environ.get("RANK", -1))
-        if str(own) == "0" and not said:
-            said.append(True)
-            sys.stderr.write(_NOTICE)
-            sys.stderr.flush()
-
-    return say
-
-
-def _patiently(
-    function: Callable[..., Any], before: Optional[Callable[[Dict[str, Any]], None]] = None
-) -> Any:
-    """`function`, whose `timeout` is never less than LONG. None and no timeout stay: they mean
-    the default, which is long."""
-    names = list(inspect.signature(function).parameters)
-    position = names.index("timeout") if "timeout" in names else len(names)
-
-    def patiently(*args: Any, **kwargs: Any) -> Any:
-        if before is not None:
-            before(kwargs)
-        if len(args) > position:
-            args = (*args[:position], _raised_if_timeout(args[position]), *args[position + 1 :])
-        elif "timeout" in kwargs:
-            kwargs["timeout"] = _raised_if_timeout(kwargs["timeout"])
-        return function(*args, **kwargs)
-
-    return _as_library(functools.wraps(function)(patiently))
-
-
-def _raised_if_timeout(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return _raised(value)
-    # monitored_barrier takes seconds as well.
-    return max(value, LONG.total_seconds()) if isinstance(value, float) else value
-
-
-def _raised(timeout: Optional[timedelta]) -> timedelta:
-    return LONG if timeout is None else max(timeout, LONG)
-
-
-def _as_library(function: Any) -> Any:
-    function.__code__ = function.__code__.replace(co_filename=_FILE_NAME)
-    return function
-
-
-def _replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function, also where `from distributed_c10d import *` has copied it."""
-    original = getattr(module, name, None)
-    if original is None:
-        return
-    better = make(original)
-    setattr(module, name, better)
-    for other_name, other in list(sys.modules.items()):
-        if other_name.startswith("torch.distributed") and vars(other).get(name) is original:
-            setattr(other, name, better)
+    patience.patch_elastic(module)
 
 
 def _patch_when_imported(patches: Dict[str, Patch]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import io
 import logging
 import os
@@ -179,6 +180,8 @@ def main() -> int:
     paths = session_paths(Path(sys.argv[1]))
     paths.make()
     _log_to(paths.session_log)
+    # A crash of the interpreter must not be silent.
+    faulthandler.enable()
     os.chdir("/")
 
     async def run() -> None:
