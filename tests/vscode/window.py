@@ -157,6 +157,20 @@ class Window:
         # On its name: on the right, buttons appear under the mouse, the first of them Continue.
         await row.locator(".name").click(position={"x": 5, "y": 5})
 
+    async def dialog(self) -> str:
+        """What the dialog says that has come up."""
+        message = self.page.locator(".monaco-dialog-box .dialog-message-text")
+        return await message.inner_text()
+
+    async def answer(self, button: str) -> None:
+        """Press a button of the dialog."""
+        await self.page.locator(".monaco-dialog-box").get_by_role("button", name=button).click()
+
+    async def shows_in_terminal(self, text: str) -> None:
+        """Wait for a text in the terminal panel, wherever lines are broken."""
+        rows = self.page.locator(".terminal.xterm .xterm-rows")
+        await rows.filter(has_text=text).first.wait_for()
+
     async def session_over(self) -> None:
         """Wait until the session has ended: its toolbar has made way for the green arrow."""
         await self.page.locator(".start-debug-action-item").wait_for()
@@ -167,6 +181,8 @@ class Window:
     async def picture(self, name: str) -> Path:
         """A PNG of the window."""
         path = self._pictures / f"{name}.png"
+        # Nothing under the mouse: it makes what it touches look different.
+        await self.page.mouse.move(1, 1)
         await self.page.screenshot(path=path, animations="disabled", caret="initial")
         if wanted := os.environ.get(PICTURES):
             shutil.copy(path, Path(wanted) / path.name)
@@ -220,7 +236,7 @@ async def window(
         finally:
             # A look at where it stood says more than the message of a failure.
             with contextlib.suppress(Exception):
-                await shown.picture("last")
+                await page.screenshot(path=pictures / "last.png")
             await context.close()
 
 
