@@ -37,6 +37,8 @@ _SETTINGS = {
     "remote.autoForwardPorts": False,
     # As on a desktop; a browser's VS Code would save by itself.
     "files.autoSave": "off",
+    # Text, not a picture of text.
+    "terminal.integrated.gpuAcceleration": "off",
     # What is on the screen: the code and the debugger.
     "workbench.startupEditor": "none",
     "workbench.tips.enabled": False,
@@ -45,6 +47,8 @@ _SETTINGS = {
     "window.commandCenter": False,
     "editor.minimap.enabled": False,
     "debug.toolBarLocation": "docked",
+    # Tells that the launch configurations have been read.
+    "debug.showInStatusBar": "always",
 }
 
 

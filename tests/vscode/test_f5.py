@@ -66,3 +66,14 @@ async def test_edit_and_f5_again(project: Project, vscode: Window) -> None:
     await vscode.f5()
     await terminal.line(r"^node1: loss 0\.125 at rate 0\.5")
     await vscode.session_over()
+
+
+async def test_without_a_session_f5_says_what_to_do(project: Project, vscode: Window) -> None:
+    project.write("main.py", SOURCE)
+    await project.tk("vscode")
+    await vscode.open_file("main.py")
+    await vscode.f5()
+    assert "'tk: ready' terminated with exit code" in await vscode.dialog()
+    await vscode.shows_in_terminal("no session is up for this project")
+    await vscode.picture("no-session")
+    await vscode.answer("Abort")

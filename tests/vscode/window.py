@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.tkrig import PATIENCE_S
 from tests.vscode.server import Parts, Server
+from tunnelkit.debug.vscode import ATTACH_NAME
 
 with contextlib.suppress(ImportError):  # then the fixtures skip
     from playwright.async_api import TimeoutError as PlaywrightTimeout
@@ -31,7 +32,7 @@ PICTURES = "TK_SCREENSHOTS"
 
 # A dialog is the end of all hopes: what it says is the answer then.
 _STOPPED_LINE = """() => {
-  const dialog = document.querySelector('.monaco-dialog-box .dialog-message-text');
+  const dialog = document.querySelector('.monaco-dialog-box .dialog-message-container');
   if (dialog) return [0, dialog.textContent];
   const mark = document.querySelector('.view-overlays .debug-top-stack-frame-line');
   if (!mark) return null;
@@ -92,7 +93,8 @@ class Window:
         await self._editor.locator(".codicon-debug-breakpoint").wait_for()
 
     async def f5(self) -> None:
-        """Start, or go on when stopped."""
+        """Start the first launch configuration, or go on when stopped."""
+        await self._status.get_by_text(ATTACH_NAME).wait_for()
         await self.page.keyboard.press("F5")
 
     async def shift_f5(self) -> None:
@@ -159,7 +161,7 @@ class Window:
 
     async def dialog(self) -> str:
         """What the dialog says that has come up."""
-        message = self.page.locator(".monaco-dialog-box .dialog-message-text")
+        message = self.page.locator(".monaco-dialog-box .dialog-message-container")
         return await message.inner_text()
 
     async def answer(self, button: str) -> None:

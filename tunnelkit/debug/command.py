@@ -99,16 +99,19 @@ def _understand(words: Sequence[str]) -> LoopCommand:
         # Frozen standard modules make pydevd warn on every start of 3.11+.
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
+    extra = dict(env)
     split = _split_python(words)
     if split is None:
         return LoopCommand(tuple(words), env=env, debug=_mentions_debugger(words))
     interpreter, rest = split
+    # debugpy, told the same twice, takes the second address for the file to run.
+    del env["DEBUGPY_EXTRA_ARGV"]
     if rest[:2] == ["-m", "debugpy"]:
         return _debugpy(interpreter, rest[2:], env)
     if rest[:2] == ["-m", "ptvsd"]:
         return _ptvsd(interpreter, rest[2:], env)
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
-        return LoopCommand(tuple(words), env=env)
+        return LoopCommand(tuple(words), env=extra)
     note = "run under debugpy, so that F5 can attach"
     return LoopCommand(
         (*interpreter, "-m", "debugpy", *rest),

@@ -45,6 +45,11 @@ _FILE_NAME = "<frozen tunnelkit.collectives>"
 _BINDINGS = "torch._C._distributed_c10d"
 
 
+def _as_library(function: Any) -> Any:
+    function.__code__ = function.__code__.replace(co_filename=_FILE_NAME)
+    return function
+
+
 def patch_constants(module: Any) -> None:
     """torch.distributed.constants: the defaults, before others copy them."""
     for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
@@ -93,9 +98,10 @@ def patch_elastic(module: Any) -> None:
     agent.__init__ = functools.wraps(original)(__init__)
 
 
-def _notice(rank: Optional[int]) -> Callable[[Dict[str, Any]], None]:
+def _notice(rank: Optional[int]) -> Any:
     said: List[bool] = []
 
+    @_as_library
     def say(kwargs: Dict[str, Any]) -> None:
         own = rank if rank is not None else kwargs.get("rank", os.environ.get("RANK", -1))
         if str(own) == "0" and not said:
@@ -126,6 +132,7 @@ def _patiently(
     return _as_library(functools.wraps(function)(patiently))
 
 
+@_as_library
 def _raised_if_timeout(value: Any) -> Any:
     if isinstance(value, timedelta):
         return _raised(value)
@@ -133,13 +140,9 @@ def _raised_if_timeout(value: Any) -> Any:
     return max(value, LONG.total_seconds()) if isinstance(value, float) else value
 
 
+@_as_library
 def _raised(timeout: Optional[timedelta]) -> timedelta:
     return LONG if timeout is None else max(timeout, LONG)
-
-
-def _as_library(function: Any) -> Any:
-    function.__code__ = function.__code__.replace(co_filename=_FILE_NAME)
-    return function
 
 
 def _replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:

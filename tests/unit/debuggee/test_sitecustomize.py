@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.hook_rig import SITE, pack
+from tests.unit.test_payload import interpreters
 
+TOO_OLD = [
+    str(path)
+    for minor in (6, 7)
+    for path in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")
+]
 LOOK = (
     "import sys, os; "
     "print([m for m in sys.modules if m.startswith('_tunnelkit_') or m in ('json', 'torch')]); "
@@ -24,10 +30,12 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return SITE if request.param == "directory" else pack(tmp_path / "agent.zip")
 
 
-def python(code: str, *path: Path, **environ: str) -> tuple[list[str], str]:
+def python(
+    code: str, *path: Path, interpreter: str = sys.executable, **environ: str
+) -> tuple[list[str], str]:
     """(stdout's lines, stderr) of `python -c CODE` with this PYTHONPATH; it must end well."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [interpreter, "-c", code],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(map(str, path)), **environ},
         capture_output=True,
         text=True,
@@ -96,3 +104,30 @@ def test_a_rank_that_can_not_be_debugged_says_so_and_runs(site: Path) -> None:
     assert out[1:] == ["None", "None"]
     assert errors.startswith("tk: rank 3 runs free, not debugged: ")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("interpreter", interpreters())
+def test_on_every_python_of_the_nodes(site: Path, tmp_path: Path, interpreter: str) -> None:
+    mine = own(tmp_path / "mine")
+    code = "import sys, os; print(sys.argv, os.environ['PYTHONPATH'], sys.path[1])"
+    torchless = "try: import torch.distributed\nexcept ImportError: print('no torch')\n"
+    contract = '{"dialin": "/none/loop.1", "only": [1]}'
+    for rank in ("0", "1"):
+        out, errors = python(
+            torchless + code,
+            site,
+            mine,
+            interpreter=interpreter,
+            TK_RANKS=contract,
+            RANK=rank,
+            WORLD_SIZE="2",
+        )
+        assert out[-1] == f"['-c'] {mine} {mine}"
+        assert errors.count("\n") == int(rank)
+        assert "rank 1 runs free" in errors or rank == "0"
+
+
+@pytest.mark.parametrize("interpreter", TOO_OLD)
+def test_an_older_python_is_left_alone(site: Path, interpreter: str) -> None:
+    out, errors = python("print(1)", site, interpreter=interpreter, TK_RANKS="{}", RANK="0")
+    assert (out, errors) == (["1"], "")

@@ -29,7 +29,7 @@ def _give_way():  # type: () -> None
     try:
         __import__("sitecustomize")
     except ImportError as error:
-        if error.name != "sitecustomize":
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
     finally:
         # A launcher may make the PYTHONPATH of its ranks from it.
