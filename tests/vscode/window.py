@@ -120,9 +120,10 @@ class Window:
             async with asyncio.timeout(PATIENCE_S):
                 # VS Code opens the first scope by itself, but not always.
                 while not await right.count():
-                    if await collapsed.count():
-                        await collapsed.click()
+                    # Either may happen between the look and the click.
                     with contextlib.suppress(PlaywrightTimeout):
+                        if await collapsed.count():
+                            await collapsed.click(timeout=1000)
                         await right.wait_for(timeout=1000)
         except TimeoutError:
             shown = await rows.all_inner_texts()
