@@ -46,8 +46,11 @@ class Clients:
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
     async def stop(self, reason: str) -> None:
-        """End the session's conversation and let go of all links."""
+        """End the session's conversation and let go of all links. The socket's file goes first:
+        who hears the goodbye may end this process at once."""
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._listener.getsockname())
         self._listener.close()
         if self._mux is not None:
             self._mux.end(reason)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from tunnelkit.agent.dialin import DialIn
 from tunnelkit.agent.execs import start_error
@@ -62,6 +62,8 @@ class Loop:
         self._made = 0
         self._front: Optional[Run] = None
         self._next: Optional[Run] = None
+        #: Dialled in while the run that they belong to is being made.
+        self._early: Optional[List[socket.socket]] = None
         self._failures = 0
         self._restart: Optional[str] = None
         self._restart_wanted = asyncio.Event()
@@ -169,6 +171,7 @@ class Loop:
         """Make the next run, unless the loop is stopped meanwhile. Raises what Starter.make
         does."""
         self._made += 1
+        self._early = []
         making = asyncio.ensure_future(self._starter.make(self._made, self._dialin.port))
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
@@ -177,6 +180,9 @@ class Loop:
                 self._next = making.result()
         finally:
             await cancel_all(making, stopped)
+            early, self._early = self._early, None
+            for sock in early:
+                self._dialled(sock)
 
     async def _live(self, run: Run) -> None:
         """A run's turn, from its first moment to the last of its processes."""
@@ -231,11 +237,17 @@ class Loop:
 
     def _dialled(self, sock: socket.socket) -> None:
         runs = [run for run in (self._front, self._next) if run is not None]
-        if not runs or self._stopped.is_set():
+        identity = identify(sock, [run.process.pid for run in runs])
+        run = next((one for one in runs if one.process.tag == identity.tag), None)
+        if run is None and self._early is not None and not self._stopped.is_set():
+            # A forked debuggee can be here before we have been told that it was made.
+            self._early.append(sock)
+            return
+        if run is None and runs:
+            run = runs[0]
+        if run is None or self._stopped.is_set():
             sock.close()
             return
-        identity = identify(sock, [run.process.pid for run in runs])
-        run = next((one for one in runs if one.process.tag == identity.tag), runs[0])
         run.dialled = True
         if run is self._front and self.state == "starting":
             self._become("armed", pid=run.process.pid)

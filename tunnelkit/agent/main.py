@@ -51,9 +51,11 @@ def _serve(name: str) -> int:
 
     try:
         asyncio.run(serve())
-    finally:
+    except BaseException:
+        # At its regular end the agent has removed it, and another may have the place by now.
         if os.path.exists(path):
             os.unlink(path)
+        raise
     # The log of one that `attach` started (attach.py) is only of use after a crash.
     log = path[: -len(".sock")] + ".log"
     if os.path.exists(log):

@@ -11,12 +11,13 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: In the environment of every process we start; marks its descendants as ours
 #: even after they left the process group.
 TAG = "TK_PROCESS"
+_MAX_LOOKS = 4
 
 
 class Exit(NamedTuple):
@@ -193,24 +194,38 @@ def _take_tty() -> None:
 
 def _tagged(tag: str) -> Set[int]:
     """Live processes of ours that carry `tag` in their environment."""
+    for _ in range(_MAX_LOOKS):
+        found, whole = _look_for(tag)
+        if found or whole:
+            break
+    return found
+
+
+def _look_for(tag: str) -> Tuple[Set[int], bool]:
+    """Those found in one look; False if a process ended meanwhile: it may have left a child
+    that the list was too old for."""
     needle = f"\0{TAG}={tag}\0".encode()
     found: Set[int] = set()
+    whole = True
     own = os.getpid()
     try:
         entries = os.listdir("/proc")
     except OSError:
-        return found
+        return found, True
     for entry in entries:
         if not entry.isdigit() or int(entry) == own:
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 environment = b"\0" + file.read() + b"\0"
+        except (FileNotFoundError, ProcessLookupError):
+            whole = False
+            continue
         except OSError:
             continue
         if needle in environment:
             found.add(int(entry))
-    return found
+    return found, whole
 
 
 def _kill(pid: int, number: int) -> None:
