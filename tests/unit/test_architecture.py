@@ -36,6 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": GROUND,
     # The four that never import one another. `config.schema` is checked apart.
     **{room: {*GROUND, "wire", "mux", "config"} for room in SIDE_BY_SIDE},
+    # It reads a command line as the hook will, to know a launcher when it sees one.
+    "debug": {*GROUND, "wire", "mux", "config", "debuggee"},
     "session": {*GROUND, *SIDE_BY_SIDE, "wire", "mux", "config", "payload"},
     "lab": {*GROUND, "config"},
     # The guided tour; its sample project is data, not code of ours.

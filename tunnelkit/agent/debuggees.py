@@ -13,7 +13,7 @@ import json
 import socket
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from tunnelkit.agent.identity import Identity
+from tunnelkit.agent.ranked import Visitor
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap import DapError, DapReader, frame
 from tunnelkit.mux.mux import Mux
@@ -26,7 +26,7 @@ _READ_BYTES = 64 * 1024
 class Debuggee:
     """One connection. `run` carries it to its end, over one session after the other."""
 
-    def __init__(self, sock: socket.socket, loop_id: int, generation: int, who: Identity) -> None:
+    def __init__(self, sock: socket.socket, loop_id: int, generation: int, who: Visitor) -> None:
         self.loop_id = loop_id
         self.generation = generation
         self.who = who
@@ -155,7 +155,7 @@ class Debuggees:
             self._offer(debuggee)
         return len(waiting)
 
-    def add(self, sock: socket.socket, loop_id: int, generation: int, who: Identity) -> None:
+    def add(self, sock: socket.socket, loop_id: int, generation: int, who: Visitor) -> None:
         """A debuggee dialled in."""
         debuggee = Debuggee(sock, loop_id, generation, who)
         self._live.append(debuggee)
@@ -171,8 +171,7 @@ class Debuggees:
                     "type": "debuggee",
                     "loop": debuggee.loop_id,
                     "generation": debuggee.generation,
-                    "pid": debuggee.who.pid,
-                    "ancestors": list(debuggee.who.ancestors),
+                    **debuggee.who.describe(),
                 }
             )
         )

@@ -14,24 +14,27 @@ import asyncio
 import contextlib
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tunnelkit.agent.dialin import DialIn
 from tunnelkit.agent.execs import start_error
 from tunnelkit.agent.forkserver import ServerEnded
-from tunnelkit.agent.identity import Identity, identify
+from tunnelkit.agent.identity import identify
 from tunnelkit.agent.looplog import LoopLog
 from tunnelkit.agent.memory import memory_of
 from tunnelkit.agent.processes import ProcessTable
+from tunnelkit.agent.ranked import RankDoors, Visitor, visitor
+from tunnelkit.agent.rendezvous import NoPlace
 from tunnelkit.agent.run import Run
 from tunnelkit.agent.starter import Starter
+from tunnelkit.mux import rpc
 from tunnelkit.mux.waiting import cancel_all, first_of
 
 #: The next debuggee is made this long after the present one got its editor, so that the
 #: two don't compete while F5 is on its way.
 _STANDBY_AFTER_S = 0.05
 
-OnDebuggee = Callable[["Loop", int, socket.socket, Identity], None]
+OnDebuggee = Callable[["Loop", int, socket.socket, Visitor], None]
 
 
 class Loop:
@@ -40,12 +43,18 @@ class Loop:
     spec: argv, cwd, env as for exec; `debug`: the command dials in and waits for an
     editor; `grace_s`: from TERM to KILL. `interpreter` and `words`: it is a Python program,
     run by debugpy with these arguments; then `standby`: keep the next debuggee ready, and
-    `preload`: modules to import once for all. `shown` (the command as given) and
-    `editor_port` (the session's port) are kept for a session that comes later.
+    `preload`: modules to import once for all. `ranks`: it starts ranks, all or `only` some of
+    which dial in; then doors are needed. `shown` (the command as given) and `editor_port` (the
+    session's port) are kept for a session that comes later.
     """
 
     def __init__(
-        self, loop_id: int, spec: Dict[str, Any], table: ProcessTable, on_debuggee: OnDebuggee
+        self,
+        loop_id: int,
+        spec: Dict[str, Any],
+        table: ProcessTable,
+        on_debuggee: OnDebuggee,
+        doors: Optional[RankDoors] = None,
     ) -> None:
         self.id = loop_id
         self.spec = spec
@@ -58,12 +67,13 @@ class Loop:
         self._table = table
         self._on_debuggee = on_debuggee
         self._dialin = DialIn(self._dialled)
+        self._doors = doors
         self._starter = Starter(spec, table, self.log.append, self._tell)
         self._made = 0
         self._front: Optional[Run] = None
         self._next: Optional[Run] = None
         #: Dialled in while the run that they belong to is being made.
-        self._early: Optional[List[socket.socket]] = None
+        self._early: Optional[List[Tuple[socket.socket, Visitor]]] = None
         self._failures = 0
         self._restart: Optional[str] = None
         self._restart_wanted = asyncio.Event()
@@ -81,6 +91,7 @@ class Loop:
             "editor_port": self.spec.get("editor_port"),
             "debug": self._debug,
             "preload": self.spec.get("preload") or [],
+            "ranks": self.spec.get("ranks"),
             "generation": self.generation,
             "state": self.state,
             "pid": front.process.pid if front is not None else None,
@@ -134,7 +145,10 @@ class Loop:
         """Run generations until `stop`."""
         self._dialin.open()
         try:
+            if self._doors is not None:
+                self._doors.open(self.id, self._dialin.port)
             while not self._stopped.is_set():
+                await self._reach_nodes()
                 await self._its_turn()
                 # Asked for while there was nothing to restart.
                 self._restart = None
@@ -143,6 +157,8 @@ class Loop:
                     await self._live(self._front)
                 if not self._stopped.is_set() and self._restart is None:
                     await self._back_off()
+        except (OSError, NoPlace) as error:
+            self._note_end(self._made, {"error": str(error)}, "not started", attached=False)
         finally:
             self._dialin.close()
             for run in (self._front, self._next):
@@ -151,8 +167,28 @@ class Loop:
                     await run.close()
             self._front = self._next = None
             await self._starter.close()
+            if self._doors is not None:
+                await self._doors.close()
             self._become("stopped")
             self.log.close()
+
+    async def _reach_nodes(self) -> None:
+        """Be there for ranks on other nodes; without one, ranks on that node run free."""
+        if self._doors is None:
+            return
+        reaching = asyncio.ensure_future(self._doors.reach(self._dialled_far, self._node_lost))
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await first_of(reaching, stopped)
+            if reaching.done():
+                reaching.result()
+        except rpc.RpcError as error:
+            self._tell("no-relay", why=str(error))
+        finally:
+            await cancel_all(reaching, stopped)
+
+    def _node_lost(self, node: str, why: str) -> None:
+        self._tell("node-lost", node=node, why=why)
 
     async def _its_turn(self) -> None:
         """Put the run that stands by, or a new one, in front. None is there if that fails, for
@@ -181,8 +217,8 @@ class Loop:
         finally:
             await cancel_all(making, stopped)
             early, self._early = self._early, None
-            for sock in early:
-                self._dialled(sock)
+            for sock, who in early:
+                self._visit(sock, who)
 
     async def _live(self, run: Run) -> None:
         """A run's turn, from its first moment to the last of its processes."""
@@ -236,30 +272,45 @@ class Loop:
         self._note_end(run.number, how.describe(), why, attached=run.attached.is_set())
 
     def _dialled(self, sock: socket.socket) -> None:
+        likely = [run.process.pid for run in (self._front, self._next) if run is not None]
+        self._visit(sock, visitor(identify(sock, likely)))
+
+    def _dialled_far(self, sock: socket.socket, who: Visitor) -> None:
+        self._visit(sock, who)
+
+    def _visit(self, sock: socket.socket, who: Visitor) -> None:
+        """A process has dialled in: hand it over as one of the run that it belongs to."""
         runs = [run for run in (self._front, self._next) if run is not None]
-        identity = identify(sock, [run.process.pid for run in runs])
-        run = next((one for one in runs if one.process.tag == identity.tag), None)
+        run = next((one for one in runs if one.process.tag == who.identity.tag), None)
         if run is None and self._early is not None and not self._stopped.is_set():
             # A forked debuggee can be here before we have been told that it was made.
-            self._early.append(sock)
+            self._early.append((sock, who))
             return
         if run is None and runs:
             run = runs[0]
         if run is None or self._stopped.is_set():
             sock.close()
             return
+        pid = who.identity.pid
         run.dialled = True
         if run is self._front and self.state == "starting":
             self._become("armed", pid=run.process.pid)
         elif run is self._next:
             self._tell("standby", pid=run.process.pid, **memory_of(run.process.pid))
-        self._on_debuggee(self, run.number, sock, identity)
+        if self._doors is not None and who.rank is not None:
+            rank = who.rank
+            self._tell("rank", rank=rank.global_rank, of=rank.world_size, node=who.node, pid=pid)
+        self._on_debuggee(self, run.number, sock, who)
 
     def _why(self) -> str:
         return "stopped" if self._stopped.is_set() else self._restart or "ended"
 
     def _note_end(self, number: int, how: Dict[str, Any], why: str, *, attached: bool) -> None:
         end = dict(how, why=why, generation=number)
+        if self._front is not None and self._front.number < number:
+            # Its turn had not come: the run in front goes on.
+            self.log.event("ended", time=time.time(), ahead=True, **end)
+            return
         if number >= self.generation and self._next is None:
             self.generation = number
         if number == self.generation:

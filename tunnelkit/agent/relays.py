@@ -109,6 +109,10 @@ class Relays:
             raise
         return {link.node: int(answer["port"]) for link, answer in zip(links, answers)}
 
+    def has(self, loop_id: int) -> bool:
+        """True while the loop has its ports."""
+        return loop_id in self._loops
+
     async def close(self, loop_id: int) -> None:
         """Give the loop's ports up; connections stay until either side ends them."""
         if self._loops.pop(loop_id, None) is None:

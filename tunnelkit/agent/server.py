@@ -19,9 +19,12 @@ from tunnelkit.agent import digests
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
 from tunnelkit.agent.execs import Exec, command_of
-from tunnelkit.agent.identity import Identity
+from tunnelkit.agent.forkserver import agent_path
 from tunnelkit.agent.loop import Loop
 from tunnelkit.agent.processes import ProcessTable
+from tunnelkit.agent.ranked import RankDoors, Visitor
+from tunnelkit.agent.relays import Relays
+from tunnelkit.agent.rendezvous import NoPlace
 from tunnelkit.agent.tcp import listening, serve_tcp
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
@@ -41,6 +44,7 @@ class Agent:
     def __init__(self, name: str, listener: socket.socket) -> None:
         self._name = name
         self._table = ProcessTable()
+        self._relays = Relays(self._table, [*_own_argv(), "relay", name])
         self._clients = Clients(listener, self._make_mux)
         self._mux: Optional[Mux] = None
         self._peer: Optional[rpc.RpcPeer] = None
@@ -68,6 +72,7 @@ class Agent:
         for debug_loop in self._loops.values():
             debug_loop.stop()
         await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
+        await self._relays.stop()
         await self._table.end_all(_GRACE_S)
         await self._clients.stop(self._why)
         await cancel_all(*self._tasks)
@@ -179,14 +184,22 @@ class Agent:
 
     async def _loop_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
         loop_id = max(self._loops, default=0) + 1
-        debug_loop = Loop(loop_id, dict(params), self._table, self._dialled_in)
+        spec, doors = dict(params), None
+        if spec.get("ranks"):
+            doors = RankDoors(self._name, self._table, self._relays)
+            try:
+                env = doors.environment(loop_id, spec, agent_path())
+            except (NoPlace, ValueError) as error:
+                raise rpc.error(str(error)) from None
+            spec["env"] = {**dict(spec.get("env") or {}), **env}
+        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors)
         self._debuggees.claim(loop_id)
         self._loops[loop_id] = debug_loop
         self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())
         return debug_loop.describe()
 
     def _dialled_in(
-        self, debug_loop: Loop, generation: int, sock: socket.socket, who: Identity
+        self, debug_loop: Loop, generation: int, sock: socket.socket, who: Visitor
     ) -> None:
         self._debuggees.add(sock, debug_loop.id, generation, who)
 
@@ -241,3 +254,8 @@ class Agent:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _own_argv() -> List[str]:
+    """How this agent's file is run, without a command."""
+    return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]

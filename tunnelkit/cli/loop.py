@@ -16,6 +16,8 @@ _HELP = """Run a command under the restart loop: every F5 gets a fresh debuggee.
     tk loop python -m debugpy --wait-for-client 2.py
     tk loop python train.py --epochs 1
     tk loop --preload torch,numpy python train.py
+    tk loop torchrun --nproc-per-node 4 train.py
+    tk loop --rank 0,2 srun -n 8 python train.py
     tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
 
 With a session the command runs on its node; on a node itself (no session) it
@@ -53,15 +55,25 @@ def loop(
             help="Keep the next run ready while one runs (default), or save its memory.",
         ),
     ] = None,
+    rank: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANKS",
+            help="Debug only these ranks, the others run free: 0,2 or 0-3. 'all': every one, "
+            "also of a script that calls a launcher.",
+        ),
+    ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
 ) -> None:
     from tunnelkit.cli.common import run, settings
     from tunnelkit.debug.command import understand
+    from tunnelkit.debug.rankset import parse_ranks
     from tunnelkit.model import check_port
 
-    understand(command)
+    only = parse_ranks(rank) if rank is not None else None
+    understand(command, ranks=rank is not None)
     if port is not None:
         check_port(port)
     wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby)
@@ -69,9 +81,15 @@ def loop(
     if paths is None:
         from tunnelkit.session.local import run_local
 
-        sys.exit(run(run_local(command, wanted, _view_factory)))
+        sys.exit(run(run_local(command, wanted, _view_factory, ranks=rank is not None, only=only)))
     modules = None if preload is None else list(wanted.debug.preload)
-    options = {"port": port, "standby": standby, "preload": modules}
+    options = {
+        "port": port,
+        "standby": standby,
+        "preload": modules,
+        "ranks": rank is not None,
+        "only": only,
+    }
     sys.exit(run(_in_session(paths, command, options)))
 
 

@@ -8,9 +8,11 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from tunnelkit.debug.adapter_server import PORT_DIGITS
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.dap import DapReader, encode
 from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.waiting import cancel_all, first_of
 
@@ -47,6 +49,7 @@ class Adapters:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._starting = asyncio.Lock()
+        self._capabilities: asyncio.Task[dict[str, Any]] | None = None
 
     async def start(self) -> Adapter:
         """Start an adapter and wait until it listens. Raises DebugError."""
@@ -73,8 +76,38 @@ class Adapters:
             os.close(life_read)
         return Adapter(ports[0], ports[1], life_write)
 
+    async def capabilities(self) -> dict[str, Any]:
+        """What an adapter answers to `initialize`: the same for every editor, so asked once.
+        Raises DebugError."""
+        if self._capabilities is None or self._capabilities.cancelled():
+            self._capabilities = asyncio.create_task(self._ask_capabilities())
+        return await asyncio.shield(self._capabilities)
+
+    async def _ask_capabilities(self) -> dict[str, Any]:
+        adapter = await self.start()
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", adapter.client_port)
+            try:
+                request = {"seq": 1, "type": "request", "command": "initialize"}
+                writer.write(encode({**request, "arguments": {"adapterID": "tunnelkit"}}))
+                frames = DapReader()
+                while data := await reader.read(65536):
+                    for body in frames.feed(data):
+                        message = json.loads(body)
+                        if message.get("type") == "response":
+                            return dict(message.get("body") or {})
+            finally:
+                writer.close()
+        except OSError as error:
+            raise DebugError("debugpy's adapter does not answer", cause=str(error)) from None
+        finally:
+            adapter.close()
+        raise DebugError("debugpy's adapter ended without an answer")
+
     async def close(self) -> None:
         """End the process that makes them."""
+        if self._capabilities is not None:
+            await cancel_all(self._capabilities)
         process, self._process = self._process, None
         control, self._control = self._control, None
         if control is not None:

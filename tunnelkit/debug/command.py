@@ -6,6 +6,9 @@ The forms people already have in their scripts are understood:
     python -m ptvsd [--host H] [--port P] [--wait] FILE | -m MODULE
     python FILE | -m MODULE | -c CODE
 
+Launchers (torchrun, srun, mpirun, python -m torch.distributed.run, ...) run as they are, too;
+each rank that they start is put under debugpy there (debuggee/hook.py).
+
 Anything else runs as it is; a debugpy inside of it is reached through
 DEBUGPY_EXTRA_ARGV (debugpy >= 1.8.6), whose switches yield to those on the
 command line.
@@ -21,6 +24,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from tunnelkit.debuggee import commandline
 from tunnelkit.errors import UsageError
 
 #: Replaced by the agent with the port that it holds for debuggees (agent/loop.py).
@@ -45,6 +49,7 @@ class LoopCommand:
     """A command ready for the agent's loop.
 
     shown: the command as it was given. debug: it dials in and waits for an editor.
+    ranks: it starts ranks, which dial in instead of it.
     interpreter: the Python that runs debugpy, where the command shows it; then words are
     debugpy's own arguments, and argv is the command in its plain form. port: the
     editor port that the command itself named, if any. notes: what was
@@ -56,6 +61,7 @@ class LoopCommand:
     shown: str = ""
     env: dict[str, str] = field(default_factory=dict)
     debug: bool = False
+    ranks: bool = False
     interpreter: tuple[str, ...] = ()
     port: int | None = None
     notes: tuple[str, ...] = ()
@@ -68,9 +74,13 @@ def loop_spec(
     editor_port: int,
     standby: bool = True,
     preload: Sequence[str] = (),
+    only: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """What the agent needs to run the command in a loop (agent/loop.py)."""
+    """What the agent needs to run the command in a loop (agent/loop.py). only: the ranks to
+    debug, None for all."""
+    ranks = {"only": None if only is None else sorted(set(only))}
     return {
+        "ranks": ranks if command.ranks else None,
         "argv": list(command.argv),
         "interpreter": list(command.interpreter),
         "words": list(command.words),
@@ -84,9 +94,38 @@ def loop_spec(
     }
 
 
-def understand(words: Sequence[str]) -> LoopCommand:
-    """Turn a command line into a LoopCommand. Raises UsageError for a malformed one."""
+def understand(words: Sequence[str], *, ranks: bool = False) -> LoopCommand:
+    """Turn a command line into a LoopCommand. ranks: it starts ranks, also if it does not look
+    so (a script that calls srun). Raises UsageError for a malformed one."""
+    if words and (ranks or starts_ranks(words)):
+        return _launcher(words)
     return replace(_understand(words), shown=shlex.join(words))
+
+
+def starts_ranks(words: Sequence[str]) -> bool:
+    """True if this command line calls a launcher: `torchrun`, `srun`, `python -m deepspeed`,
+    also behind `env`, `uv run` and the like."""
+    split = _split_python(words)
+    if split is not None:
+        program = commandline.parse(words[1:])
+        if program is None:
+            return False
+        inner, _ = commandline.without_debugger(program)
+        return inner is not None and commandline.is_launcher(inner)
+    return any(commandline.is_launcher_word(word) for word in _before_program(words))
+
+
+def _before_program(words: Sequence[str]) -> Sequence[str]:
+    """The words up to the first Python: what comes after belongs to the program."""
+    for position, word in enumerate(words):
+        if _PYTHON.fullmatch(PurePosixPath(word).name) or word.endswith(".py"):
+            return words[:position]
+    return words
+
+
+def _launcher(words: Sequence[str]) -> LoopCommand:
+    note = "every rank is run under debugpy, so that F5 attaches to all of them"
+    return LoopCommand(tuple(words), shown=shlex.join(words), debug=True, ranks=True, notes=(note,))
 
 
 def _understand(words: Sequence[str]) -> LoopCommand:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tunnelkit.debug.ending import cost
 from tunnelkit.debug.port import Editor
 from tunnelkit.debug.view import Check, Mirror, View
 from tunnelkit.errors import TunnelkitError
@@ -19,6 +20,8 @@ from tunnelkit.mux.waiting import cancel_all
 _READ_BYTES = 64 * 1024
 #: A breakpoint's answer waits this long at most for what the node says of its file.
 _COMPARE_PATIENCE_S = 3.0
+#: A pause that has stopped nothing after this long is spoken about.
+_PAUSE_PATIENCE_S = 3.0
 #: The editor hears of the end this long at most after the program's last word: the group's
 #: end and its exit code come in between.
 _END_PATIENCE_S = 2.0
@@ -38,7 +41,8 @@ class Conversation:
 
     on_request is called after each batch from the editor, before the adapter gets it;
     on_answer after each batch from the adapter, before the editor gets it; on_gone when the
-    editor has hung up, before the adapter can know.
+    editor has hung up, before the adapter can know. opening: for the adapter to begin with,
+    if the editor has been heard (and answered) before.
     ending: done once the debuggee's end is known.
     """
 
@@ -53,6 +57,7 @@ class Conversation:
         on_request: Callable[[], Awaitable[None]],
         on_answer: Callable[[], None],
         on_gone: Callable[[], Awaitable[None]],
+        opening: list[bytes] | None = None,
     ) -> None:
         self._editor = editor
         self._adapter = adapter
@@ -62,11 +67,14 @@ class Conversation:
         self._on_request = on_request
         self._on_answer = on_answer
         self._on_gone = on_gone
+        self._opening = opening
         #: Fair, so what the view returns is sent in the order of its calls.
         self._sending = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._adapter_lost = False
         self._end_told: asyncio.Task[None] | None = None
+        #: When the editor let the program go; None: not yet.
+        self._began_s: float | None = None
 
     async def run(self) -> bool:
         """Carry on until one side hangs up; True if it was the adapter."""
@@ -83,6 +91,10 @@ class Conversation:
         finally:
             await cancel_all(up, down, *self._tasks)
 
+    async def tell(self, bodies: list[bytes]) -> None:
+        """Messages of our own to the editor. Raises OSError if it is gone."""
+        await self._send(bodies)
+
     async def _tell_adapter(self, bodies: list[bytes]) -> bool:
         try:
             await asyncio.get_running_loop().sock_sendall(self._adapter, _framed(bodies))
@@ -93,7 +105,8 @@ class Conversation:
     async def _up(self) -> None:
         frames = self._editor.frames
         data, self._editor.early = self._editor.early, b""
-        if not await self._tell_adapter(self._view.next_adapter()):
+        opening = self._view.next_adapter() if self._opening is None else self._opening
+        if not await self._tell_adapter(opening):
             return
         if not data:
             # All that it said was told to an adapter that died.
@@ -109,12 +122,20 @@ class Conversation:
             await self._on_request()
             if self._view.over:
                 return
-            for check in self._view.take_checks():
-                self._spawn(self._compare(check))
+            self._note_progress()
             if not await self._tell_adapter(to_adapter):
                 return
             data = await self._editor.receive()
         await self._on_gone()
+
+    def _note_progress(self) -> None:
+        """What a batch of the editor asks of us, beside being carried on."""
+        for check in self._view.take_checks():
+            self._spawn(self._compare(check))
+        if (asked := self._view.take_pause()) is not None:
+            self._spawn(self._await_pause(asked))
+        if self._view.configuration_done and self._began_s is None:
+            self._began_s = self._now()
 
     async def _down(self) -> None:
         frames = DapReader()
@@ -151,12 +172,17 @@ class Conversation:
         quick_ack(self._adapter)
         return data
 
+    async def _await_pause(self, asked: int) -> None:
+        await asyncio.sleep(_PAUSE_PATIENCE_S)
+        await self._send(self._view.not_paused(asked))
+
     def _await_end(self) -> None:
         if self._view.end_awaited and self._end_told is None:
             self._end_told = self._spawn(self._tell_end())
 
     async def _tell_end(self) -> None:
         """`terminated` is held until it is known how the debuggee ended."""
+        ran_s = None if self._began_s is None else self._now() - self._began_s
         try:
             how = await asyncio.wait_for(asyncio.shield(self._ending), _END_PATIENCE_S)
         except TimeoutError:
@@ -166,7 +192,8 @@ class Conversation:
         if code is None and number is None:
             await self._send(self._view.give_up())
         else:
-            await self._send(self._view.ended(code, number))
+            detail = cost(ran_s, how.get("peak_rss_bytes"))
+            await self._send(self._view.ended(code, number, detail))
 
     async def _compare(self, check: Check) -> None:
         assert self._place is not None

@@ -57,6 +57,32 @@ class Ending:
         return str(self.signal)
 
 
+def cost(ran_s: float | None, peak_bytes: int | None) -> str:
+    """What a run took, in words: `after 12.3 s, peak memory 1.2 GB`; None is left out."""
+    words = []
+    if ran_s is not None:
+        words.append(f"after {_duration(ran_s)}")
+    if peak_bytes:
+        words.append(f"peak memory {_size(peak_bytes)}")
+    return ", ".join(words)
+
+
+def _duration(span_s: float) -> str:
+    if span_s < 99.95:
+        return f"{span_s:.1f} s"
+    minutes, seconds = divmod(round(span_s), 60)
+    if minutes < 100:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _size(amount_bytes: int) -> str:
+    # As nvidia-smi and Slurm count: binary, from MB up.
+    if amount_bytes < 1000 * 2**20:
+        return f"{max(1, round(amount_bytes / 2**20))} MB"
+    return f"{amount_bytes / 2**30:.1f} GB"
+
+
 class EndOfSession:
     """When and how one session hears of its end: at most one `exited`, one `terminated`.
 

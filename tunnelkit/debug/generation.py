@@ -1,24 +1,19 @@
-"""One debuggee's time: its adapter, the editor on it, and what happened so far."""
+"""One run of a loop: the processes of it that can be debugged, and who may have it."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Any
 
 from tunnelkit.debug.adapter import Adapter
-from tunnelkit.debug.conversation import Conversation, Place
 from tunnelkit.debug.port import Editor
-from tunnelkit.debug.view import View
-from tunnelkit.errors import DebugError
-from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.splice import no_delay, quick_ack, splice
+from tunnelkit.debug.target import Events, Target, Who
 
-
-class AdapterGone(DebugError):
-    """The adapter of a generation died before an editor used it."""
+#: The lowest rank is the one that F5 is on. If it has not come this long after another,
+#: the lowest of those that are there takes its place.
+_LOWEST_PATIENCE_S = 10.0
 
 
 class Claim(Enum):
@@ -31,128 +26,124 @@ class Claim(Enum):
 
 
 class Generation:
-    """State of one debuggee as the laptop sees it.
+    """A run as the laptop sees it: one target, or one for each rank.
 
-    Rules of this file: a generation is `spent` before its editor can know that it
-    is over, so an editor that comes right after is never given the old one.
+    only: the ranks that are debugged, None for all. make: starts an adapter. changed: called
+    when a while has made a difference.
     """
 
     def __init__(
         self,
         number: int,
-        adapter: asyncio.Task[Adapter],
+        make: Callable[[], asyncio.Task[Adapter]],
         *,
-        on_attached: Callable[[Generation], None] = lambda generation: None,
-        on_terminated: Callable[[Generation], None] = lambda generation: None,
-        on_leaving: Callable[[Generation], Awaitable[None]] | None = None,
+        ranked: bool = False,
+        only: Collection[int] | None = None,
+        events: Events | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.number = number
-        self.adapter = adapter
-        self._on_attached = on_attached
-        self._on_terminated = on_terminated
-        self._on_leaving = on_leaving
-        self.armed = False
+        self.ranked = ranked
+        self.only = None if only is None else frozenset(only)
         self.ended = False
-        self.attached = False
-        self.terminated = False
+        #: Given up: its processes are being ended.
         self.left = False
-        self.editor: Editor | None = None
-        self.children_expected = 0
-        self._children_seen: dict[Editor, int] = {}
-        #: How the debuggee ended, once the agent has told.
+        #: How it ended, once the agent has told.
         self.ending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.targets: list[Target] = []
+        self._make = make
+        self._events = events or Events()
+        self._changed = changed
+        self._settled = False
+        self._timer: asyncio.TimerHandle | None = None
+        if not ranked:
+            self._add(Who())
+
+    # -- its targets ------------------------------------------------------
+
+    def target_for(self, who: Who) -> Target:
+        """The target that a process which dialled in belongs to; a new one for a new rank."""
+        if not self.ranked:
+            self.targets[0].who = self.targets[0].who if self.targets[0].who.pid else who
+            return self.targets[0]
+        found = self._kin(who)
+        return found if found is not None else self._add(who)
+
+    def rank(self, number: int) -> Target | None:
+        """The target of that rank, if it is there. The newest: a launcher may start one anew."""
+        of_rank = [one for one in self.targets if one.who.rank == number]
+        return of_rank[-1] if of_rank else None
+
+    @property
+    def primary(self) -> Target | None:
+        """The target that F5 is on; None: it has not come yet."""
+        if not self.ranked:
+            return self.targets[0]
+        lowest = self.rank(min(self.only) if self.only else 0)
+        if lowest is None and self._settled:
+            lowest = min(self.targets, key=lambda one: (one.who.rank is None, one.who.rank or 0))
+        return lowest
 
     @property
     def claim(self) -> Claim:
-        """What an editor that comes now can expect of this generation."""
-        if self.ended or self.terminated or self.left:
+        """What an editor that comes now can expect of the primary."""
+        primary = self.primary
+        if self.ended or self.left or (primary is not None and primary.left):
             return Claim.SPENT
-        if not self.armed:
+        if self.targets and all(one.over for one in self.targets):
+            return Claim.SPENT
+        if primary is None or not primary.armed:
             return Claim.NOT_YET
-        return Claim.FREE if self.editor is None else Claim.TAKEN
+        return Claim.FREE if primary.editor is None and not primary.over else Claim.TAKEN
 
-    async def connect_debuggee(self) -> socket.socket:
-        """A connection to the adapter's server side for a debuggee that dialled in."""
-        return await _connect((await self.adapter).server_port)
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are; 0: not told."""
+        return max((one.who.world_size for one in self.targets), default=0)
 
-    async def carry_debuggee(self, sock: socket.socket, channel: Channel) -> None:
-        """Carry a debuggee's bytes until it ends."""
-        await splice(sock, channel, quickack=True)
+    @property
+    def editor(self) -> Editor | None:
+        """The first editor that is on it."""
+        return next((one.editor for one in self.targets if one.editor is not None), None)
 
-    async def carry_editor(self, editor: Editor, place: Place | None) -> None:
-        """Carry one editor's messages to the adapter and back until either hangs up.
+    @property
+    def attached(self) -> bool:
+        """An editor has (or had) its program."""
+        return any(one.attached for one in self.targets)
 
-        Raises AdapterGone if the adapter is or goes away before the editor attached: the
-        editor has lost nothing then and can be given to another.
-        """
-        try:
-            adapter = await _connect((await self.adapter).client_port)
-        except (OSError, DebugError) as error:
-            raise AdapterGone(str(error)) from None
-        view = editor.view = editor.view or View(place.mirror if place is not None else None)
-        conversation = Conversation(
-            editor,
-            adapter,
-            view,
-            place=place,
-            ending=self.ending,
-            on_request=lambda: self._heard_editor(editor, view),
-            on_answer=lambda: self._heard_adapter(editor, view),
-            on_gone=lambda: self._gone(editor),
-        )
-        try:
-            adapter_first = await conversation.run()
-            if adapter_first and not view.attached and not view.over:
-                raise AdapterGone("the debug adapter ended")
-        finally:
-            adapter.close()
-
-    async def _heard_editor(self, editor: Editor, view: View) -> None:
-        """Before the adapter hears it."""
-        if view.attached and view.sub_process_id is None and not self.attached:
-            self.attached = True
-            self._on_attached(self)
-        if view.goodbye is not None:
-            await self._gone(editor)
-
-    def _heard_adapter(self, editor: Editor, view: View) -> None:
-        """Before the editor hears it."""
-        self.children_expected += len(view.children) - self._children_seen.get(editor, 0)
-        self._children_seen[editor] = len(view.children)
-        # Of an editor that never attached it is the adapter's goodbye, not the program's.
-        if view.terminated and editor is self.editor and self.attached and not self.terminated:
-            self.terminated = True
-            self._on_terminated(self)
-
-    def _leave(self, editor: Editor) -> None:
-        # One that never attached (or debugs a child) takes nothing with it.
-        if editor is self.editor and self.attached:
-            self.left = True
-
-    async def _gone(self, editor: Editor) -> None:
-        """The editor leaves: told before the adapter hears of it, whose way to disconnect is to
-        let the program run on."""
-        self._leave(editor)
-        if self.left and editor is self.editor and self._on_leaving is not None:
-            await self._on_leaving(self)
+    @property
+    def terminated(self) -> bool:
+        """All of its processes have said goodbye."""
+        return bool(self.targets) and all(one.terminated for one in self.targets)
 
     async def close(self) -> None:
-        """End the adapter, started or not."""
-        if not self.adapter.done():
-            self.adapter.cancel()
-        result = (await asyncio.gather(self.adapter, return_exceptions=True))[0]
-        if isinstance(result, Adapter):
-            result.close()
+        """End its adapters."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for target in self.targets:
+            await target.close()
 
+    # -- inside -----------------------------------------------------------
 
-async def _connect(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        no_delay(sock)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-    except BaseException:
-        sock.close()
-        raise
-    quick_ack(sock)
-    return sock
+    def _kin(self, who: Who) -> Target | None:
+        """The target that this process is, or descends from."""
+        for target in reversed(self.targets):
+            if not target.over and (who.pid == target.who.pid or target.who.pid in who.ancestors):
+                return target
+        if who.rank is None and self.targets:
+            return self.primary or self.targets[0]
+        known = None if who.rank is None else self.rank(who.rank)
+        # Another process of a rank that lives: a child whose parents are gone.
+        return known if known is not None and not known.over else None
+
+    def _add(self, who: Who) -> Target:
+        target = Target(self._make(), self.ending, self._events, who, hold_end=not self.ranked)
+        self.targets.append(target)
+        if self.ranked and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_LOWEST_PATIENCE_S, self._settle)
+        return target
+
+    def _settle(self) -> None:
+        self._settled = True
+        self._changed()

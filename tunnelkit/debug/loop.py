@@ -1,8 +1,7 @@
 """The laptop's side of a restart loop: an adapter for every debuggee, a debuggee for every F5.
 
-The loop itself runs in the agent (agent/loop.py) and outlives this object. Here
-its events are followed, adapters are kept one ahead, and editors are matched
-with debuggees.
+The loop itself runs in the agent (agent/loop.py) and outlives this object. Here its events
+are followed and adapters are kept one ahead; editors.py matches editors with debuggees.
 
 Rules of this file: generations are taken in their order. One that stands by is
 nobody's before all earlier ones are spent.
@@ -17,16 +16,17 @@ from typing import Any, Protocol
 
 from tunnelkit.debug.adapter import Adapter, Adapters
 from tunnelkit.debug.conversation import Place
-from tunnelkit.debug.generation import AdapterGone, Claim, Generation
+from tunnelkit.debug.editors import Editors
+from tunnelkit.debug.generation import Claim, Generation
 from tunnelkit.debug.port import Editor, EditorPort
+from tunnelkit.debug.rankports import RankPorts
+from tunnelkit.debug.ranksessions import announce
+from tunnelkit.debug.target import Events, Target, Who
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, STDERR, Record, RecordReader
 from tunnelkit.mux.waiting import cancel_all
 
-#: An editor that comes while another has the debuggee is told so after this long:
-#: the first may be just about to hang up.
-_SECOND_EDITOR_WAIT_S = 1.0
 #: A debuggee that said goodbye to its editor has this long to exit by itself.
 _EXIT_GRACE_S = 5.0
 _STDERR_TAIL_BYTES = 4096
@@ -68,14 +68,17 @@ class DebugLoop:
         self._port = port
         self._adapters = adapters
         self._on_disconnect = on_disconnect
-        self._place = place
         self._on_record = on_record
+        self._editors = Editors(
+            self, place=place, refresh=self._refresh, capabilities=adapters.capabilities
+        )
+        self._rank_ports = RankPorts(port.port, self._editors.serve)
         #: Those that have not ended, by number; `_front` is the one whose turn it is.
         self._generations: dict[int, Generation] = {}
         self._front = 0
         self.standby: dict[str, Any] = {}
         self._spare: asyncio.Task[Adapter] | None = None
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stderr = b""
         self._over = False
@@ -111,18 +114,22 @@ class DebugLoop:
         self._over = True
         self._port.serve(None)
         self._wake()
+        await self._rank_ports.close()
         await cancel_all(*self._tasks)
         for generation in self._generations.values():
             await generation.close()
         if self._spare is not None:
-            await Generation(0, self._spare).close()
+            self._spare.cancel()
+            spare = (await asyncio.gather(self._spare, return_exceptions=True))[0]
+            if isinstance(spare, Adapter):
+                spare.close()
 
     def _follow(self, description: dict[str, Any], *, first: int) -> None:
         self.id = int(description["id"])
         self.info = description
         self._front = int(description.get("generation") or 0)
         if description.get("debug"):
-            self._port.serve(self._serve_editor)
+            self._port.serve(self._editors.serve)
             self._prepare_spare()
         channel = self._agent.open({"type": "loop-log", "loop": self.id, "from": first})
         self._spawn(self._follow_log(channel))
@@ -142,8 +149,30 @@ class DebugLoop:
             "pid": self.info.get("pid"),
             "editor": editor.name if editor is not None else None,
             "standby": self.standby or None,
+            "ranks": self._describe_ranks(),
             "last_end": self.last_end,
         }
+
+    def _describe_ranks(self) -> list[dict[str, Any]] | None:
+        generation = self.first()
+        if not self.ranked or generation is None:
+            return None
+        return [
+            {
+                "rank": one.who.rank,
+                "node": one.who.node,
+                "pid": one.who.pid,
+                "port": self._rank_ports.port_of(one.who.rank),
+                "editor": one.editor.name if one.editor is not None else None,
+                "over": one.over,
+            }
+            for one in generation.targets
+        ]
+
+    @property
+    def ranked(self) -> bool:
+        """True for a loop whose runs are ranks."""
+        return bool(self.info.get("ranks"))
 
     def _editor(self) -> Editor | None:
         return next((one.editor for one in self._in_order() if one.editor is not None), None)
@@ -151,7 +180,7 @@ class DebugLoop:
     def _in_order(self) -> list[Generation]:
         return [self._generations[number] for number in sorted(self._generations)]
 
-    def _first(self) -> Generation | None:
+    def first(self) -> Generation | None:
         """The first generation that is not spent: the one that an F5 of now is about."""
         return next((one for one in self._in_order() if one.claim is not Claim.SPENT), None)
 
@@ -164,8 +193,8 @@ class DebugLoop:
         seen_waiting = False
         await self._refresh()
         while True:
-            changed = self._changed
-            generation = self._first()
+            changed = self.changed
+            generation = self.first()
             if generation is not None and generation.claim in (Claim.FREE, Claim.TAKEN):
                 return generation.number
             if self._orphaned:
@@ -183,7 +212,7 @@ class DebugLoop:
     async def wait_over(self) -> None:
         """Return once the agent's loop has ended."""
         while self.state != "stopped" and not self._over:
-            await self._changed.wait()
+            await self.changed.wait()
 
     def _early_end(self) -> DebugError:
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
@@ -215,7 +244,8 @@ class DebugLoop:
         name, number = str(event.get("event")), int(event.get("generation", 0))
         if name == "standby":
             self.standby = {key: event[key] for key in event if key not in ("event", "time")}
-        if name in _STATES and number >= self._front:
+        ahead = bool(event.get("ahead"))
+        if name in _STATES and number >= self._front and not ahead:
             self.state = name
             self._front = number
         if name == "starting":
@@ -230,98 +260,74 @@ class DebugLoop:
             ended = self._generations.get(number)
             if ended is not None and not ended.ending.done():
                 ended.ending.set_result(event)
-            self._forget(number)
+            if ahead:
+                self.standby = {}
+            self._forget(number, ahead=ahead)
         self._wake()
 
-    def _forget(self, number: int) -> None:
-        """A generation has ended, and with it all before it."""
-        for one in [one for one in self._in_order() if one.number <= number]:
+    def _forget(self, number: int, *, ahead: bool) -> None:
+        """A generation has ended, and with it all before it, unless it was ahead of its turn."""
+        first = number if ahead else 0
+        for one in [one for one in self._in_order() if first <= one.number <= number]:
             one.ended = True
             if one.editor is None:
                 del self._generations[one.number]
                 self._spawn(one.close())
 
-    def debuggee(self, channel: Channel, generation: int) -> None:
-        """A process of this loop dialled in."""
-        self._spawn(self._carry_debuggee(channel, self._generation_of(generation)))
-
-    async def _carry_debuggee(self, channel: Channel, generation: Generation | None) -> None:
+    def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
+        """A process of this loop dialled in; `header` as the agent told it."""
+        generation = self._generation_of(int(header.get("generation") or 0))
         if generation is None or generation.ended:
             channel.abort({"error": "too late"})
             return
+        target = generation.target_for(Who.from_header(header))
+        if target.who.rank is not None:
+            self._rank_ports.open(target.who.rank)
+        self._spawn(self._carry_debuggee(channel, target))
+
+    async def _carry_debuggee(self, channel: Channel, target: Target) -> None:
         try:
-            sock = await generation.connect_debuggee()
+            await target.carry_debuggee(channel)
         except (OSError, DebugError) as error:
             channel.abort({"error": str(error)})
-            return
-        generation.armed = True
+
+    def _armed(self, target: Target) -> None:
         self._wake()
-        await generation.carry_debuggee(sock, channel)
+        self._announce(self._generation_with(target))
+
+    def _generation_with(self, target: Target) -> Generation | None:
+        return next((one for one in self._generations.values() if target in one.targets), None)
 
     def _generation_of(self, number: int) -> Generation | None:
         """The generation of that number; None if it is over."""
         if number not in self._generations and number >= self._front:
-            spare, self._spare = self._spare, None
             self._generations[number] = Generation(
                 number,
-                spare or asyncio.create_task(self._adapters.start()),
-                on_attached=self._attached,
-                on_terminated=self._terminated,
-                on_leaving=self._leaving,
+                self._take_adapter,
+                ranked=self.ranked,
+                only=(self.info.get("ranks") or {}).get("only"),
+                events=Events(
+                    armed=self._armed,
+                    attached=self._attached,
+                    terminated=self._terminated,
+                    leaving=self._leaving,
+                    heard=self._heard,
+                ),
+                changed=self._wake,
             )
-            self._prepare_spare()
         return self._generations.get(number)
+
+    def _take_adapter(self) -> asyncio.Task[Adapter]:
+        spare, self._spare = self._spare, None
+        adapter = spare or asyncio.create_task(self._adapters.start())
+        self._prepare_spare()
+        return adapter
 
     def _prepare_spare(self) -> None:
         if self._spare is None and not self._over:
             self._spare = asyncio.create_task(self._adapters.start())
 
-    # -- editors ----------------------------------------------------------
-
-    async def _serve_editor(self, editor: Editor) -> None:
-        await self._refresh()
-        while (generation := await self._claim(editor)) is not None:
-            try:
-                await generation.carry_editor(editor, self._place())
-                return
-            except AdapterGone:
-                # The editor has not been heard yet: it waits for the next debuggee.
-                generation.left = True
-                self._spawn(self.restart("its adapter died", generation.number))
-            finally:
-                if generation.editor is editor:
-                    generation.editor = None
-                    self._editor_gone(generation)
-                    self._wake()
-
-    async def _claim(self, editor: Editor) -> Generation | None:
-        """Wait for a debuggee for this editor. None: it hung up or was refused."""
-        receiving: asyncio.Task[bool] | None = None
-        patience = asyncio.get_running_loop().time() + _SECOND_EDITOR_WAIT_S
-        try:
-            while True:
-                changed = self._changed
-                answer = self._answer(editor, patience)
-                if isinstance(answer, Generation):
-                    return answer
-                if answer is not None:
-                    break
-                receiving = receiving or asyncio.create_task(editor.receive_early())
-                waiting = asyncio.create_task(changed.wait())
-                await asyncio.wait(
-                    [waiting, receiving], timeout=0.25, return_when=asyncio.FIRST_COMPLETED
-                )
-                await cancel_all(waiting)
-                if receiving.done():
-                    if not receiving.result():
-                        return None
-                    receiving = None
-        finally:
-            # A read cancelled here has taken nothing from the socket.
-            if receiving is not None:
-                await cancel_all(receiving)
-        await editor.refuse(answer)
-        return None
+    # -- what editors do ---------------------------------------------------
 
     async def _refresh(self) -> None:
         """See that what was preloaded is what lies on the node's disk now."""
@@ -333,70 +339,89 @@ class DebugLoop:
                 one.left = one.left or one.editor is None
             self._wake()
 
-    def _answer(self, editor: Editor, patience: float) -> Generation | str | None:
-        """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
-        generation = self._first()
-        claim = generation.claim if generation is not None else Claim.NOT_YET
-        if generation is not None and claim is Claim.FREE:
-            generation.editor = editor
-            return generation
-        if generation is not None and claim is Claim.TAKEN:
-            if generation.children_expected > 0:
-                # A session for a child process goes to the adapter that announced it.
-                generation.children_expected -= 1
-                return generation
-            if asyncio.get_running_loop().time() >= patience:
-                other = generation.editor.name if generation.editor is not None else "An editor"
-                return f"{other} is already debugging this process. Stop it there first."
-        elif self.state == "waiting":
+    def stand(self) -> str | None:
+        """Why no debuggee will come, if none will."""
+        if self.state == "waiting":
             error = self._early_end()
             return f"{error.message}: {error.cause}"
-        elif self.state == "stopped":
+        if self.state == "stopped":
             return "The debug loop has ended. Start it again: tk loop ..."
-        elif self._orphaned:
+        if self._orphaned:
             self._replace_orphan()
         return None
 
-    def _attached(self, generation: Generation) -> None:
-        name = generation.editor.name if generation.editor is not None else ""
+    async def give_up(self, target: Target, why: str) -> None:
+        """End the generation of this target."""
+        generation = self._generation_with(target)
+        if generation is not None:
+            generation.left = True
+            self._spawn(self.restart(why, generation.number))
+
+    def _attached(self, target: Target) -> None:
+        generation = self._generation_with(target)
+        if generation is None:
+            return
+        name = target.editor.name if target.editor is not None else ""
         self._spawn(
             self._agent.call(
                 "loop.attached", loop=self.id, generation=generation.number, client=name
             )
         )
 
-    async def _leaving(self, generation: Generation) -> None:
+    async def _heard(self, target: Target) -> None:
+        self._announce(self._generation_with(target))
+
+    def _announce(self, generation: Generation | None) -> None:
+        """Tell the editor on the primary of the other ranks that are there."""
+        if generation is not None and generation.ranked:
+            self._spawn(announce(generation, self._rank_ports))
+
+    async def _leaving(self, target: Target) -> None:
         """The editor says goodbye: end its debuggee where it stands, if that is the policy."""
-        if self._on_disconnect != "restart" or generation.terminated or generation.ended:
+        generation = self._generation_with(target)
+        if generation is None or generation.terminated or generation.ended:
+            return
+        if self._on_disconnect != "restart" or target is not generation.primary:
             return
         with contextlib.suppress(TunnelkitError, TimeoutError):
             async with asyncio.timeout(_EXIT_GRACE_S):
                 await self.restart("editor left", generation.number)
                 while not generation.ended:
-                    await self._changed.wait()
+                    await self.changed.wait()
 
-    def _editor_gone(self, generation: Generation) -> None:
+    def editor_gone(self, target: Target) -> None:
+        """The main editor of this target has hung up."""
+        self._wake()
+        generation = self._generation_with(target)
+        if generation is None:
+            return
         if generation.ended:
-            self._generations.pop(generation.number, None)
-            self._spawn(generation.close())
-        elif generation.terminated or not generation.attached:
+            if generation.editor is None:
+                self._generations.pop(generation.number, None)
+                self._spawn(generation.close())
+        elif target.terminated or not target.attached:
             pass
+        elif target is not generation.primary:
+            # One rank was let go: it runs on, the others are still debugged.
+            target.left = True
         elif self._on_disconnect == "restart":
-            generation.left = True
+            target.left = True
             self._spawn(self.restart("editor left", generation.number))
         else:
-            generation.left = False
-            generation.attached = False
+            target.left = False
+            target.attached = False
 
-    def _terminated(self, generation: Generation) -> None:
-        self._spawn(self._end_later(generation))
+    def _terminated(self, target: Target) -> None:
+        generation = self._generation_with(target)
+        if generation is not None and generation.terminated:
+            self._spawn(self._end_later(generation))
 
     async def _end_later(self, generation: Generation) -> None:
         """A debuggee that has said goodbye must exit soon; one that hangs is ended."""
         try:
             async with asyncio.timeout(_EXIT_GRACE_S):
                 while not generation.ended:
-                    await self._changed.wait()
+                    await self.changed.wait()
         except TimeoutError:
             await self.restart("hung at exit", generation.number)
 
@@ -407,7 +432,7 @@ class DebugLoop:
     # -- inside -----------------------------------------------------------
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
+        changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -72,13 +72,15 @@ class Editor:
         """Send bytes. Raises OSError if the editor is gone."""
         await asyncio.get_running_loop().sock_sendall(self.sock, data)
 
-    async def refuse(self, text: str) -> None:
-        """Answer the editor's first request with an error that it shows, then hang up."""
-        while self._first is None:
-            if not await self.receive_early():
+    async def refuse(self, text: str, request: dict[str, object] | None = None) -> None:
+        """Answer the editor's first request (or this one) with an error that it shows, then
+        hang up."""
+        while request is None:
+            if self._first is None and not await self.receive_early():
                 return
+            request = self._first
         try:
-            await self.send(encode(error_response(self._first, text)))
+            await self.send(encode(error_response(request, text)))
             self.sock.shutdown(socket.SHUT_WR)
             # Wait for the editor to hang up: closing first could discard the answer.
             async with asyncio.timeout(2.0):

@@ -34,6 +34,7 @@ from tunnelkit.debug.envelope import (
 from tunnelkit.debug.facts import RANK_KEY, Child, Facts, Goodbye
 from tunnelkit.debug.output import OutputGate, OutputLimits
 from tunnelkit.debug.pathmap import Mirror, correct
+from tunnelkit.debug.pausing import PauseWatch
 from tunnelkit.mux.dap import response
 
 __all__ = ["RANK_KEY", "Check", "Child", "Goodbye", "Mirror", "OutputLimits", "Routed", "View"]
@@ -65,7 +66,7 @@ class View(Facts):
     ) -> None:
         super().__init__()
         self.mirror = mirror
-        self._hold_end = hold_end
+        self.hold_end = hold_end
         self._seq = _FIRST_SEQ
         self._output = OutputGate(limits or OutputLimits(), self._event)
         self._breakpoints = BreakpointChecks(self._event)
@@ -75,6 +76,7 @@ class View(Facts):
         #: Responses that the editor has had from an adapter before this one.
         self._had: frozenset[int] = frozenset()
         self._end = EndOfSession(self._event)
+        self._pausing = PauseWatch()
         self._now_s = 0.0
         self._on_request: dict[bytes, Callable[[Message, bytes], Routed]] = {
             b"initialize": self._initialize,
@@ -96,6 +98,8 @@ class View(Facts):
             return Routed([], [])
         if not self.first:
             self.first = parse(body)
+        if kind == REQUEST:
+            self._pausing.request(name)
         if kind == REQUEST and (handler := self._on_request.get(name)) is not None:
             routed = handler(parse(body), body)
         else:
@@ -119,7 +123,7 @@ class View(Facts):
             message["arguments"] = arguments
             body = dump(message)
             if correction.wrong:
-                told.append(self._console(correction.told(self.mirror)))
+                told.append(self.console(correction.told(self.mirror)))
         self._note_attach(message, arguments)
         return Routed([body], told)
 
@@ -193,6 +197,7 @@ class View(Facts):
             out.append(body)
             return
         self._output.drain(out, self._now_s)
+        self._pausing.event(name)
         if name == b"terminated":
             out += self._terminated(body)
         elif name == b"breakpoint":
@@ -204,6 +209,8 @@ class View(Facts):
                 self._end.exited_told = True
             elif name == b"debugpyAttach":
                 self._note_child(section(parse(body), "body"))
+            elif name == b"process":
+                self._pausing.pid = whole(section(parse(body), "body").get("systemProcessId"))
             out.append(body)
 
     def _terminated(self, body: bytes) -> list[bytes]:
@@ -260,6 +267,16 @@ class View(Facts):
         """The response must not wait longer; a later verdict is told by events."""
         return self._breakpoints.let_go(seq)
 
+    def take_pause(self) -> int | None:
+        """A `pause` that the editor asked for since the last call: `not_paused` is due for it
+        after a few seconds."""
+        return self._pausing.take()
+
+    def not_paused(self, asked: int) -> list[bytes]:
+        """Time is up for that pause: if nothing has stopped, tell why and what helps."""
+        text = self._pausing.unanswered(asked)
+        return [*self._flush_output(), self.console(text, "important")] if text else []
+
     @property
     def due_s(self) -> float | None:
         """When to call `on_time` (same clock as from_adapter's); None: not needed."""
@@ -311,7 +328,7 @@ class View(Facts):
 
     def _told_end(self) -> list[bytes]:
         # A child process of the debuggee: only the adapter knows of its end.
-        waits = self._hold_end and self.attached and self.sub_process_id is None
+        waits = self.hold_end and self.attached and self.sub_process_id is None
         return self._end.due(
             waits=waits and not self._disconnected,
             tells=self.attached,
@@ -319,9 +336,12 @@ class View(Facts):
         )
 
     def _flush(self) -> list[bytes]:
+        return [*self._flush_output(), *self._breakpoints.let_all_go()]
+
+    def _flush_output(self) -> list[bytes]:
         out: list[bytes] = []
         self._output.drain(out, self._now_s)
-        return [*out, *self._breakpoints.let_all_go()]
+        return out
 
     @property
     def _disconnected(self) -> bool:
@@ -334,5 +354,6 @@ class View(Facts):
     def _event(self, name: str, body: Message) -> bytes:
         return dump({"seq": self._number(), "type": EVENT, "event": name, "body": body})
 
-    def _console(self, text: str, category: str = "console") -> bytes:
+    def console(self, text: str, category: str = "console") -> bytes:
+        """A line for the editor's debug console."""
         return self._event("output", {"category": category, "output": text + "\n"})

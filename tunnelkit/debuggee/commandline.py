@@ -170,6 +170,11 @@ def is_launcher(program: Program) -> bool:
     )
 
 
+def is_launcher_word(word: str) -> bool:
+    """True if a word of a command line is the name or path of such a program."""
+    return bool(_LAUNCHER_PROGRAMS.fullmatch(word.rpartition("/")[2]))
+
+
 def is_helper(program: Program) -> bool:
     """True for pip, multiprocessing's resource tracker and the like: never a rank's program."""
     if program.kind == MODULE:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -34,17 +34,25 @@ class View(Protocol):
     def show(self, record: Record) -> None: ...
 
 
-async def run_local(words: list[str], settings: Settings, make_view: Callable[[], View]) -> int:
-    """Run the loop here until the person quits; returns the exit code."""
+async def run_local(
+    words: list[str],
+    settings: Settings,
+    make_view: Callable[[], View],
+    *,
+    ranks: bool = False,
+    only: Sequence[int] | None = None,
+) -> int:
+    """Run the loop here until the person quits; returns the exit code. ranks, only: as for
+    `understand` and `loop_spec`."""
     view = make_view()
-    command = understand(words)
+    command = understand(words, ranks=ranks)
     port = EditorPort(command.port or settings.debug.port)
     port.open()
     adapters = Adapters()
     loops: list[DebugLoop] = []
 
     def opened(channel: Channel, header: dict[str, Any]) -> None:
-        loops[0].debuggee(channel, int(header.get("generation", 0)))
+        loops[0].debuggee(channel, header)
 
     agent = AgentClient(
         LocalAgent(cache_root(), f"local-{os.getpid()}-{secrets.token_hex(4)}").dial,
@@ -67,6 +75,7 @@ async def run_local(words: list[str], settings: Settings, make_view: Callable[[]
             editor_port=port.port,
             standby=settings.debug.standby,
             preload=settings.debug.preload,
+            only=only,
         )
         await _live(agent, loop, view, spec)
         return 0

@@ -110,9 +110,10 @@ class Loops:
         port: int | None,
         standby: bool | None = None,
         preload: Sequence[str] | None = None,
+        only: Sequence[int] | None = None,
     ) -> SessionLoop:
         """Start a loop; `port` (or the one in the command) if not the session's own. What is
-        None is as the settings say.
+        None is as the settings say; only: the ranks to debug, None for all.
 
         Raises DebugError if that port is taken or has a loop already.
         """
@@ -126,6 +127,7 @@ class Loops:
                     editor_port=wanted,
                     standby=self._settings.standby if standby is None else standby,
                     preload=self._settings.preload if preload is None else preload,
+                    only=only,
                 )
             )
         except BaseException:
@@ -168,7 +170,7 @@ class Loops:
         if loop is None:
             channel.abort({"error": "no such loop"})
         else:
-            loop.loop.debuggee(channel, int(header.get("generation", 0)))
+            loop.loop.debuggee(channel, header)
 
     async def stop(self, loop_id: int) -> None:
         """End a loop in the agent and forget it."""

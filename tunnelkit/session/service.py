@@ -242,7 +242,8 @@ class Service:
                 loop = self._session.loops.get(int(header["adopt"]))
                 notes: tuple[str, ...] = ()
             else:
-                command = understand([str(word) for word in header["words"]])
+                words = [str(word) for word in header["words"]]
+                command = understand(words, ranks=bool(header.get("ranks")))
                 notes = command.notes
                 if self._session.mirror is not None:
                     await self._session.mirror.barrier(_SYNC_TIMEOUT_S)
@@ -254,6 +255,7 @@ class Service:
                     port=header.get("port"),
                     standby=header.get("standby"),
                     preload=header.get("preload"),
+                    only=header.get("only"),
                 )
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})

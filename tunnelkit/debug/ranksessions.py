@@ -1,0 +1,57 @@
+"""Tells the editor on the lowest rank of the others, each as a child session."""
+
+from __future__ import annotations
+
+from tunnelkit.debug.generation import Generation
+from tunnelkit.debug.rankports import RankPorts
+from tunnelkit.debug.target import Target
+from tunnelkit.debug.view import RANK_KEY, View
+
+
+async def announce(generation: Generation, ports: RankPorts) -> None:
+    """Open child sessions for the ranks that are there and have none yet.
+
+    An editor that came for one rank by name opens the others' sessions itself.
+    """
+    primary = generation.primary
+    editor = primary.editor if primary is not None else None
+    if primary is None or editor is None or editor.view is None:
+        return
+    view = editor.view
+    if not view.configuration_done or view.rank is not None or view.goodbye is not None:
+        return
+    others = [one for one in generation.targets if _waits(one, primary)]
+    for one in others:
+        one.announced_as_child = True
+    if others and not view.supports_start_debugging:
+        await primary.tell([view.console(_by_hand(others, ports))])
+    for one in others:
+        await primary.tell([_child(view, one)])
+
+
+def _waits(target: Target, primary: Target) -> bool:
+    return (
+        target is not primary
+        and target.armed
+        and not target.over
+        and target.editor is None
+        and not target.announced_as_child
+    )
+
+
+def _child(view: View, target: Target) -> bytes:
+    more = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
+    return view.start_child(view.child_configuration(target.who.name, **more))
+
+
+def _by_hand(targets: list[Target], ports: RankPorts) -> str:
+    """For editors without child sessions."""
+    places = [
+        f"{one.who.name}: port {port}"
+        for one in targets
+        if (port := ports.port_of(one.who.rank)) is not None
+    ]
+    return (
+        "[tk] Other ranks wait for a debugger, too (to let them run free: tk loop --rank 0): "
+        + ", ".join(places)
+    )
