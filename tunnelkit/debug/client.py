@@ -11,7 +11,7 @@ from typing import Any
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap import DapReader, encode
 from tunnelkit.mux.splice import no_delay
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.waiting import cancel_all, first_of
 
 Message = dict[str, Any]
 
@@ -65,8 +65,13 @@ class DapClient:
                     },
                 )
             )
+            initialized = asyncio.create_task(self.wait_event("initialized"))
             try:
-                await self.wait_event("initialized")
+                await first_of(attached, initialized)
+                if attached.done():
+                    # Refused: the adapter's answer comes after the configuration.
+                    await attached
+                await initialized
                 for path, lines in breakpoints.items():
                     await self.request(
                         "setBreakpoints",
@@ -77,7 +82,7 @@ class DapClient:
                 await self.request("configurationDone")
                 await attached
             finally:
-                await cancel_all(attached)
+                await cancel_all(attached, initialized)
 
     async def request(self, command: str, **arguments: Any) -> Message:
         """Send a request and return the response's body. Raises DebugError if refused."""

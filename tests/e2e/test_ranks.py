@@ -1,0 +1,139 @@
+"""`tk loop LAUNCHER ...`: one F5 is on all ranks, on every node of the allocation."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.support.tkrig import Project, Terminal, eventually, line_of
+from tunnelkit.debug.client import DapClient
+from tunnelkit.errors import DebugError
+
+PROGRAM = """\
+    import os
+    import time
+    rank = int(os.environ["SLURM_PROCID"])
+    total = 0
+    for step in range(3):
+        total += step * rank
+    print(f"rank {rank} done", flush=True)
+    """
+STOP = line_of(PROGRAM, "total += step * rank")
+Message = dict[str, object]
+
+
+@pytest.fixture
+async def two_nodes(project: Project) -> Project:
+    project.write("train.py", PROGRAM)
+    await project.up("--nodes", "2", "--cpus", "4")
+    return project
+
+
+async def child(project: Project, parent: DapClient) -> tuple[int, str, DapClient]:
+    """The session that an editor opens for the next announced rank: rank, name, client."""
+    told = await parent.wait_event("debugpyAttach", timeout_s=60)
+    session = await project.editor(int(told["connect"]["port"]) or None)
+    await session.attach(
+        {str(project.dir / "train.py"): [STOP]},
+        path_mappings=project.path_mappings,
+        timeout_s=60,
+        tkRank=told["tkRank"],
+    )
+    return int(told["tkRank"]), str(told["name"]), session
+
+
+async def test_8_ranks_on_two_nodes_stop_at_one_breakpoint_and_step_apart(
+    two_nodes: Project,
+) -> None:
+    project = two_nodes
+    terminal = await project.loop("srun", "-n8", "python", "train.py")
+    first = await project.f5(STOP, file="train.py")
+    opened = await asyncio.gather(*(child(project, first) for _ in range(7)))
+    sessions = {0: first, **{rank: session for rank, _, session in opened}}
+    assert sorted(sessions) == list(range(8))
+    names = {name for _, name, _ in opened}
+    assert "rank 1 · node1" in names and "rank 7 · node2" in names
+
+    async def stopped(rank: int) -> tuple[int, Message, float]:
+        thread, frame = await sessions[rank].stopped(60)
+        return thread, frame, time.monotonic()
+
+    found = await asyncio.gather(*(stopped(rank) for rank in range(8)))
+    for rank, (_, frame, _) in enumerate(found):
+        assert frame["line"] == STOP
+        assert await sessions[rank].evaluate("rank", frame) == str(rank)
+    # One is stepped; the others stay where they are.
+    await sessions[3].request("next", threadId=found[3][0])
+    _, frame = await sessions[3].stopped()
+    assert frame["line"] == STOP - 1
+    for rank in (0, 1, 2, 4, 5, 6, 7):
+        assert await sessions[rank].evaluate("step", found[rank][1]) == "0"
+    source = found[0][1]["source"]
+    for rank in range(8):
+        await sessions[rank].request("setBreakpoints", source=source, breakpoints=[])
+    await asyncio.gather(
+        *(sessions[rank].finish(found[rank][0], timeout_s=60) for rank in range(8))
+    )
+    await terminal.line(r"run 1 · ended: exit code 0")
+    assert terminal.text.count(" done") == 8
+    await terminal.line(r"run 2 .*armed")
+
+
+async def test_only_some_ranks_are_debugged_and_the_others_run_free(two_nodes: Project) -> None:
+    project = two_nodes
+    terminal = await project.loop("--rank", "2", "srun", "-n4", "python", "train.py")
+    editor = await project.f5(STOP, file="train.py")
+    thread, frame = await editor.stopped(60)
+    assert await editor.evaluate("rank", frame) == "2"
+    await eventually(lambda: terminal.text.count(" done") == 3, "ranks 0, 1 and 3 ran to their end")
+    at_its_port = await project.editor(project.port + 2)
+    with pytest.raises(DebugError, match="already debugging rank 2"):
+        await at_its_port.attach({}, path_mappings=project.path_mappings)
+    await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+    await editor.finish(thread)
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
+async def test_each_rank_has_a_port_of_its_own(two_nodes: Project) -> None:
+    """As a compound launch configuration uses them: no session announces another."""
+    project = two_nodes
+    terminal = await project.loop("srun", "-n2", "python", "train.py")
+
+    async def at(rank: int) -> DapClient:
+        while True:
+            try:
+                editor = await project.editor(project.port + rank)
+                break
+            except OSError:
+                await asyncio.sleep(0.05)
+        await editor.attach(
+            {str(project.dir / "train.py"): [STOP]},
+            path_mappings=project.path_mappings,
+            timeout_s=60,
+            tkRank=rank,
+        )
+        return editor
+
+    async def through(rank: int) -> None:
+        editor = await at(rank)
+        thread, frame = await editor.stopped(60)
+        assert await editor.evaluate("rank", frame) == str(rank)
+        assert not [one for one in editor.events if one.get("event") == "debugpyAttach"]
+        await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+        await editor.finish(thread, timeout_s=60)
+
+    await asyncio.gather(through(0), through(1))
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
+async def test_the_editor_leaves_rank_0_and_all_begin_again(two_nodes: Project) -> None:
+    project = two_nodes
+    terminal: Terminal = await project.loop("srun", "-n4", "python", "train.py")
+    for run in (1, 2):
+        editor = await project.f5(STOP, file="train.py")
+        await editor.stopped(60)
+        await editor.close()
+        await terminal.line(rf"run {run} · ended: .*editor left")
+    await terminal.line(r"run 3 .*armed")
