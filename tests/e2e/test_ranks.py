@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import time
 
 import pytest
@@ -31,12 +32,14 @@ async def two_nodes(project: Project) -> Project:
     return project
 
 
-async def child(project: Project, parent: DapClient) -> tuple[int, str, DapClient]:
+async def child(
+    project: Project, parent: DapClient, stop: int = STOP
+) -> tuple[int, str, DapClient]:
     """The session that an editor opens for the next announced rank: rank, name, client."""
     told = await parent.wait_event("debugpyAttach", timeout_s=60)
     session = await project.editor(int(told["connect"]["port"]) or None)
     await session.attach(
-        {str(project.dir / "train.py"): [STOP]},
+        {str(project.dir / "train.py"): [stop]},
         path_mappings=project.path_mappings,
         timeout_s=60,
         tkRank=told["tkRank"],
@@ -137,3 +140,47 @@ async def test_the_editor_leaves_rank_0_and_all_begin_again(two_nodes: Project) 
         await editor.close()
         await terminal.line(rf"run {run} · ended: .*editor left")
     await terminal.line(r"run 3 .*armed")
+
+
+GLOO = """\
+    import datetime
+    import os
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+    rank = dist.get_rank()
+    mine = torch.ones(1) * (rank + 1)
+    dist.all_reduce(mine)
+    print(f"rank {rank} sum {mine.item():.0f}", flush=True)
+    dist.destroy_process_group()
+    """
+GLOO_STOP = line_of(GLOO, "dist.all_reduce(mine)")
+#: The process group gives up after 2 s by itself.
+PAUSED_S = 5.0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="torchrun and gloo come with torch: scripts/setup --torch",
+)
+async def test_4_ranks_of_torchrun_and_a_pause_inside_a_collective(project: Project) -> None:
+    """Three ranks wait in all_reduce for the one that is paused: its timeout kills none."""
+    project.write("train.py", GLOO)
+    await project.up("node1", "--cpus", "4")
+    torchrun = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+    terminal = await project.loop(*torchrun, "train.py")
+    first = await project.f5(GLOO_STOP, file="train.py")
+    opened = await asyncio.gather(*(child(project, first, GLOO_STOP) for _ in range(3)))
+    sessions = {0: first, **{rank: session for rank, _, session in opened}}
+    stops = {rank: await session.stopped(60) for rank, session in sessions.items()}
+    for rank in (0, 1, 3):
+        await sessions[rank].request("continue", threadId=stops[rank][0])
+    # The very thing: time that passes at a breakpoint.
+    await asyncio.sleep(PAUSED_S)
+    assert " sum " not in terminal.text
+    assert await sessions[2].evaluate("rank", stops[2][1]) == "2"
+    await sessions[2].request("continue", threadId=stops[2][0])
+    for session in sessions.values():
+        await session.wait_event("terminated", timeout_s=60)
+    await terminal.line(r"run 1 · ended: exit code 0")
+    assert terminal.text.count(" sum 10") == 4

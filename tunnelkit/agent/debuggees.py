@@ -80,6 +80,8 @@ class Debuggee:
             if not data:
                 if self._channel is channel:
                     self._channel = None
+                if not channel.is_over:
+                    channel.close()
                 return channel.was_cut
             for body in frames.feed(data):
                 self._note_request(body)

@@ -19,12 +19,14 @@ from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
 SchedulerName = Literal["auto", "slurm", "none"]
 NodeSsh = Literal["auto", "yes", "no"]
 OnDisconnect = Literal["restart", "continue"]
+CollectiveTimeouts = Literal["raise", "keep"]
 OriginKind = Literal["default", "profile", "project", "environment", "flag"]
 
 _UNBUILT = "PBS and Torque can't be driven by this version of tk yet"
 _SCHEDULER = v.choice("auto", "slurm", "none", refused={"pbs": _UNBUILT, "torque": _UNBUILT})
 _YES_NO = v.choice("auto", "yes", "no")
 _ON_DISCONNECT = v.choice("restart", "continue")
+_COLLECTIVE_TIMEOUTS = v.choice("raise", "keep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,15 @@ class MirrorSettings:
 @dataclass(frozen=True, slots=True)
 class DebugSettings:
     """[debug]: `port` is the laptop's, for the editor. `standby`: keep the next debuggee ready
-    while one runs; `preload`: modules that are imported once for all of them."""
+    while one runs; `preload`: modules that are imported once for all of them;
+    `collective_timeouts`: "raise" those of torch while ranks are debugged, so that a rank at a
+    breakpoint kills no other."""
 
     port: Annotated[int, v.PORT] = 40056
     standby: Annotated[bool, v.BOOLEAN] = True
     preload: Annotated[tuple[str, ...], v.MODULES] = ()
     on_disconnect: Annotated[OnDisconnect, _ON_DISCONNECT] = "restart"
+    collective_timeouts: Annotated[CollectiveTimeouts, _COLLECTIVE_TIMEOUTS] = "raise"
     just_my_code: Annotated[bool, v.BOOLEAN] = True
 
 

@@ -70,8 +70,43 @@ def _prepared() -> Callable[[], None]:
         return serve(name, accept, *args)
 
     setattr(sockets, "serve", guarded)  # noqa: B010 - its type names more parameters
+    _save_round_trips(clients, servers)
     run: Callable[[], None] = adapter.main
     return run
+
+
+def _save_round_trips(clients: Any, servers: Any) -> None:
+    """At F5 the adapter waits for two answers of the debuggee that say nothing. The debuggee
+    takes requests in their order: don't wait. Where a release names things otherwise, its own
+    pace stays."""
+    if hasattr(servers.Server, "initialize") and hasattr(servers.Server, "Capabilities"):
+        servers.Server.initialize = _initialize
+    client = clients.Client
+    if hasattr(client, "request") and not hasattr(client, "setExceptionBreakpoints_request"):
+        client.setExceptionBreakpoints_request = client.message_handler(_set_exception_breakpoints)
+
+
+def _initialize(self: Any, request: Any) -> None:
+    """`attach` may follow at once: the adapter never looks at the answer."""
+
+    def note(response: Any) -> None:
+        if response.success:
+            self.capabilities = self.Capabilities(self, response)
+
+    self.connection.authenticate()
+    self.channel.propagate(request).on_response(note)
+
+
+def _set_exception_breakpoints(self: Any, request: Any) -> Any:
+    """While the editor configures and the program stands still: pydevd grants plain filters
+    always, by an empty answer."""
+    filters = request.arguments.get("filters")
+    options = request.arguments.get("exceptionOptions") or request.arguments.get("filterOptions")
+    plain = isinstance(filters, list) and all(isinstance(one, str) for one in filters)
+    if not plain or options or getattr(self, "has_started", True):
+        return self.server.channel.delegate(request)
+    self.server.channel.propagate(request)
+    return {}
 
 
 def _be_adapter(run: Callable[[], None], port: int, life_fd: int) -> None:

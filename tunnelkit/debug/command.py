@@ -75,10 +75,13 @@ def loop_spec(
     standby: bool = True,
     preload: Sequence[str] = (),
     only: Sequence[int] | None = None,
+    collectives: str = "raise",
 ) -> dict[str, Any]:
     """What the agent needs to run the command in a loop (agent/loop.py). only: the ranks to
-    debug, None for all."""
-    ranks = {"only": None if only is None else sorted(set(only))}
+    debug, None for all. collectives: "keep" leaves torch's timeouts as they are."""
+    ranks: dict[str, Any] = {"only": None if only is None else sorted(set(only))}
+    if collectives == "keep":
+        ranks["collectives"] = collectives
     return {
         "ranks": ranks if command.ranks else None,
         "argv": list(command.argv),

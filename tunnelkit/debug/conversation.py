@@ -43,7 +43,8 @@ class Conversation:
     on_answer after each batch from the adapter, before the editor gets it; on_gone when the
     editor has hung up, before the adapter can know. opening: for the adapter to begin with,
     if the editor has been heard (and answered) before.
-    ending: done once the debuggee's end is known.
+    ending: done once the debuggee's end is known: `code` or `signal`, and `peak_rss_bytes`; or
+    `lost`, why nothing will be known.
     """
 
     def __init__(
@@ -70,6 +71,9 @@ class Conversation:
         self._opening = opening
         #: Fair, so what the view returns is sent in the order of its calls.
         self._sending = asyncio.Lock()
+        self._telling = asyncio.Lock()
+        #: Set (and replaced) with everything that the adapter says.
+        self._answered = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._adapter_lost = False
         self._end_told: asyncio.Task[None] | None = None
@@ -95,9 +99,22 @@ class Conversation:
         """Messages of our own to the editor. Raises OSError if it is gone."""
         await self._send(bodies)
 
+    async def pause(self) -> bool:
+        """Pause the program as if the editor had asked. False: nothing has stopped after a
+        few seconds (the editor is told why, and it may come yet)."""
+        if not self._view.is_stopped and not self._view.terminated:
+            await self._tell_adapter(self._view.pause())
+            self._note_progress()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE_PATIENCE_S):
+                    while not self._view.is_stopped and not self._view.terminated:
+                        await self._answered.wait()
+        return self._view.is_stopped
+
     async def _tell_adapter(self, bodies: list[bytes]) -> bool:
         try:
-            await asyncio.get_running_loop().sock_sendall(self._adapter, _framed(bodies))
+            async with self._telling:
+                await asyncio.get_running_loop().sock_sendall(self._adapter, _framed(bodies))
         except OSError:
             self._adapter_lost = True
         return not self._adapter_lost
@@ -143,8 +160,12 @@ class Conversation:
             out = self._view.from_adapter(frames.feed(data), self._now())
             self._on_answer()
             await self._send(out)
+            answered, self._answered = self._answered, asyncio.Event()
+            answered.set()
             self._await_end()
         if self._view.attached:
+            if self._end_told is None and self._lost:
+                await self._send(self._view.give_up(self._lost))
             out = self._view.adapter_gone()
             self._on_answer()
             await self._send(out)
@@ -190,10 +211,17 @@ class Conversation:
             return
         code, number = how.get("code"), how.get("signal")
         if code is None and number is None:
-            await self._send(self._view.give_up())
+            await self._send(self._view.give_up(self._lost))
         else:
-            detail = cost(ran_s, how.get("peak_rss_bytes"))
+            why = str(how.get("why") or "ended")
+            took = cost(ran_s, how.get("peak_rss_bytes"))
+            detail = took if why == "ended" else ", ".join(filter(None, (why, took)))
             await self._send(self._view.ended(code, number, detail))
+
+    @property
+    def _lost(self) -> str:
+        """Why nothing will be known of the debuggee any more; "" if that is not so."""
+        return str(self._ending.result().get("lost", "")) if self._ending.done() else ""
 
     async def _compare(self, check: Check) -> None:
         assert self._place is not None

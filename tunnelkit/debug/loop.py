@@ -77,6 +77,8 @@ class DebugLoop:
         self._generations: dict[int, Generation] = {}
         self._front = 0
         self.standby: dict[str, Any] = {}
+        #: How often it has come to wait after a debuggee that nobody saw.
+        self._failures = 0
         self._spare: asyncio.Task[Adapter] | None = None
         self.changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -109,14 +111,17 @@ class DebugLoop:
         """End the loop in the agent; returns once its processes are gone."""
         await self._agent.call("loop.stop", loop=self.id)
 
-    async def close(self) -> None:
-        """Let go of everything on the laptop; the agent's loop is not touched."""
+    async def close(self, lost: str = "") -> None:
+        """Let go of everything on the laptop; the agent's loop is not touched. lost: what
+        editors are told, if it is because that is gone."""
         self._over = True
         self._port.serve(None)
         self._wake()
         await self._rank_ports.close()
         await cancel_all(*self._tasks)
         for generation in self._generations.values():
+            if lost and not generation.ending.done():
+                generation.ending.set_result({"lost": lost})
             await generation.close()
         if self._spare is not None:
             self._spare.cancel()
@@ -190,7 +195,7 @@ class DebugLoop:
         Raises DebugError if the debuggee ends before any editor could attach, with the
         last line it wrote.
         """
-        seen_waiting = False
+        asked_after: int | None = None
         await self._refresh()
         while True:
             changed = self.changed
@@ -202,11 +207,12 @@ class DebugLoop:
             if self.state == "stopped" or self._over:
                 raise DebugError("the debug loop has ended", hint="start it again: tk loop ...")
             if self.state == "waiting":
-                if seen_waiting:
+                if asked_after is None:
+                    # It may have failed on the code before the last save: one more try.
+                    asked_after = self._failures
+                    await self.restart("ready")
+                elif self._failures > asked_after:
                     raise self._early_end()
-                # It may have failed on the code before the last save: one more try.
-                await self.restart("ready")
-                seen_waiting = True
             await changed.wait()
 
     async def wait_over(self) -> None:
@@ -248,6 +254,8 @@ class DebugLoop:
         if name in _STATES and number >= self._front and not ahead:
             self.state = name
             self._front = number
+        if name == "waiting":
+            self._failures += 1
         if name == "starting":
             self.info["pid"] = event.get("pid")
             self.standby = {}

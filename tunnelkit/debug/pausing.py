@@ -20,6 +20,11 @@ class PauseWatch:
         self._open = False
         self._stopped = False
 
+    @property
+    def stopped(self) -> bool:
+        """True while the program stands."""
+        return self._stopped
+
     def request(self, command: bytes) -> None:
         """The editor asks for this."""
         if command in _RESUMES:

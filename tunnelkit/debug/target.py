@@ -158,6 +158,15 @@ class Target:
             with contextlib.suppress(OSError):
                 await self._conversation.tell(bodies)
 
+    async def interrupt(self) -> bool:
+        """Pause the program, as its editor would. False: it has not stopped after a few
+        seconds. Raises DebugError if no editor debugs it."""
+        conversation, editor = self._conversation, self.editor
+        view = editor.view if editor is not None else None
+        if conversation is None or view is None or not view.configuration_done or self.terminated:
+            raise DebugError(f"no editor debugs {self.who.name or 'this program'}")
+        return await conversation.pause()
+
     async def close(self) -> None:
         """End the adapter, started or not."""
         if not self.adapter.done():

@@ -40,6 +40,7 @@ from tunnelkit.mux.dap import response
 __all__ = ["RANK_KEY", "Check", "Child", "Goodbye", "Mirror", "OutputLimits", "Routed", "View"]
 
 _FIRST_SEQ = 2**30
+_UNCAUGHT: Message = {"filters": ["uncaught"]}
 
 
 class Routed(NamedTuple):
@@ -73,6 +74,10 @@ class View(Facts):
         self._checks: list[Check] = []
         #: Reverse requests of ours that the editor has not answered.
         self._asked_editor: set[int] = set()
+        #: Requests of ours that the adapter has not answered.
+        self._asked_adapter: set[int] = set()
+        #: The editor has said at which exceptions it stops.
+        self._has_filters = False
         #: Responses that the editor has had from an adapter before this one.
         self._had: frozenset[int] = frozenset()
         self._end = EndOfSession(self._event)
@@ -83,6 +88,7 @@ class View(Facts):
             b"attach": self._attach,
             b"launch": self._attach,
             b"setBreakpoints": self._set_breakpoints,
+            b"setExceptionBreakpoints": self._set_filters,
             b"configurationDone": self._configuration_done,
             b"disconnect": self._leave,
             b"terminate": self._leave,
@@ -140,9 +146,17 @@ class View(Facts):
                 self._breakpoints.forget(path)
         return Routed([body], [])
 
+    def _set_filters(self, message: Message, body: bytes) -> Routed:
+        self._has_filters = True
+        return Routed([body], [])
+
     def _configuration_done(self, message: Message, body: bytes) -> Routed:
         self.configuration_done = True
-        return Routed([body], [])
+        if self._has_filters:
+            return Routed([body], [])
+        # An editor that has no words for it: as debugpy's own default for that filter is.
+        self._has_filters = True
+        return Routed([self._ask_adapter("setExceptionBreakpoints", _UNCAUGHT), body], [])
 
     def _leave(self, message: Message, body: bytes) -> Routed:
         self._note_goodbye(message)
@@ -181,6 +195,9 @@ class View(Facts):
 
     def _adapter_response(self, request: int, body: bytes, out: list[bytes]) -> None:
         if request in self._had:
+            return
+        if request in self._asked_adapter:
+            self._asked_adapter.discard(request)
             return
         if not self.configuration_done or not self.attached:
             self.answered.add(request)
@@ -228,10 +245,12 @@ class View(Facts):
         self._end.ending = self._end.ending or Ending(code, signal, detail)
         return self._told_end()
 
-    def give_up(self) -> list[bytes]:
-        """Nobody can tell how the debuggee ended: `terminated` must not wait longer."""
+    def give_up(self, why: str = "") -> list[bytes]:
+        """Nobody can tell how the debuggee ended: `terminated` must not wait longer. why: what
+        the person is told of that."""
         self._end.given_up = True
-        return self._told_end()
+        told = [*self._flush_output(), self.console(why, "important")] if why else []
+        return [*told, *self._told_end()]
 
     def adapter_gone(self) -> list[bytes]:
         """The adapter hung up: all that is held, and the end if it has not told it."""
@@ -267,8 +286,18 @@ class View(Facts):
         """The response must not wait longer; a later verdict is told by events."""
         return self._breakpoints.let_go(seq)
 
+    @property
+    def is_stopped(self) -> bool:
+        """True while the program stands, as far as the adapter has told."""
+        return self._pausing.stopped
+
+    def pause(self) -> list[bytes]:
+        """For the adapter: pause the program as if the editor had asked."""
+        self._pausing.request(b"pause")
+        return [self._ask_adapter("pause", {"threadId": "*"})]
+
     def take_pause(self) -> int | None:
-        """A `pause` that the editor asked for since the last call: `not_paused` is due for it
+        """A `pause` that was asked for since the last call: `not_paused` is due for it
         after a few seconds."""
         return self._pausing.take()
 
@@ -350,6 +379,12 @@ class View(Facts):
     def _number(self) -> int:
         self._seq += 1
         return self._seq
+
+    def _ask_adapter(self, command: str, arguments: Message) -> bytes:
+        """A request of our own, whose answer the editor is not told."""
+        seq = self._number()
+        self._asked_adapter.add(seq)
+        return dump({"seq": seq, "type": REQUEST, "command": command, "arguments": arguments})
 
     def _event(self, name: str, body: Message) -> bytes:
         return dump({"seq": self._number(), "type": EVENT, "event": name, "body": body})

@@ -76,6 +76,7 @@ async def run_local(
             standby=settings.debug.standby,
             preload=settings.debug.preload,
             only=only,
+            collectives=settings.debug.collective_timeouts,
         )
         await _live(agent, loop, view, spec)
         return 0

@@ -128,6 +128,7 @@ class Loops:
                     standby=self._settings.standby if standby is None else standby,
                     preload=self._settings.preload if preload is None else preload,
                     only=only,
+                    collectives=self._settings.collective_timeouts,
                 )
             )
         except BaseException:
@@ -181,10 +182,10 @@ class Loops:
             finally:
                 await self._close(loop)
 
-    async def close(self) -> None:
-        """Let go of all loops; in the agent they live on."""
+    async def close(self, lost: str = "") -> None:
+        """Let go of all loops; in the agent they live on. lost: why they don't, if so."""
         loops, self._loops = list(self._loops.values()), {}
-        await asyncio.gather(*(self._close(loop) for loop in loops))
+        await asyncio.gather(*(self._close(loop, lost) for loop in loops))
         await self._adapters.close()
 
     async def _make(self, wanted: int, needs_port: bool) -> SessionLoop:
@@ -214,7 +215,7 @@ class Loops:
         holder.append(SessionLoop(loop, port, own))
         return holder[0]
 
-    async def _close(self, loop: SessionLoop) -> None:
-        await loop.loop.close()
+    async def _close(self, loop: SessionLoop, lost: str = "") -> None:
+        await loop.loop.close(lost)
         if loop.own_port:
             await loop.port.close()

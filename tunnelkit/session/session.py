@@ -213,7 +213,7 @@ class Session:
         await self._end(why)
 
     async def _end(self, why: str) -> None:
-        await self.loops.close()
+        await self.loops.close(f"the allocation is over: {why}")
         self._become("ended", why)
         self._say(f"the allocation is over: {why}")
 
