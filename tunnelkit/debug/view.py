@@ -35,11 +35,15 @@ from tunnelkit.debug.facts import RANK_KEY, Child, Facts, Goodbye
 from tunnelkit.debug.output import OutputGate, OutputLimits
 from tunnelkit.debug.pathmap import Mirror, correct
 from tunnelkit.debug.pausing import PauseWatch
-from tunnelkit.mux.dap import response
+from tunnelkit.mux.dap import error_response, response
 
 __all__ = ["RANK_KEY", "Check", "Child", "Goodbye", "Mirror", "OutputLimits", "Routed", "View"]
 
 _FIRST_SEQ = 2**30
+_NO_LAUNCH = (
+    'The program runs already, under `tk loop`: use a configuration with "request": "attach" '
+    "(`tk vscode` writes one)."
+)
 _UNCAUGHT: Message = {"filters": ["uncaught"]}
 
 
@@ -86,7 +90,7 @@ class View(Facts):
         self._on_request: dict[bytes, Callable[[Message, bytes], Routed]] = {
             b"initialize": self._initialize,
             b"attach": self._attach,
-            b"launch": self._attach,
+            b"launch": self._refuse_launch,
             b"setBreakpoints": self._set_breakpoints,
             b"setExceptionBreakpoints": self._set_filters,
             b"configurationDone": self._configuration_done,
@@ -132,6 +136,12 @@ class View(Facts):
                 told.append(self.console(correction.told(self.mirror)))
         self._note_attach(message, arguments)
         return Routed([body], told)
+
+    def _refuse_launch(self, message: Message, body: bytes) -> Routed:
+        """The adapter would start a program on this machine."""
+        self.over = True
+        refusal = {**error_response(message, _NO_LAUNCH), "seq": self._number()}
+        return Routed([], [dump(refusal)])
 
     def _set_breakpoints(self, message: Message, body: bytes) -> Routed:
         arguments = section(message, "arguments")
@@ -290,6 +300,11 @@ class View(Facts):
     def is_stopped(self) -> bool:
         """True while the program stands, as far as the adapter has told."""
         return self._pausing.stopped
+
+    @property
+    def pid(self) -> int | None:
+        """The program's pid, once the adapter has told it."""
+        return self._pausing.pid
 
     def pause(self) -> list[bytes]:
         """For the adapter: pause the program as if the editor had asked."""

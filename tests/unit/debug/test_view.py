@@ -481,3 +481,14 @@ def test_whatever_happens_each_request_is_answered_once_and_the_end_told_once(
     stops = [one["seq"] for one in messages if one.get("event") == "stopped"]
     assert stops == sorted(stops)
     assert view.due_s is None
+
+
+def test_a_launch_request_is_refused_with_the_way_out() -> None:
+    view = View()
+    view.from_editor(request(1, "initialize"))
+    routed = view.from_editor(request(2, "launch", program="x.py"))
+    assert routed.to_adapter == []
+    (refusal,) = read(routed.to_editor)
+    assert (refusal["request_seq"], refusal["success"]) == (2, False)
+    assert '"attach"' in refusal["message"]
+    assert view.over and not view.attached
