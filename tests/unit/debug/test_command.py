@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.debug.command import PORT_MARK, understand
+from tunnelkit.debug.command import PORT_MARK, loop_spec, understand
 from tunnelkit.errors import UsageError
 
 DIALS_OUT = ["--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
@@ -98,3 +98,46 @@ def test_malformed_commands_are_refused(line: str) -> None:
 def test_arguments_of_the_program_are_never_touched(words: list[str]) -> None:
     command = understand(["python", "x.py", *words])
     assert list(command.argv)[-len(words) :] == words
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc-per-node 4 train.py",
+        "/opt/env/bin/torchrun --standalone train.py",
+        "srun -n 8 python train.py",
+        "mpirun -np 2 python train.py",
+        "env OMP_NUM_THREADS=1 srun -n 2 python train.py",
+        "uv run torchrun train.py",
+        "accelerate launch train.py",
+        "python -m torch.distributed.run --standalone train.py",
+        "python3.11 -u -m torch.distributed.launch train.py",
+        "python -m debugpy --wait-for-client -m torch.distributed.run train.py",
+        "python -m accelerate.commands.launch train.py",
+    ],
+)
+def test_a_launcher_runs_as_it_is_and_its_ranks_are_debugged(line: str) -> None:
+    command = understand(shlex.split(line))
+    assert command.ranks and command.debug
+    assert list(command.argv) == shlex.split(line)
+    assert not command.interpreter
+    assert "DEBUGPY_EXTRA_ARGV" not in command.env
+    spec = loop_spec(command, cwd="/x", editor_port=1, only=[2, 0, 2], collectives="keep")
+    assert spec["ranks"] == {"only": [0, 2], "collectives": "keep"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py torchrun",
+        "python -m pkg srun",
+        "./train.py srun",
+        "bash run.sh",
+        "env A=1 python -m debugpy x.py mpirun",
+    ],
+)
+def test_what_only_mentions_a_launcher_is_none(line: str) -> None:
+    words = shlex.split(line)
+    assert not understand(words).ranks
+    assert loop_spec(understand(words), cwd="/x", editor_port=1)["ranks"] is None
+    assert understand(words, ranks=True).ranks

@@ -1,0 +1,112 @@
+"""Which target a process belongs to, which of them F5 is on, and who may have a generation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tunnelkit.debug.adapter import Adapter
+from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.port import Editor
+from tunnelkit.debug.target import Who
+
+
+def generation(*, ranked: bool = True, only: list[int] | None = None) -> Generation:
+    def make() -> asyncio.Task[Adapter]:
+        return asyncio.create_task(asyncio.sleep(0, Adapter(0, 0, -1)))
+
+    return Generation(1, make, ranked=ranked, only=only)
+
+
+def who(rank: int | None, pid: int, *ancestors: int, world: int = 4) -> Who:
+    return Who(pid, "node1", rank, world, ancestors)
+
+
+def editor() -> Any:
+    return Editor.__new__(Editor)
+
+
+async def test_a_plain_run_is_one_target_and_its_children_are_the_adapters_affair() -> None:
+    one = generation(ranked=False)
+    assert one.claim is Claim.NOT_YET
+    first = one.target_for(Who(10))
+    assert first.who.pid == 10
+    assert one.target_for(Who(11, ancestors=(10, 1))) is first
+    first.armed = True
+    assert one.claim is Claim.FREE
+    first.editor = editor()
+    assert one.claim is Claim.TAKEN
+    first.terminated = True
+    assert one.claim is Claim.SPENT
+    await one.close()
+
+
+async def test_every_rank_is_a_target_and_f5_is_on_the_lowest() -> None:
+    one = generation()
+    third = one.target_for(who(3, 13))
+    third.armed = True
+    assert one.primary is None and one.claim is Claim.NOT_YET
+    first = one.target_for(who(0, 10))
+    assert one.primary is first and one.claim is Claim.NOT_YET
+    first.armed = True
+    assert one.claim is Claim.FREE
+    assert one.world_size == 4
+    assert third.who.name == "rank 3 · node1"
+    await one.close()
+
+
+async def test_a_ranks_children_come_to_its_own_adapter() -> None:
+    one = generation()
+    ranks = [one.target_for(who(rank, 10 + rank)) for rank in range(2)]
+    # They carry their parent's rank in the environment they inherited, or none at all.
+    assert one.target_for(who(1, 99, 98, 11, 1)) is ranks[1]
+    assert one.target_for(who(None, 77, 11, 1)) is ranks[1]
+    # One whose parents are gone is known by its rank alone.
+    assert one.target_for(who(1, 55, 1)) is ranks[1]
+    assert len(one.targets) == 2
+    await one.close()
+
+
+async def test_a_rank_that_the_launcher_starts_anew_is_a_new_target() -> None:
+    one = generation()
+    old = one.target_for(who(0, 10))
+    old.terminated = True
+    new = one.target_for(who(0, 20))
+    assert new is not old and one.rank(0) is new and one.primary is new
+    await one.close()
+
+
+async def test_with_only_some_ranks_f5_is_on_the_lowest_of_those() -> None:
+    one = generation(only=[2, 3])
+    one.target_for(who(3, 13)).armed = True
+    assert one.primary is None
+    second = one.target_for(who(2, 12))
+    assert one.primary is second
+    await one.close()
+
+
+async def test_if_the_lowest_never_comes_another_takes_its_place() -> None:
+    one = generation()
+    second = one.target_for(who(2, 12))
+    second.armed = True
+    one._settle()
+    assert one.primary is second and one.claim is Claim.FREE
+    # And gives it back.
+    first = one.target_for(who(0, 10))
+    assert one.primary is first
+    await one.close()
+
+
+async def test_spent_is_one_whose_ranks_are_all_over() -> None:
+    one = generation()
+    first, second = (one.target_for(who(rank, 10 + rank)) for rank in range(2))
+    first.armed = second.armed = True
+    first.editor = editor()
+    first.terminated = True
+    assert one.claim is Claim.TAKEN and not one.terminated
+    second.left = True
+    assert one.claim is Claim.SPENT
+    first.terminated, second.left = False, False
+    first.left = True
+    assert one.claim is Claim.SPENT
+    await one.close()
