@@ -1,6 +1,7 @@
 """The agent's command line: `serve NAME`, `attach NAME [--start]`, `relay NAME`."""
 
 import os
+import signal
 import socket
 import sys
 from typing import List
@@ -44,9 +45,15 @@ def _serve(name: str) -> int:
         print(f"tunnelkit: agent {name} already runs on this node", file=sys.stderr)
         return 3
     path = os.path.join(directory, rendezvous.check_name(name) + ".sock")
+    # Told to end between here and the agent's first moment, we would leave the socket behind:
+    # such a signal waits until the agent minds it.
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     listener = _listen(path)
 
     async def serve() -> None:
+        # Comes after `run` has set its handlers: it does that before it first waits.
+        asyncio.get_running_loop().call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, ends)
         await Agent(name, listener).run()
 
     try:

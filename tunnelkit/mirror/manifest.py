@@ -47,12 +47,19 @@ class Row(NamedTuple):
 
 class Manifest:
     """The rows by path. `open` before use, `close` after. The methods may be called from any
-    thread; `rows` itself is for the one pass that is running."""
+    thread; `rows` itself is for the one pass that is running.
+
+    A thread may still be in one of them when `close` is called: a cancelled `to_thread`
+    leaves its thread running. So every use of the connection holds the lock. To close it
+    under another thread's statement is a crash of the interpreter (CPython 3.11) or, in
+    `open`, a healthy file that is taken for a damaged one.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: dict[str, Row] = {}
         self._db: sqlite3.Connection | None = None
+        self._closed = False
         self._lock = threading.RLock()
 
     @staticmethod
@@ -64,23 +71,30 @@ class Manifest:
 
     def open(self) -> None:
         """Read the rows. A damaged file is set aside: then nothing is known to be ours,
-        which is safe. Raises MirrorError if the directory can't be used."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        which is safe. Raises MirrorError if the directory can't be used, or if it comes
+        after `close`."""
+        with self._lock:
+            if self._closed:
+                raise _stopped()
             try:
-                self._load()
-            except sqlite3.DatabaseError:
-                self.close()
-                os.replace(self.path, self.path.with_suffix(".damaged"))
-                for suffix in ("-wal", "-shm"):
-                    Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-                self._load()
-        except (OSError, sqlite3.Error) as error:
-            raise MirrorError(
-                f"the mirror's record {self.path} can't be opened",
-                cause=str(error),
-                hint="check the disk and the directory's permissions",
-            ) from error
+                self._open()
+            except (OSError, sqlite3.Error) as error:
+                raise MirrorError(
+                    f"the mirror's record {self.path} can't be opened",
+                    cause=str(error),
+                    hint="check the disk and the directory's permissions",
+                ) from error
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._load()
+        except sqlite3.DatabaseError:
+            self._disconnect()
+            os.replace(self.path, self.path.with_suffix(".damaged"))
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            self._load()
 
     def _load(self) -> None:
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -107,9 +121,9 @@ class Manifest:
         with self._lock:
             if not rows:
                 return
-            assert self._db is not None
-            with self._db:
-                self._db.executemany(
+            db = self._connection()
+            with db:
+                db.executemany(
                     "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
                     [
                         # inode as text: some file systems use all 64 bits, SQLite's are signed
@@ -137,9 +151,9 @@ class Manifest:
             gone = [path for path in paths if path in self.rows]
             if not gone:
                 return
-            assert self._db is not None
-            with self._db:
-                self._db.executemany(
+            db = self._connection()
+            with db:
+                db.executemany(
                     "DELETE FROM entry WHERE path=?", [(os.fsencode(path),) for path in gone]
                 )
             for path in gone:
@@ -179,8 +193,22 @@ class Manifest:
             return len(sizes), sum(sizes)
 
     def close(self) -> None:
+        """For good. Waits for the thread that is at it; what comes later gets MirrorError."""
         with self._lock:
-            if self._db is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    self._db.close()
-                self._db = None
+            self._closed = True
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise _stopped()
+        return self._db
+
+
+def _stopped() -> MirrorError:
+    return MirrorError("the mirror was stopped")

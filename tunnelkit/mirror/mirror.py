@@ -186,7 +186,8 @@ class Mirror:
             self._idle_status = worker.status
         manifest, self._manifest = self._manifest, None
         if manifest is not None:
-            manifest.close()
+            # The cancelled task may have left a thread that is at it: not the loop waits for that.
+            await asyncio.to_thread(manifest.close)
 
     def _running(self) -> tuple[Worker, Manifest]:
         if self._worker is None or self._manifest is None:

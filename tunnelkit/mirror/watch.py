@@ -7,6 +7,7 @@ it is full, so a rescan tells what changed. An event only says when to look.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 
@@ -53,6 +54,8 @@ class Watcher(FileSystemEventHandler):
         self._wake = wake
         self._interesting = interesting
         self._observer: BaseObserver | None = None
+        #: held while an observer is begun or ended: never both at once
+        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._first = self._last = 0.0
         self._armed = True
@@ -61,27 +64,40 @@ class Watcher(FileSystemEventHandler):
     async def start(self) -> None:
         """Watch. Never raises for want of watches: sets `problem`."""
         self._loop = asyncio.get_running_loop()
-        observer = Observer()
+        # Known from now on: a cancelled start leaves its thread running, and `stop` has to
+        # end what that thread begins.
+        observer = self._observer = Observer()
         try:
             # Walks the whole tree to add its watches.
             await asyncio.to_thread(self._begin, observer)
         except OSError as error:
             self.problem = f"file events can't be had ({error.strerror or error})"
-            await asyncio.to_thread(_end, observer)
-        else:
-            self._observer = observer
-
-    def _begin(self, observer: BaseObserver) -> None:
-        observer.schedule(self, self._root, recursive=True, event_filter=_KINDS)
-        observer.start()
+            await self._stop_observer()
 
     def alive(self) -> bool:
         return self._observer is not None and self._observer.is_alive()
 
     async def stop(self) -> None:
-        observer, self._observer, self._loop = self._observer, None, None
+        """End it, also in the middle of its start. Idempotent."""
+        self._loop = None
+        await self._stop_observer()
+
+    async def _stop_observer(self) -> None:
+        observer, self._observer = self._observer, None
         if observer is not None:
-            await asyncio.to_thread(_end, observer)
+            await asyncio.to_thread(self._end, observer)
+
+    def _begin(self, observer: BaseObserver) -> None:
+        with self._lock:
+            if observer is self._observer:
+                observer.schedule(self, self._root, recursive=True, event_filter=_KINDS)
+                observer.start()
+
+    def _end(self, observer: BaseObserver) -> None:
+        with self._lock:
+            observer.stop()
+            if observer.is_alive():
+                observer.join(5.0)
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """In the observer's thread: note the time; wake the loop once per burst."""
@@ -112,9 +128,3 @@ class Watcher(FileSystemEventHandler):
 def str_of(path: str | bytes) -> str:
     """watchdog's paths are str or bytes."""
     return path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
-
-
-def _end(observer: BaseObserver) -> None:
-    observer.stop()
-    if observer.is_alive():
-        observer.join(5.0)

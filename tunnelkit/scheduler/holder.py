@@ -25,19 +25,30 @@ from tunnelkit.scheduler.base import Command
 #
 # The status file is private, but what the person's own processes write keeps their umask.
 #
+# A forked child has the holder's own traps for a moment, and dash throws away what comes then.
+# A TERM in that moment would never reach the agent: so the holder leaves a mark before it
+# passes one on, and the child looks for it once its traps are its own.
+#
 # `wait` returns when a trap has run, too; then the agent is still there (a zombie counts, its
 # code is fetched by the next wait).
 _BODY = """\
 tk_umask=$(umask)
 umask 077
 tk_status={status_file}
+tk_mark=$tk_status.$$.end
 mkdir -p -- "$(dirname -- "$tk_status")"
 tk_node=${{SLURMD_NODENAME:-$(uname -n)}}
 tk_tell() {{ printf '%s\\n' "$1" >"$tk_status.$$" && mv -f -- "$tk_status.$$" "$tk_status"; }}
+tk_leave() {{ tk_tell "ended $1"; rm -f -- "$tk_mark"; exit "$1"; }}
 tk_agent=
 tk_ended=
+tk_end() {{
+  tk_ended=143
+  printf '' >"$tk_mark"
+  [ -z "$tk_agent" ] || kill -TERM "$tk_agent" 2>/dev/null
+}}
+trap tk_end TERM
 trap '[ -z "$tk_agent" ] || kill -USR1 "$tk_agent" 2>/dev/null' USR1
-trap 'tk_ended=143; [ -z "$tk_agent" ] || kill -TERM "$tk_agent" 2>/dev/null' TERM
 tk_shell=$(command -v bash || command -v sh)
 tk_prologue={prologue}
 set -- "$tk_shell" -c "trap tk_warned=1 USR1
@@ -46,9 +57,9 @@ exec \\"\\$@\\"" tk-holder {agent_argv}
 if env --default-signal=INT,QUIT true 2>/dev/null; then
   set -- env --default-signal=INT,QUIT "$@"
 fi
-if [ -n "$tk_ended" ]; then tk_tell "ended $tk_ended"; exit "$tk_ended"; fi
+[ -z "$tk_ended" ] || tk_leave "$tk_ended"
 umask "$tk_umask"
-"$@" </dev/null &
+{{ [ ! -e "$tk_mark" ] || exit 143; exec "$@"; }} </dev/null &
 tk_agent=$!
 umask 077
 [ -z "$tk_ended" ] || kill -TERM "$tk_agent" 2>/dev/null
@@ -58,8 +69,7 @@ while :; do
   tk_code=$?
   kill -0 "$tk_agent" 2>/dev/null || break
 done
-tk_tell "ended $tk_code"
-exit "$tk_code"
+tk_leave "$tk_code"
 """
 
 # `module` is a function of login shells, and a job's shell is none.

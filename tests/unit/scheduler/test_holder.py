@@ -165,6 +165,50 @@ def test_signals_during_the_prologue(shell: list[str], tmp_path: Path) -> None:
         assert process.wait(DEADLINE_S) == 7
 
 
+#: Lines of the body that stand in the middle of a word or of an `if`.
+_WITHIN = (" ", "$tk_prologue", "exec ", "fi", "}")
+
+
+def _moments(script: str) -> list[int]:
+    """Indexes of the body's lines, from its traps to its wait, that a signal can precede."""
+    lines = script.splitlines()
+    first = max(index for index, line in enumerate(lines) if line.startswith("trap "))
+    last = next(index for index, line in enumerate(lines) if line.startswith("while "))
+    return [index for index in range(first + 1, last + 1) if not lines[index].startswith(_WITHIN)]
+
+
+def test_term_between_any_two_lines_ends_holder_and_agent(shell: list[str], tmp_path: Path) -> None:
+    """Above all where the agent has just been forked, and may still have the holder's traps."""
+    script = body(agent_argv=["sleep", "600"], prologue="", status_file=f"{tmp_path}/s")
+    moments = _moments(script)
+    assert len(moments) > 8
+    for index in moments * 3:
+        lines = script.splitlines()
+        before = lines[index]
+        lines.insert(index, "kill -TERM $$")
+        with holder(shell, tmp_path, "\n".join(lines)) as process:
+            try:
+                assert process.wait(DEADLINE_S) == 143, before
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"TERM before {before!r} was lost")
+        assert text(tmp_path / "s") == "ended 143\n"
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("to", ["holder", "all"])
+def test_term_at_any_time_ends_holder_and_agent(shell: list[str], tmp_path: Path, to: str) -> None:
+    """Slurm's TERM goes to all processes of the job, others' to the holder alone."""
+    script = script_for(tmp_path)
+    for number in range(20):
+        with holder(shell, tmp_path, script) as process:
+            time.sleep(0.003 * number)
+            (os.killpg if to == "all" else os.kill)(process.pid, signal.SIGTERM)
+            process.stdin = None  # closed; `communicate` would flush it
+            # To its end: each of the processes holds it open.
+            process.communicate(timeout=DEADLINE_S)
+            assert process.returncode in (-signal.SIGTERM, 143, 7)
+
+
 def test_the_status_file_is_read_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "a 'b").write_text("running node4 12\n")
     done = subprocess.run(

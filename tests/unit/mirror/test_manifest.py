@@ -1,0 +1,104 @@
+"""The manifest when the mirror is stopped while a thread is still at it."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.manifest import Manifest, Row
+from tunnelkit.mirror.scan import FILE, Entry
+
+_ROW = Row(Entry(FILE, 0o644, 5, 1, 1, 7), "digest", sent=True)
+
+#: What `tk up` does when it is told to end in its first moments, again and again: the loop's
+#: thread goes on to `close` while the worker thread is in `open`.
+_STRESS = """
+import asyncio, sys
+from pathlib import Path
+from tunnelkit.mirror.manifest import Manifest
+
+async def main():
+    for number in range(400):
+        manifest = Manifest(Path(sys.argv[1]) / f"m{number % 4}.sqlite")
+        task = asyncio.create_task(asyncio.to_thread(manifest.open))
+        await asyncio.sleep(number % 100 * 5e-5)
+        task.cancel()
+        await asyncio.wait([task])
+        manifest.close()
+
+asyncio.run(main())
+"""
+
+
+def _with_a_row(path: Path) -> None:
+    manifest = Manifest(path)
+    manifest.open()
+    manifest.put({"a": _ROW})
+    manifest.close()
+
+
+def test_closed_at_any_moment_of_its_opening(tmp_path: Path) -> None:
+    """In a process of its own: CPython 3.11 dies if a connection is closed under a statement."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", _STRESS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(tmp_path.glob("*.damaged"))
+
+
+def test_closed_while_it_is_opened_the_record_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is closed under it looks to `open` like a damaged file."""
+    path = tmp_path / "m.sqlite"
+    _with_a_row(path)
+    inside, closed = threading.Event(), threading.Event()
+
+    class Slow(sqlite3.Connection):
+        def execute(self, *args: object) -> sqlite3.Cursor:
+            inside.set()
+            closed.wait(0.1)  # what has no lock closes within it
+            return super().execute(*args)  # type: ignore[arg-type]
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **more: connect(*args, factory=Slow, **more)
+    )
+    manifest = Manifest(path)
+    opening = threading.Thread(target=manifest.open)
+    opening.start()
+    assert inside.wait(20)
+    manifest.close()
+    closed.set()
+    opening.join(20)
+    monkeypatch.undo()
+    again = Manifest(path)
+    again.open()
+    assert again.rows == {"a": _ROW}
+    assert not list(tmp_path.glob("*.damaged"))
+    again.close()
+
+
+def test_what_comes_after_the_close_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlite"
+    _with_a_row(path)
+    manifest = Manifest(path)
+    manifest.open()
+    manifest.close()
+    with pytest.raises(MirrorError, match="stopped"):
+        manifest.put({"b": _ROW})
+    with pytest.raises(MirrorError, match="stopped"):
+        manifest.drop(["a"])
+    with pytest.raises(MirrorError, match="stopped"):
+        manifest.open()
+    manifest.close()

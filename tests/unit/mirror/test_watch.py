@@ -1,0 +1,83 @@
+"""The watcher's end, also in the middle of its start."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from watchdog.observers.api import BaseObserver
+
+from tunnelkit.mirror.watch import Watcher
+
+
+def _watcher(root: Path, wake: asyncio.Event) -> Watcher:
+    return Watcher(str(root), wake.set, interesting=lambda path: True)
+
+
+def _observers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if isinstance(thread, BaseObserver)]
+
+
+async def test_it_wakes_and_ends(tmp_path: Path) -> None:
+    wake = asyncio.Event()
+    watcher = _watcher(tmp_path, wake)
+    await watcher.start()
+    assert watcher.alive(), watcher.problem
+    (tmp_path / "new").write_text("x")
+    async with asyncio.timeout(20):
+        await wake.wait()
+    await watcher.stop()
+    await watcher.stop()
+    assert not watcher.alive()
+    assert not _observers()
+
+
+async def test_a_root_that_is_gone_is_a_problem_and_no_error(tmp_path: Path) -> None:
+    watcher = _watcher(tmp_path / "gone", asyncio.Event())
+    await watcher.start()
+    assert watcher.problem is not None
+    assert not watcher.alive()
+    await watcher.stop()
+    assert not _observers()
+
+
+@pytest.mark.parametrize("moment", ["before", "within"])
+async def test_stopped_in_the_middle_of_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A cancelled start leaves its thread running; that must not leave a watch behind."""
+    watcher = _watcher(tmp_path, asyncio.Event())
+    begin = watcher._begin
+    inside, go_on = threading.Event(), threading.Event()
+
+    def late(observer: BaseObserver) -> None:
+        inside.set()
+        assert go_on.wait(20)
+        begin(observer)
+
+    schedule = BaseObserver.schedule
+
+    def slow(self: BaseObserver, *args: object, **more: object) -> object:
+        inside.set()
+        assert go_on.wait(20)
+        return schedule(self, *args, **more)  # type: ignore[arg-type]
+
+    if moment == "before":
+        monkeypatch.setattr(watcher, "_begin", late)
+    else:
+        monkeypatch.setattr(BaseObserver, "schedule", slow)
+    start = asyncio.create_task(watcher.start())
+    assert await asyncio.to_thread(inside.wait, 20)
+    start.cancel()
+    await asyncio.wait([start])
+    stop = asyncio.create_task(watcher.stop())
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(20):
+        await stop
+        # Where the stop came first, its thread may have yet to see that it isn't wanted.
+        while any(thread.is_alive() for thread in _observers()):
+            await asyncio.sleep(0.01)
+    assert not watcher.alive()
