@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from tests.support.editors import names
 from tests.support.tkrig import Project, eventually
 from tunnelkit.debug.client import DapClient
 from tunnelkit.errors import DebugError
@@ -18,6 +19,14 @@ import pathlib
 word = "here"
 print("stopped before this line")
 pathlib.Path("ran-on").write_text(word)
+"""
+
+ENDLESS = """\
+import time
+step = 0
+while True:
+    step += 1
+    time.sleep(0.01)
 """
 
 
@@ -90,6 +99,109 @@ async def test_an_early_f5_waits_for_the_next_debuggee(looping: Project) -> None
                     await editor.drop()
 
     assert await asyncio.gather(*(one() for _ in range(5))) == ["debugged"] * 5
+
+
+async def test_a_late_disconnect_is_about_its_own_run_only(looping: Project) -> None:
+    """Some clients keep the connection open after `terminated`, until their window is closed."""
+    late = []
+    for _ in range(3):
+        editor, thread, _ = await looping.f5_to_stop(4)
+        await editor.request("continue", threadId=thread)
+        await editor.wait_event("terminated")
+        late.append(editor)
+    now, thread, frame = await looping.f5_to_stop(4)
+    for number, editor in enumerate(late):
+        # Answered, or hung up on: both end the client's session.
+        with contextlib.suppress(DebugError):
+            await asyncio.wait_for(editor.request("disconnect"), 20)
+        if number % 2:
+            await editor.drop()
+    assert await now.evaluate("word", frame) == "'here'"
+    await now.finish(thread)
+
+
+async def test_terminate_and_at_once_again(looping: Project) -> None:
+    """`terminate` instead of `disconnect`, and the next session before the old one is closed."""
+    old = []
+    for _ in range(4):
+        editor, _, frame = await looping.f5_to_stop(4)
+        assert await editor.evaluate("word", frame) == "'here'"
+        await editor.request("terminate")
+        await editor.wait_event("terminated")
+        old.append(editor)
+    assert not looping.remote("ran-on").exists()
+    for editor in old:
+        await editor.close()
+
+
+async def test_the_end_is_told_once_and_in_order(looping: Project) -> None:
+    editor, thread, _ = await looping.f5_to_stop(4)
+    await editor.request("continue", threadId=thread)
+    await eventually(lambda: "terminated" in names(editor), "the end is told")
+    await editor.request("disconnect")
+    told = names(editor)
+    assert told.count("exited") == told.count("terminated") == 1
+    assert told.index("exited") < told.index("terminated")
+    # It has had its one `initialized` in attaching.
+    assert "initialized" not in told
+
+
+async def test_requests_before_their_time_are_answered(looping: Project) -> None:
+    """Before `attach` there is nothing to ask; a client that asks is told so and goes on."""
+    editor = await initialized(looping)
+    for command in ("threads", "stackTrace", "evaluate"):
+        with pytest.raises(DebugError):
+            await asyncio.wait_for(editor.request(command, threadId=1, expression="1"), 20)
+    attached = asyncio.create_task(editor.request("attach", subProcess=False))
+    await editor.wait_event("initialized")
+    breakpoints = [{"line": 4}]
+    source = {"path": str(looping.dir / "2.py")}
+    await editor.request("setBreakpoints", source=source, breakpoints=breakpoints)
+    await editor.request("configurationDone")
+    await attached
+    thread, frame = await editor.stopped()
+    assert (frame["line"], frame["source"]["path"]) == (4, source["path"])
+    await editor.finish(thread)
+
+
+async def test_all_at_once_without_waiting_for_answers(looping: Project) -> None:
+    """A client that sends its whole configuration in one go, as a script would."""
+    editor = await looping.editor()
+    source = {"path": str(looping.dir / "2.py")}
+    work = [
+        editor.request("initialize", adapterID="debugpy"),
+        editor.request("attach"),
+        editor.request("setBreakpoints", source=source, breakpoints=[{"line": 4}]),
+        editor.request("configurationDone"),
+    ]
+    async with asyncio.timeout(30):
+        *_, breakpoints, _ = await asyncio.gather(*work)
+    assert breakpoints["breakpoints"][0]["verified"]
+    thread, frame = await editor.stopped()
+    assert frame["line"] == 4
+    await editor.finish(thread)
+
+
+async def test_breakpoints_set_late_and_taken_away(looping: Project) -> None:
+    """The program runs already; no breakpoint came with the configuration."""
+    looping.write(
+        "2.py", "import time\nstep = 0\nwhile True:\n    step += 1\n    time.sleep(0.01)\n"
+    )
+    await looping.tk("sync", "--wait")
+    editor = await looping.f5()
+    source = {"path": str(looping.dir / "2.py")}
+    for _ in range(2):
+        answer = await editor.request(
+            "setBreakpoints", source=source, breakpoints=[{"line": 4, "condition": "step > 9"}]
+        )
+        assert answer["breakpoints"][0]["verified"], answer
+        thread, frame = await editor.stopped()
+        assert int(await editor.evaluate("step", frame)) > 9
+        await editor.request("setBreakpoints", source=source, breakpoints=[])
+        await editor.request("continue", threadId=thread)
+        with pytest.raises(TimeoutError):
+            await editor.wait_event("stopped", timeout_s=0.5)
+    await editor.request("disconnect")
 
 
 async def test_without_a_loop_the_port_says_so(project: Project) -> None:

@@ -29,6 +29,11 @@ class Use(NamedTuple):
     rss_kib: int
 
 
+def born(pid: int) -> str:
+    """When it was started: with the pid, which may come again, this names a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
 def use(pid: int) -> Use:
     status = Path(f"/proc/{pid}/status").read_text()
     rss = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
@@ -41,14 +46,14 @@ async def test_f5_after_f5_and_nothing_grows(project: Project) -> None:
     await project.loop("python", "2.py")
     watched = {"session": int(status["pid"]), "agent": int(status["agent"]["pid"])}
     counts: dict[str, int] = {}
-    pids, closing, before = set(), [], {}
+    seen, closing, before = set(), [], {}
     for number in range(RUNS):
         if number == WARM:
             await asyncio.gather(*closing)
             before = await settled(project, watched)
         editor, thread, frame = await project.f5_to_stop(STOP)
         pid = int(await editor.evaluate("os.getpid()", frame))
-        pids.add(pid)
+        seen.add((pid, born(pid)))
         how = ENDS[number % len(ENDS)]
         counts[how] = counts.get(how, 0) + 1
         if how == "left":
@@ -67,8 +72,8 @@ async def test_f5_after_f5_and_nothing_grows(project: Project) -> None:
         closing.append(asyncio.create_task(editor.close()))
     await asyncio.gather(*closing)
     after = await settled(project, watched)
-    print(f"{RUNS} F5 ({counts}): {len(pids)} processes; {before} -> {after}")
-    assert len(pids) == RUNS
+    print(f"{RUNS} F5 ({counts}): {len(seen)} processes; {before} -> {after}")
+    assert len(seen) == RUNS
     for name, held in after.items():
         assert held.fds <= before[name].fds + 4, f"{name}: {before[name]} -> {held}"
         grown_kib = held.rss_kib - before[name].rss_kib

@@ -11,8 +11,10 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,39 @@ for path in order["files"]:
     except OSError as error:
         files[path] = type(error).__name__
 json.dump({"ports": said, "sockets": sockets, "files": files}, sys.stdout)
+"""
+
+#: Runs as the other user: takes ports in every way there is, until its stdin ends.
+_THIEF = r"""
+import json, os, select, socket, sys
+order = json.loads(sys.stdin.readline())
+assert os.getuid() == order["uid"]
+ways = [(host, option) for host in ("127.0.0.1", "0.0.0.0")
+        for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT)]
+tries, taken, answered = 0, [], []
+print("at work", flush=True)
+while not select.select([sys.stdin], [], [], 0.002)[0]:
+    tries += 1
+    for port in order["ports"]:
+        for host, option in ways:
+            with socket.socket() as sock:
+                try:
+                    if option is not None:
+                        sock.setsockopt(socket.SOL_SOCKET, option, 1)
+                    sock.bind((host, port))
+                    sock.listen()
+                    taken.append([port, host, option])
+                except OSError:
+                    pass
+        with socket.socket() as sock:
+            sock.settimeout(5)
+            try:
+                sock.connect(("127.0.0.1", port))
+                if sock.recv(1):
+                    answered.append(port)
+            except OSError:
+                pass
+json.dump({"tries": tries, "taken": taken, "answered": answered}, sys.stdout)
 """
 
 
@@ -143,6 +178,89 @@ async def test_no_port_no_socket_and_no_file_serves_another_user(project: Projec
     assert frame["line"] == STOP + 1
     await editor.close()
     editor, *_ = await project.f5_to_stop(STOP)
+
+
+async def test_a_loop_with_its_next_run_standing_by_is_closed_to_others(project: Project) -> None:
+    """One stopped in its editor, the next dialled in, the fork server of both."""
+    await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    loop = await _standing_by(project)
+    debuggee = int(await editor.evaluate("os.getpid()", frame))
+
+    far = project.cluster_processes()
+    pids = {one.pid for one in far}
+    servers = [one.pid for one in far if any("debuggee.forkserver" in word for word in one.argv)]
+    assert servers and {debuggee, loop["standby"]["pid"]} <= pids
+    ports = processes.listening_ports(pids | {one.pid for one in project.laptop_processes()})
+    # Neither those that run nor those that wait have a port of their own.
+    assert not {debuggee, loop["standby"]["pid"], *servers} & set(ports.values())
+    files = [f"/proc/{pid}/{name}" for pid in pids for name in ("environ", "mem", "maps")]
+    seen = _as_nobody({"ports": sorted(ports), "sockets": [], "files": files})
+    assert seen["ports"] == {str(port): ["closed", ""] for port in ports}
+    gone = {path for path in files if not Path(path).exists()}
+    assert {seen["files"][path] for path in set(files) - gone} == {"PermissionError"}
+    # What all may read of a process names no secret.
+    words = [word for one in project.cluster_processes() for word in one.argv]
+    assert not [word for word in words if re.search("token|secret|cookie", word, re.I)]
+
+    assert await editor.evaluate("step", frame) == "0"
+    await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+    await editor.finish(thread)
+    editor, _, frame = await project.f5_to_stop(STOP)
+    assert int(await editor.evaluate("os.getpid()", frame)) == loop["standby"]["pid"]
+
+
+async def _standing_by(project: Project) -> dict[str, Any]:
+    """The loop's status, once its next run has dialled in."""
+    deadline = time.monotonic() + 30
+    while not (loop := (await project.status())["loops"][0])["standby"]:
+        assert time.monotonic() < deadline, loop
+        await asyncio.sleep(0.05)
+    found: dict[str, Any] = loop
+    return found
+
+
+async def test_no_port_can_be_taken_by_another_user_across_runs(project: Project) -> None:
+    """Whoever held the dial-in port between two runs would be the next one's debugger."""
+    status = await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    agent = status["agent"]["pid"]
+    dial_in = processes.listening_ports([agent])
+    assert len(dial_in) == 1
+    nobody = pwd.getpwnam("nobody")
+    thief = await asyncio.create_subprocess_exec(
+        *(_python_of(nobody), "-I", "-c", _THIEF),
+        user=nobody.pw_uid,
+        group=nobody.pw_gid,
+        extra_groups=[],
+        cwd="/",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert thief.stdin is not None and thief.stdout is not None
+        order = {"uid": nobody.pw_uid, "ports": [*dial_in, project.port]}
+        thief.stdin.write(json.dumps(order).encode() + b"\n")
+        assert await thief.stdout.readline() == b"at work\n"
+        for number in range(6):
+            editor, thread, frame = await project.f5_to_stop(STOP)
+            if number % 2:
+                await editor.request("disconnect")
+                await editor.drop()
+            else:
+                await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+                await editor.finish(thread)
+        assert processes.listening_ports([agent]) == dial_in
+        thief.stdin.close()
+        async with asyncio.timeout(30):
+            told = json.loads(await thief.stdout.read())
+    finally:
+        if thief.returncode is None:
+            thief.kill()
+        await thief.wait()
+    assert told["tries"] > 20
+    assert (told["taken"], told["answered"]) == ([], [])
 
 
 async def test_no_command_line_holds_a_secret(project: Project) -> None:

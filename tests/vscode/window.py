@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -42,6 +43,11 @@ _STOPPED_LINE = """() => {
     .find(one => one.style.top === top)?.querySelector('.line-numbers');
   return line ? [Number(line.textContent), getComputedStyle(mark).backgroundColor] : null;
 }"""
+
+
+# Its list is made of what is in view, in any order.
+_CALL_STACK = """() => [...document.querySelectorAll('.debug-call-stack .monaco-list-row')]
+  .sort((one, other) => one.dataset.index - other.dataset.index).map(row => row.ariaLabel)"""
 
 
 class Window:
@@ -92,14 +98,30 @@ class Window:
         await self.page.mouse.click(x, y)
         await self._editor.locator(".codicon-debug-breakpoint").wait_for()
 
-    async def f5(self) -> None:
-        """Start the first launch configuration, or go on when stopped."""
-        await self._status.get_by_text(ATTACH_NAME).wait_for()
+    async def f5(self, configuration: str = ATTACH_NAME) -> None:
+        """Start the launch configuration that is chosen (at first, the first), or go on when
+        stopped."""
+        await self._status.get_by_text(configuration).wait_for()
         await self.page.keyboard.press("F5")
 
     async def shift_f5(self) -> None:
         """Stop."""
         await self.page.keyboard.press("Shift+F5")
+
+    async def step_over(self) -> None:
+        """F10: what is in focus goes one line on."""
+        await self.page.keyboard.press("F10")
+
+    async def restart(self) -> None:
+        """The green circle: begin again what is in focus."""
+        await self.page.keyboard.press("Control+Shift+F5")
+
+    async def choose(self, configuration: str) -> None:
+        """Choose the launch configuration that F5 starts."""
+        choice = self.page.locator(".start-debug-action-item select")
+        await self.page.keyboard.press("Control+Shift+D")
+        await choice.select_option(label=configuration)
+        await self._status.get_by_text(configuration).wait_for()
 
     async def stopped_line(self) -> int:
         """The line that has the yellow bar, once one has."""
@@ -148,17 +170,48 @@ class Window:
 
         VS Code shows sessions in the Call Stack view only where there is more than one.
         """
-        label = re.compile(r"Session (.*) Paused on \w+")
-        paused = self.page.locator(".debug-call-stack [aria-label*=' Paused on ']")
+        label = re.compile(r"Session (.*) (?:rank \d+ · \S+ p|P)aused on \w+")
+        paused = self.page.locator(".debug-call-stack [aria-label*='aused on ']")
         await paused.nth(count - 1).wait_for()
         labels = [await row.get_attribute("aria-label") or "" for row in await paused.all()]
         return [found[1] for found in map(label.fullmatch, labels) if found]
+
+    async def shows_session(self, name: str, state: str) -> None:
+        """Wait until the Call Stack view shows a session in this state."""
+        whole = f"Session {name} {state}"
+        await self.page.locator(f".debug-call-stack [aria-label='{whole}']").wait_for()
+
+    async def stands(self, name: str, line: int) -> None:
+        """Wait until a session, which has been in focus before, stands in that line."""
+        seen: list[str] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    seen = await self.page.evaluate(_CALL_STACK)
+                    of_it = itertools.dropwhile(lambda row: f"Session {name} " not in row, seen)
+                    top = next(itertools.islice(of_it, 1, None), "")
+                    if re.match(rf"Stack Frame .*, line {line}, ", top):
+                        return
+                    await self.page.wait_for_timeout(50)
+        except TimeoutError:
+            raise AssertionError(f"{name} is not in line {line}: {seen}") from None
 
     async def focus_session(self, name: str) -> None:
         """Click a session, so that what is shown is where that one stands."""
         row = self.page.locator(f".debug-call-stack [aria-label^='Session {name} ']")
         # On its name: on the right, buttons appear under the mouse, the first of them Continue.
         await row.locator(".name").click(position={"x": 5, "y": 5})
+
+    async def make_room(self) -> None:
+        """More of the window for the Call Stack view: wider, and without Watch."""
+        await self.page.get_by_role("button", name="Watch Section").click()
+        edge = await self._box(self.page.locator(".part.sidebar"))
+        x, y = edge["x"] + edge["width"] + 1, edge["y"] + edge["height"] / 3
+        await self.page.mouse.move(x, y)
+        await self.page.mouse.down()
+        await self.page.mouse.move(x + 60, y, steps=3)
+        await self.page.mouse.move(x + 120, y, steps=3)
+        await self.page.mouse.up()
 
     async def dialog(self) -> str:
         """What the dialog says that has come up."""

@@ -30,8 +30,12 @@ class ServerEnded(Exception):
     """The server's process ended; `how`."""
 
     def __init__(self, how: Exit) -> None:
-        super().__init__(str(how))
+        super().__init__(f"the fork server has ended: {_in_words(how)}")
         self.how = how
+
+
+class PreloadFailed(ValueError):
+    """A module that was to be preloaded can't be imported."""
 
 
 class ForkServer:
@@ -62,6 +66,7 @@ class ForkServer:
         self._text = b""
         self._asked = 0
         self._asking = asyncio.Lock()
+        self._imported = False
 
     @property
     def pid(self) -> Optional[int]:
@@ -73,10 +78,16 @@ class ForkServer:
         """True from `start` until its process has ended."""
         return self._run is not None and not self._run.process.exited.done()
 
+    @property
+    def is_ready(self) -> bool:
+        """True once it has imported everything, while it lives: it can be asked."""
+        return self._imported and self.is_alive
+
     async def start(self) -> Dict[str, Any]:
         """Start it and wait for its imports; what it tells of them.
 
-        Raises OSError if the interpreter can't be started, ServerEnded if it fails.
+        Raises OSError if the interpreter can't be started, PreloadFailed if an import fails,
+        ServerEnded if anything else does.
         """
         ours, theirs = socket.socketpair()
         argv = [*self._interpreter, "-c", SERVE, agent_path()]
@@ -92,12 +103,31 @@ class ForkServer:
         self._sock = ours
         self._run = run
         self._run.begin(self._on_output, lambda told: None)
-        return dict((await self._answer(0))["ready"])
+        return await self._ready()
+
+    async def _ready(self) -> Dict[str, Any]:
+        importing = ""
+        while True:
+            try:
+                told = await self._next_answer()
+            except ServerEnded as error:
+                if importing:
+                    why = f"its import ended the interpreter: {_in_words(error.how)}"
+                    raise PreloadFailed(f"--preload {importing}: {why}") from None
+                raise
+            if "failed" in told:
+                raise PreloadFailed(f"--preload {importing}: {told['failed']}")
+            if "ready" in told:
+                self._imported = True
+                return dict(told["ready"])
+            importing = str(told["importing"])
 
     async def fork(self, number: int, words: Sequence[str]) -> Run:
         """A debuggee, dialling in and waiting for its turn. Raises Unfit, ServerEnded."""
-        assert self._run is not None
         async with self._asking:
+            if self._run is None:
+                # Found to be out of date while this waited.
+                raise Unfit("the fork server has been closed", stale=True)
             tag = self._table.new_tag()
             ours, theirs = socket.socketpair()
             out_read, out_write = os.pipe()
@@ -194,6 +224,10 @@ class ForkServer:
             self._text += data
         line, _, self._text = self._text.partition(b"\n")
         return line
+
+
+def _in_words(how: Exit) -> str:
+    return f"signal {how.signal}" if how.signal else f"exit code {how.code}"
 
 
 def agent_path() -> str:

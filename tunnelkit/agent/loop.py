@@ -5,6 +5,7 @@ as events in its log, of the generation whose turn it is:
 
     starting -> armed -> attached -> ended -> starting ...
     starting -> ended (crashed early) -> waiting (back-off) -> starting ...
+    attached -> kept (died with no editor on it) -> attached (one has come) -> ended ...
 
 Rules of this file: a generation's whole process group and strays are gone before
 the next one's program is read, and every event carries its generation.
@@ -75,9 +76,12 @@ class Loop:
         #: Dialled in while the run that they belong to is being made.
         self._early: Optional[List[Tuple[socket.socket, Visitor]]] = None
         self._failures = 0
+        #: Two that ask at once both get what is true after what the first one did.
+        self._refreshing = asyncio.Lock()
         self._restart: Optional[str] = None
         self._restart_wanted = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._stop_why = ""
 
     # -- told from outside ------------------------------------------------
 
@@ -92,6 +96,7 @@ class Loop:
             "debug": self._debug,
             "preload": self.spec.get("preload") or [],
             "ranks": self.spec.get("ranks"),
+            "post_mortem": bool(self.spec.get("post_mortem")),
             "generation": self.generation,
             "state": self.state,
             "pid": front.process.pid if front is not None else None,
@@ -124,18 +129,20 @@ class Loop:
     async def refresh(self) -> Optional[str]:
         """Before an F5: see that what was preloaded is still what lies on the disk. If not, the
         debuggees that no editor has yet are made anew; returns what has changed."""
-        why = await self._starter.stale()
-        if why is None:
-            return None
-        following, self._next = self._next, None
-        if following is not None:
-            await self._end(following, why)
-        if self._front is not None and not self._front.attached.is_set():
-            await self.restart(why)
-        return why
+        async with self._refreshing:
+            why = await self._starter.stale()
+            if why is None:
+                return None
+            following, self._next = self._next, None
+            if following is not None:
+                await self._end(following, why)
+            if self._front is not None and not self._front.attached.is_set():
+                await self.restart(why)
+            return why
 
-    def stop(self) -> None:
+    def stop(self, why: str = "stopped") -> None:
         """End the loop; `run` returns once nothing of it is left."""
+        self._stop_why = self._stop_why or why
         self._stopped.set()
         self._restart_wanted.set()
 
@@ -303,7 +310,7 @@ class Loop:
         self._on_debuggee(self, run.number, sock, who)
 
     def _why(self) -> str:
-        return "stopped" if self._stopped.is_set() else self._restart or "ended"
+        return self._stop_why if self._stopped.is_set() else self._restart or "ended"
 
     def _note_end(self, number: int, how: Dict[str, Any], why: str, *, attached: bool) -> None:
         end = dict(how, why=why, generation=number)
@@ -334,6 +341,8 @@ class Loop:
         """What a debuggee says of itself."""
         if "imported" in message:
             self._tell("imported", **message["imported"])
+        elif "kept" in message:
+            self._become("kept", **message["kept"])
 
     def _become(self, state: str, **fields: Any) -> None:
         self.state = state

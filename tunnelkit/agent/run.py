@@ -41,6 +41,10 @@ class Run:
         self._control = control
         self._reading: List[asyncio.Task[None]] = []
 
+    def listen_on(self, control: socket.socket) -> None:
+        """Hear on this what the process tells; to be called before `begin`."""
+        self._control = control
+
     def begin(self, on_output: OnOutput, on_told: OnTold) -> None:
         """Its turn has come: read what it writes, and let it read its program."""
         for kind, fd in self._streams.items():

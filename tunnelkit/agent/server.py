@@ -62,7 +62,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         self._table.start()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end, f"agent got {number.name}")
+            loop.add_signal_handler(number, self._end, f"the job is ending: {number.name}")
         # The batch shell may have started us deaf to it; what we start must not be.
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
@@ -70,7 +70,7 @@ class Agent:
         self._clients.start()
         await self._ending.wait()
         for debug_loop in self._loops.values():
-            debug_loop.stop()
+            debug_loop.stop(self._why)
         await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
         await self._relays.stop()
         await self._table.end_all(_GRACE_S)

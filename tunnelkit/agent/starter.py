@@ -1,15 +1,19 @@
 """Starts a loop's generations: from a fork server where that can be, else as new processes."""
 
+import socket
 from typing import Any, Callable, Dict, List, Optional
 
 from tunnelkit.agent.execs import command_of
 from tunnelkit.agent.forkserver import ForkServer, ServerEnded, Unfit, agent_path, is_possible
 from tunnelkit.agent.processes import ProcessTable
 from tunnelkit.agent.run import OnOutput, Run, spawn
+from tunnelkit.debuggee import postmortem
 from tunnelkit.debuggee.launch import START
 
 #: Stands in the command and environment for the dial-in port.
 PORT_MARK = "@TK_DIALIN_PORT@"
+#: What has changed again each time it has just been imported is changed by its import.
+_TRIES = 3
 
 
 class Starter:
@@ -41,12 +45,16 @@ class Starter:
 
     async def make(self, number: int, port: int) -> Run:
         """The run of this generation. Raises OSError, ValueError or ServerEnded."""
+        tries = 0
         while self._forks:
             try:
                 return await self._fork(number, port)
             except Unfit as error:
                 await self.close()
-                if not error.stale:
+                tries += 1
+                if error.stale and tries < _TRIES:
+                    self._tell("stale", why=error.why)
+                else:
                     self._forks = False
                     self._tell("no-standby", why=error.why)
         return self._spawn(port, number)
@@ -54,13 +62,15 @@ class Starter:
     async def stale(self) -> Optional[str]:
         """What has changed on the disk since the fork server imported it, if anything has;
         then the server is gone, and what it forked should not be used."""
-        if self._server is None or not self._server.is_alive or not self._preload:
+        # Asked while it imports, it would take the answer that its start waits for.
+        if self._server is None or not self._server.is_ready or not self._preload:
             return None
         try:
             why = await self._server.changed()
         except ServerEnded:
             why = "the fork server has ended"
         if why is not None:
+            self._tell("stale", why=why)
             await self.close()
         return why
 
@@ -118,4 +128,21 @@ class Starter:
         if self._spec.get("interpreter"):
             words = [str(word).replace(PORT_MARK, str(port)) for word in self._spec["words"]]
             argv = [*self._spec["interpreter"], "-c", START, agent_path(), *words]
+            if self._spec.get("post_mortem"):
+                return self._spawn_heard(number, argv, cwd, env)
         return spawn(self._table, number, argv, cwd=cwd, env=env)
+
+    def _spawn_heard(self, number: int, argv: List[str], cwd: str, env: Dict[str, str]) -> Run:
+        """A run that can tell us something, as forked ones do."""
+        ours, theirs = socket.socketpair()
+        env = {**env, postmortem.CONTROL_VARIABLE: str(theirs.fileno())}
+        try:
+            with theirs:
+                pass_fds = [theirs.fileno()]
+                run = spawn(self._table, number, argv, cwd=cwd, env=env, pass_fds=pass_fds)
+        except BaseException:
+            ours.close()
+            raise
+        ours.setblocking(False)
+        run.listen_on(ours)
+        return run

@@ -63,6 +63,14 @@ def loop(
             "also of a script that calls a launcher.",
         ),
     ] = None,
+    post_mortem: Annotated[
+        bool | None,
+        typer.Option(
+            "--post-mortem/--no-post-mortem",
+            help="The program runs on when its editor leaves, and if it then dies of an "
+            "exception it is kept there until F5 comes.",
+        ),
+    ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
@@ -76,7 +84,7 @@ def loop(
     understand(command, ranks=rank is not None)
     if port is not None:
         check_port(port)
-    wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby)
+    wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby, debug__post_mortem=post_mortem)
     paths = None if local else _session_or_none()
     if paths is None:
         from tunnelkit.session.local import run_local
@@ -86,6 +94,7 @@ def loop(
     options = {
         "port": port,
         "standby": standby,
+        "post_mortem": post_mortem,
         "preload": modules,
         "ranks": rank is not None,
         "only": only,

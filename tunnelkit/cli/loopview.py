@@ -15,6 +15,55 @@ from tunnelkit.mux.records import EVENT, STDOUT, Record
 
 #: A second Ctrl-C within this time quits.
 _TWICE_S = 2.0
+#: Imports that take less in sum are not worth a word.
+_SLOW_IMPORTS_S = 2.0
+#: After the last slow import: others may be under way, and belong into the same line.
+_IMPORTS_OVER_S = 3.0
+
+
+class SlowImports:
+    """What the imports of a run took, and once in a loop how to be spared them."""
+
+    def __init__(self) -> None:
+        self._preloaded: list[str] = []
+        self._took: dict[str, float] = {}
+        self._said = False
+
+    def preloaded(self, modules: list[str]) -> None:
+        """These are imported before the run already."""
+        self._preloaded = modules
+
+    @property
+    def has_preloaded(self) -> bool:
+        """True with --preload."""
+        return bool(self._preloaded)
+
+    def add(self, event: dict[str, Any]) -> bool:
+        """Take an `imported` event; True if all of this run are worth a word."""
+        self._took[str(event.get("module"))] = float(event.get("duration_s", 0.0))
+        return not self._said and sum(self._took.values()) >= _SLOW_IMPORTS_S
+
+    def next_run(self) -> None:
+        """What comes from now on is another run's."""
+        self._took = {}
+
+    def advice(self) -> str | None:
+        """The line, once; None if there is none (any more)."""
+        total_s = sum(self._took.values())
+        if self._said or total_s < _SLOW_IMPORTS_S:
+            return None
+        self._said = True
+        slowest = sorted(self._took.items(), key=lambda one: -one[1])
+        flag = ",".join([*self._preloaded, *(name for name, _ in slowest)])
+        return (
+            f"imports took {total_s:.1f} s ({durations(dict(slowest))}): "
+            f"tk loop --preload {flag} makes the next F5 skip them"
+        )
+
+
+def durations(took: dict[str, float]) -> str:
+    """Modules with the seconds that each took."""
+    return ", ".join(f"{name} {duration_s:.1f} s" for name, duration_s in took.items())
 
 
 class LoopView:
@@ -26,6 +75,8 @@ class LoopView:
         self._restart: Callable[[], Awaitable[Any]] | None = None
         self._last_interrupt = 0.0
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._imports = SlowImports()
+        self._advising: asyncio.TimerHandle | None = None
 
     def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None:
         """Take over Ctrl-C, TERM and a hang-up of the terminal."""
@@ -54,7 +105,10 @@ class LoopView:
             for text in event.get("notes", ()):
                 self._line(text)
             return "the session is back" if again else None
+        if name in ("starting", "ended") and not event.get("ahead"):
+            self._advise()
         if name == "starting":
+            self._imports.next_run()
             date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time")))
             node = self.where.get("node") or "here"
             return (
@@ -65,13 +119,52 @@ class LoopView:
             return f"run {number} · {paint('armed', 'green', sys.stderr)}: press F5"
         if name == "attached":
             return f"run {number} · attached: {event.get('client') or 'an editor'}"
+        if name == "kept":
+            return f"run {number} · {kept_at(event)}: press F5"
+        if name == "ended" and event.get("ahead"):
+            return f"run {number}, which stood by, ended: {ending(event)}"
         if name == "ended":
             return f"run {number} · ended: {ending(event)}"
+        if name == "imported":
+            self._imported(event)
+        if name in ("preloading", "fork-server", "stale", "no-standby"):
+            return self._of_server(event)
         if name == "waiting":
             return f"next try in {event.get('delay_s'):.1f} s (Ctrl-C: now; twice: quit)"
         if name == "skipped":
             return f"... {event.get('records')} pieces of output skipped ..."
         return None
+
+    def _of_server(self, event: dict[str, Any]) -> str | None:
+        """What becomes of the process that runs are forked from. Without --preload it is
+        nobody's business as long as it works."""
+        if event["event"] == "preloading":
+            self._imports.preloaded(list(event["modules"]))
+            return f"reading {', '.join(event['modules'])} once for all runs ..."
+        if event["event"] == "fork-server":
+            took = event.get("imports") or {}
+            mib = int(event.get("rss_bytes", 0)) // 2**20
+            return f"read {durations(took)} ({mib} MiB): each F5 starts there" if took else None
+        if event["event"] == "stale":
+            return f"{event.get('why')}: reading it anew"
+        own = "; each run imports for itself" if self._imports.has_preloaded else ""
+        return f"no run stands by: {event.get('why')}{own}"
+
+    def _imported(self, event: dict[str, Any]) -> None:
+        """Slow imports are told together: when no more have come for a while, or at the end."""
+        if self._imports.add(event):
+            if self._advising is not None:
+                self._advising.cancel()
+            loop = asyncio.get_running_loop()
+            self._advising = loop.call_later(_IMPORTS_OVER_S, self._advise)
+
+    def _advise(self) -> None:
+        if self._advising is not None:
+            self._advising.cancel()
+            self._advising = None
+        text = self._imports.advice()
+        if text is not None:
+            self._line(text)
 
     def _line(self, text: str) -> None:
         sys.stdout.flush()
@@ -94,6 +187,12 @@ class LoopView:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._line(f"could not restart: {task.exception()}")
+
+
+def kept_at(event: dict[str, Any]) -> str:
+    """What a run is kept at (--post-mortem), in words."""
+    where = f" ({event['where']})" if event.get("where") else ""
+    return f"kept at {event.get('error')}{where}"
 
 
 def ending(event: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "run",
     "shell": "run",
     "loop": "loop",
+    "interrupt": "interrupt",
     "ready": "ready",
     "sync": "ready",
     "forward": "forward",

@@ -40,7 +40,8 @@ def lines(status: dict[str, Any]) -> list[str]:
     mirror = status["mirror"]
     if mirror:
         out.append(f"mirror   {mirror['text']}; {mirror['files']} files -> {mirror['remote']}")
-    out += [_loop_line(loop) for loop in status["loops"]]
+    for loop in status["loops"]:
+        out += [_loop_line(loop), *_standby_lines(loop)]
     if not status["loops"]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
@@ -55,10 +56,30 @@ def printable(text: str) -> str:
 def _loop_line(loop: dict[str, Any]) -> str:
     editor = f", {loop['editor']} attached" if loop["editor"] else ""
     command = loop["command"]
+    state = loop["state"]
+    if loop.get("kept"):
+        state = f"kept at {loop['kept']['error']} ({loop['kept']['where']}): press F5"
     return (
-        f"loop     #{loop['generation']} {loop['state']}{editor}, "
+        f"loop     #{loop['generation']} {state}{editor}, "
         f"F5 port 127.0.0.1:{loop['port']}: {command}"
     )
+
+
+def _standby_lines(loop: dict[str, Any]) -> list[str]:
+    """What the debuggee that stands by costs."""
+    standby = loop.get("standby")
+    if not standby:
+        return []
+    costs = ""
+    if standby.get("rss_bytes"):
+        costs = f": {_mib(standby['rss_bytes'])}"
+        if standby.get("share_bytes"):
+            costs += f", its share of that {_mib(standby['share_bytes'])}"
+    return [f"standby  the next run (pid {standby.get('pid')}){costs}"]
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.0f} MiB"
 
 
 def hours(seconds: int) -> str:

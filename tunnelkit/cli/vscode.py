@@ -24,6 +24,15 @@ def vscode(
             metavar="DIR", help="The directory that VS Code opens; default: the project's."
         ),
     ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="For editors without child sessions: also a launch configuration for each of "
+            "N ranks and a compound of them; 0 takes them away. Default: as it is.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would change, write nothing.")
     ] = False,
@@ -34,19 +43,23 @@ def vscode(
 
     tk vscode
     tk vscode --dry-run --folder ..
+    tk vscode --ranks 4
     """
     from tunnelkit.config.load import load
     from tunnelkit.debug import files
 
     settings = load(Path.cwd())
-    changes = plan_editor_files(settings, folder or settings.project_dir)
+    changes = plan_editor_files(settings, folder or settings.project_dir, ranks=ranks)
     if not dry_run:
         files.apply(changes)
     report(changes, dry_run=dry_run)
 
 
-def plan_editor_files(settings: Settings, folder: Path) -> list[FileChange]:
-    """The changes for a workspace folder that is, holds, or lies in the project."""
+def plan_editor_files(
+    settings: Settings, folder: Path, *, ranks: int | None = None
+) -> list[FileChange]:
+    """The changes for a workspace folder that is, holds, or lies in the project. ranks: how many
+    have a launch configuration of their own; None: as many as now."""
     from tunnelkit.debug import vscode as editor
 
     folder = Path(os.path.abspath(folder))
@@ -71,6 +84,7 @@ def plan_editor_files(settings: Settings, folder: Path) -> list[FileChange]:
         just_my_code=settings.debug.just_my_code,
         tk_command=tk_command(),
         subdir=subdir,
+        ranks=ranks,
     )
 
 

@@ -111,6 +111,7 @@ class DebugSettings:
     standby: Annotated[bool, v.BOOLEAN] = True
     preload: Annotated[tuple[str, ...], v.MODULES] = ()
     on_disconnect: Annotated[OnDisconnect, _ON_DISCONNECT] = "restart"
+    post_mortem: Annotated[bool, v.BOOLEAN] = False
     collective_timeouts: Annotated[CollectiveTimeouts, _COLLECTIVE_TIMEOUTS] = "raise"
     just_my_code: Annotated[bool, v.BOOLEAN] = True
 

@@ -125,6 +125,37 @@ class Adapters:
         return self._process, self._control
 
 
+class AdapterAhead:
+    """One adapter, started before it is needed. `prepare`, `take`, and `close` at the end."""
+
+    def __init__(self, adapters: Adapters) -> None:
+        self._adapters = adapters
+        self._spare: asyncio.Task[Adapter] | None = None
+        self._closed = False
+
+    def prepare(self) -> None:
+        """Have one ahead."""
+        if self._spare is None and not self._closed:
+            self._spare = asyncio.create_task(self._adapters.start())
+
+    def take(self) -> asyncio.Task[Adapter]:
+        """The one that is ahead, or a new one; the caller's from now on. Another is begun."""
+        spare, self._spare = self._spare, None
+        taken = spare or asyncio.create_task(self._adapters.start())
+        self.prepare()
+        return taken
+
+    async def close(self) -> None:
+        """End the one that nobody has taken."""
+        self._closed = True
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.cancel()
+            result = (await asyncio.gather(spare, return_exceptions=True))[0]
+            if isinstance(result, Adapter):
+                result.close()
+
+
 async def _spawn(control_fd: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,

@@ -75,6 +75,7 @@ def loop_spec(
     standby: bool = True,
     preload: Sequence[str] = (),
     only: Sequence[int] | None = None,
+    post_mortem: bool = False,
     collectives: str = "raise",
 ) -> dict[str, Any]:
     """What the agent needs to run the command in a loop (agent/loop.py). only: the ranks to
@@ -82,13 +83,15 @@ def loop_spec(
     ranks: dict[str, Any] = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
         ranks["collectives"] = collectives
+    env = {**command.env, "TK_POST_MORTEM": "1"} if post_mortem else command.env
     return {
         "ranks": ranks if command.ranks else None,
         "argv": list(command.argv),
         "interpreter": list(command.interpreter),
         "words": list(command.words),
         "shown": command.shown,
-        "env": command.env,
+        "env": env,
+        "post_mortem": post_mortem,
         "cwd": cwd,
         "debug": command.debug,
         "editor_port": editor_port,

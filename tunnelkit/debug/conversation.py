@@ -22,6 +22,8 @@ _READ_BYTES = 64 * 1024
 _COMPARE_PATIENCE_S = 3.0
 #: A pause that has stopped nothing after this long is spoken about.
 _PAUSE_PATIENCE_S = 3.0
+#: An adapter that an editor has left has this long to let go of it.
+_LEAVE_PATIENCE_S = 1.0
 #: The editor hears of the end this long at most after the program's last word: the group's
 #: end and its exit code come in between.
 _END_PATIENCE_S = 2.0
@@ -89,11 +91,23 @@ class Conversation:
             adapter_first = self._adapter_lost or (down.done() and not up.done())
             if not down.done():
                 # The editor hung up; what the adapter does of it is its own affair.
-                with contextlib.suppress(OSError):
-                    self._adapter.shutdown(socket.SHUT_WR)
+                await cancel_all(down)
+                await self._take_leave()
             return adapter_first
         finally:
             await cancel_all(up, down, *self._tasks)
+
+    async def _take_leave(self) -> None:
+        """Let the adapter finish with the editor that has gone. One that can't send its answer
+        to a `disconnect` dies, and takes the debuggee from the next editor."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError, TimeoutError):
+            if self._view.goodbye is None or self._view.goodbye.command != "disconnect":
+                self._adapter.shutdown(socket.SHUT_WR)
+            if self._view.attached:
+                async with asyncio.timeout(_LEAVE_PATIENCE_S):
+                    while await loop.sock_recv(self._adapter, _READ_BYTES):
+                        pass
 
     async def tell(self, bodies: list[bytes]) -> None:
         """Messages of our own to the editor. Raises OSError if it is gone."""

@@ -95,6 +95,12 @@ def parse(text: str) -> Node | None:
     return node
 
 
+def after_trivia(text: str, offset: int) -> int:
+    """The first character at or after `offset` that is neither white space nor comment."""
+    found = _TRIVIA.match(text, offset)
+    return offset if found is None else found.end()
+
+
 def to_python(node: Node) -> object:
     """The plain value of a node: dict, list, str, int, float, bool or None."""
     if isinstance(node, Object):

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from tunnelkit.debug.jsonc import Array, Node, Object
+from tunnelkit.debug.jsonc import Array, Node, Object, after_trivia
 
 _BLANKS = " \t"
 
@@ -65,6 +65,53 @@ def append_item(text: str, array: Array, value: object, style: Style) -> str:
 def append_member(text: str, obj: Object, key: str, value: object, style: Style) -> str:
     """Add a member at the end of an object."""
     return _append(text, obj, json.dumps(key, ensure_ascii=False) + ": ", value, style)
+
+
+def remove_item(text: str, array: Array, index: int) -> str:
+    """Take an item out of an array, with its comma and the lines that were its alone.
+
+    Comments beside it stay.
+    """
+    item, last = array.items[index], index == len(array.items) - 1
+    follower = after_trivia(text, item.end)
+    if text[follower] == ",":
+        text = _cut(text, item.start, item.end, follower)
+    else:
+        text = _cut(text, item.start, item.end)
+        if index:
+            # The one before it is the last now.
+            comma = after_trivia(text, array.items[index - 1].end)
+            text = text[:comma] + text[comma + 1 :]
+    if last and not index:
+        return _closed(text, array.start)
+    return text
+
+
+def _cut(text: str, start: int, end: int, comma: int | None = None) -> str:
+    """Without text[start:end], the comma (which may stand further on) and lines left blank."""
+    if comma is not None:
+        between = text[end:comma]
+        if between.strip(_BLANKS):
+            text, end = text[:end] + between + text[comma + 1 :], end
+        else:
+            end = comma + 1
+    line_end = re.compile(r"[ \t]*(\r\n|\r|\n|$)").match(text, end)
+    if _line_indent(text, start) is not None and line_end is not None:
+        return text[: _line_start(text, start)] + text[line_end.end() :]
+    if line_end is not None:
+        # The last on a line that others stand on.
+        return text[:start].rstrip(_BLANKS) + text[end:]
+    after = re.compile(r"[ \t]*").match(text, end)
+    assert after is not None
+    closing = text[after.end()] in "]}"
+    lead = text[:start].rstrip(_BLANKS) if closing else text[:start]
+    return lead + text[end if closing else after.end() :]
+
+
+def _closed(text: str, start: int) -> str:
+    """An array at `start` that holds nothing is written `[]`."""
+    inside = re.compile(r"\[\s*\]").match(text, start)
+    return text if inside is None else text[:start] + "[]" + text[inside.end() :]
 
 
 def _append(text: str, container: Object | Array, label: str, value: object, style: Style) -> str:

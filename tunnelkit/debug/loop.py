@@ -14,13 +14,14 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from tunnelkit.debug.adapter import Adapter, Adapters
+from tunnelkit.debug.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.editors import Editors
 from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.debug.rankports import RankPorts
-from tunnelkit.debug.ranksessions import announce
+from tunnelkit.debug.ranksessions import announce, describe_ranks
 from tunnelkit.debug.target import Events, Target, Who
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
@@ -31,7 +32,7 @@ from tunnelkit.mux.waiting import cancel_all
 _EXIT_GRACE_S = 5.0
 _STDERR_TAIL_BYTES = 4096
 #: Events that say what the generation in front does; others are told beside it.
-_STATES = frozenset({"starting", "armed", "attached", "ended", "waiting", "stopped"})
+_STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
 
 
 class AgentApi(Protocol):
@@ -77,9 +78,11 @@ class DebugLoop:
         self._generations: dict[int, Generation] = {}
         self._front = 0
         self.standby: dict[str, Any] = {}
+        #: The exception that the program is kept at, while no editor is on it.
+        self.kept: dict[str, Any] = {}
         #: How often it has come to wait after a debuggee that nobody saw.
         self._failures = 0
-        self._spare: asyncio.Task[Adapter] | None = None
+        self._ahead = AdapterAhead(adapters)
         self.changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stderr = b""
@@ -107,6 +110,10 @@ class DebugLoop:
         """End the debuggee and arm the next."""
         await self._agent.call("loop.restart", loop=self.id, reason=reason, generation=generation)
 
+    async def interrupt(self, rank: int | None = None) -> list[dict[str, Any]]:
+        """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
+        return await interrupt(self.first(), rank)
+
     async def stop(self) -> None:
         """End the loop in the agent; returns once its processes are gone."""
         await self._agent.call("loop.stop", loop=self.id)
@@ -123,11 +130,7 @@ class DebugLoop:
             if lost and not generation.ending.done():
                 generation.ending.set_result({"lost": lost})
             await generation.close()
-        if self._spare is not None:
-            self._spare.cancel()
-            spare = (await asyncio.gather(self._spare, return_exceptions=True))[0]
-            if isinstance(spare, Adapter):
-                spare.close()
+        await self._ahead.close()
 
     def _follow(self, description: dict[str, Any], *, first: int) -> None:
         self.id = int(description["id"])
@@ -135,7 +138,7 @@ class DebugLoop:
         self._front = int(description.get("generation") or 0)
         if description.get("debug"):
             self._port.serve(self._editors.serve)
-            self._prepare_spare()
+            self._ahead.prepare()
         channel = self._agent.open({"type": "loop-log", "loop": self.id, "from": first})
         self._spawn(self._follow_log(channel))
 
@@ -154,25 +157,10 @@ class DebugLoop:
             "pid": self.info.get("pid"),
             "editor": editor.name if editor is not None else None,
             "standby": self.standby or None,
-            "ranks": self._describe_ranks(),
+            "kept": {key: self.kept.get(key) for key in ("error", "where")} if self.kept else None,
+            "ranks": describe_ranks(self.first(), self._rank_ports) if self.ranked else None,
             "last_end": self.last_end,
         }
-
-    def _describe_ranks(self) -> list[dict[str, Any]] | None:
-        generation = self.first()
-        if not self.ranked or generation is None:
-            return None
-        return [
-            {
-                "rank": one.who.rank,
-                "node": one.who.node,
-                "pid": one.who.pid,
-                "port": self._rank_ports.port_of(one.who.rank),
-                "editor": one.editor.name if one.editor is not None else None,
-                "over": one.over,
-            }
-            for one in generation.targets
-        ]
 
     @property
     def ranked(self) -> bool:
@@ -254,6 +242,7 @@ class DebugLoop:
         if name in _STATES and number >= self._front and not ahead:
             self.state = name
             self._front = number
+            self.kept = event if name == "kept" else {}
         if name == "waiting":
             self._failures += 1
         if name == "starting":
@@ -290,7 +279,7 @@ class DebugLoop:
             return
         target = generation.target_for(Who.from_header(header))
         if target.who.rank is not None:
-            self._rank_ports.open(target.who.rank)
+            self._rank_ports.open(target.who.rank, target.who.world_size)
         self._spawn(self._carry_debuggee(channel, target))
 
     async def _carry_debuggee(self, channel: Channel, target: Target) -> None:
@@ -311,7 +300,7 @@ class DebugLoop:
         if number not in self._generations and number >= self._front:
             self._generations[number] = Generation(
                 number,
-                self._take_adapter,
+                self._ahead.take,
                 ranked=self.ranked,
                 only=(self.info.get("ranks") or {}).get("only"),
                 events=Events(
@@ -324,16 +313,6 @@ class DebugLoop:
                 changed=self._wake,
             )
         return self._generations.get(number)
-
-    def _take_adapter(self) -> asyncio.Task[Adapter]:
-        spare, self._spare = self._spare, None
-        adapter = spare or asyncio.create_task(self._adapters.start())
-        self._prepare_spare()
-        return adapter
-
-    def _prepare_spare(self) -> None:
-        if self._spare is None and not self._over:
-            self._spare = asyncio.create_task(self._adapters.start())
 
     # -- what editors do ---------------------------------------------------
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from tunnelkit.debug.envelope import Message, section
+
 #: Requests after which a stopped program runs again.
 _RESUMES = frozenset(
     {b"continue", b"next", b"stepIn", b"stepOut", b"stepBack", b"reverseContinue", b"goto"}
 )
+
+
+def stopped_by_name(message: Message, name: str) -> Message:
+    """A `stopped` event whose description tells which process it is: editors show it as it is."""
+    body = section(message, "body")
+    how = body.get("description")
+    if not isinstance(how, str) or not how:
+        how = f"paused on {body.get('reason') or 'request'}"
+    return {**message, "body": {**body, "description": f"{name} {how}"}}
 
 
 class PauseWatch:

@@ -22,7 +22,13 @@ class RankPorts:
         self._serve = serve
         self._ports: dict[int, EditorPort] = {}
 
-    def open(self, rank: int) -> None:
+    def open(self, rank: int, world_size: int = 0) -> None:
+        """Listen for that rank, and for all of its world: none of them is refused an editor
+        because it comes a moment later than another."""
+        for one in {rank, *range(min(world_size, _MAX_RANKS))}:
+            self._open(one)
+
+    def _open(self, rank: int) -> None:
         """Listen for that rank, unless another program has the port."""
         port = self._base + rank
         if not 0 < rank < _MAX_RANKS or rank in self._ports or port > 65535:

@@ -1,6 +1,9 @@
-"""Tells the editor on the lowest rank of the others, each as a child session."""
+"""The sessions of a loop's ranks: the editor on the lowest is told of the others, each as a
+child session."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.rankports import RankPorts
@@ -55,3 +58,18 @@ def _by_hand(targets: list[Target], ports: RankPorts) -> str:
         "[tk] Other ranks wait for a debugger, too (to let them run free: tk loop --rank 0): "
         + ", ".join(places)
     )
+
+
+def describe_ranks(generation: Generation | None, ports: RankPorts) -> list[dict[str, Any]]:
+    """The ranks that have dialled in, for `tk status --json`."""
+    return [
+        {
+            "rank": one.who.rank,
+            "node": one.who.node,
+            "pid": one.who.pid,
+            "port": ports.port_of(one.who.rank),
+            "editor": one.editor.name if one.editor is not None else None,
+            "over": one.over,
+        }
+        for one in (generation.targets if generation is not None else [])
+    ]

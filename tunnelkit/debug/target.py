@@ -127,6 +127,9 @@ class Target:
         view = editor.view = editor.view or View(place.mirror if place is not None else None)
         if not self.hold_end:
             view.hold_end = False
+        if self.who.rank is not None and view.attach_arguments.get("name") != self.who.name:
+            # An editor calls this session as its launch configuration is called.
+            view.process_name = self.who.name
         conversation = Conversation(
             editor,
             adapter,
@@ -158,14 +161,23 @@ class Target:
             with contextlib.suppress(OSError):
                 await self._conversation.tell(bodies)
 
+    @property
+    def is_debugged(self) -> bool:
+        """True while an editor is on it that could pause it."""
+        view = self.editor.view if self.editor is not None else None
+        talking = self._conversation is not None and view is not None and view.configuration_done
+        return talking and not self.over
+
+    @property
+    def debugged_pid(self) -> int:
+        """Its pid as the debugger tells it, else as who dialled in."""
+        view = self.editor.view if self.editor is not None else None
+        return (view.pid if view is not None else None) or self.who.pid
+
     async def interrupt(self) -> bool:
         """Pause the program, as its editor would. False: it has not stopped after a few
-        seconds. Raises DebugError if no editor debugs it."""
-        conversation, editor = self._conversation, self.editor
-        view = editor.view if editor is not None else None
-        if conversation is None or view is None or not view.configuration_done or self.terminated:
-            raise DebugError(f"no editor debugs {self.who.name or 'this program'}")
-        return await conversation.pause()
+        seconds, or nobody debugs it."""
+        return self._conversation is not None and await self._conversation.pause()
 
     async def close(self) -> None:
         """End the adapter, started or not."""
@@ -177,6 +189,7 @@ class Target:
 
     async def _heard_editor(self, editor: Editor, view: View) -> None:
         """Before the adapter hears it."""
+        open("/tmp/hf_dbg/x","a").write(f"{self._has(editor,view)} {self.attached} {view.attached} {self.left}\n")
         if self._has(editor, view) and not self.attached:
             self.attached = True
             self.events.attached(self)

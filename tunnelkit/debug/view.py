@@ -34,7 +34,7 @@ from tunnelkit.debug.envelope import (
 from tunnelkit.debug.facts import RANK_KEY, Child, Facts, Goodbye
 from tunnelkit.debug.output import OutputGate, OutputLimits
 from tunnelkit.debug.pathmap import Mirror, correct
-from tunnelkit.debug.pausing import PauseWatch
+from tunnelkit.debug.pausing import PauseWatch, stopped_by_name
 from tunnelkit.mux.dap import error_response, response
 
 __all__ = ["RANK_KEY", "Check", "Child", "Goodbye", "Mirror", "OutputLimits", "Routed", "View"]
@@ -72,6 +72,8 @@ class View(Facts):
         super().__init__()
         self.mirror = mirror
         self.hold_end = hold_end
+        #: What an editor is told to show where the process stops; "": nothing of ours.
+        self.process_name = ""
         self._seq = _FIRST_SEQ
         self._output = OutputGate(limits or OutputLimits(), self._event)
         self._breakpoints = BreakpointChecks(self._event)
@@ -236,6 +238,8 @@ class View(Facts):
                 self._end.exited_told = True
             elif name == b"debugpyAttach":
                 self._note_child(section(parse(body), "body"))
+            elif name == b"stopped" and self.process_name:
+                body = dump(stopped_by_name(parse(body), self.process_name))
             elif name == b"process":
                 self._pausing.pid = whole(section(parse(body), "body").get("systemProcessId"))
             out.append(body)

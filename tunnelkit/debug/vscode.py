@@ -1,43 +1,35 @@
 """VS Code's tasks.json and launch.json: F5 that waits for tk, then attaches.
 
-Existing files are merged: only the values that tk owns are touched (see `_owned_*`),
-everything else, comments and layout included, stays byte for byte.
+Existing files are merged (vscode_merge.py): only the values that tk owns are touched (see
+`_owned_*`), everything else, comments and layout included, stays byte for byte.
 Why a foreground task before the attach: a background one needs problem matchers
 and still lets F5 go ahead when it fails.
+
+With ranks, `tk: attach` alone opens a session for each of them. The launch configurations of
+single ranks, and the compound of them, are for editors that open no child sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.debug import jsonc, jsonc_edit
-from tunnelkit.debug.files import FileChange, apply, read_bytes
-from tunnelkit.errors import DebugError
+from tunnelkit.debug.facts import RANK_KEY
+from tunnelkit.debug.files import FileChange, apply
+from tunnelkit.debug.vscode_merge import Assignment, Document, Entry, Section, listed, plan_file
+from tunnelkit.errors import DebugError, UsageError
 
-__all__ = ["ATTACH_NAME", "READY_LABEL", "FileChange", "apply", "plan"]
+__all__ = ["ATTACH_NAME", "MAX_RANKS", "READY_LABEL", "FileChange", "apply", "plan"]
 
 READY_LABEL = "tk: ready"
 ATTACH_NAME = "tk: attach"
+#: As many ranks as have a port of their own (rankports.py).
+MAX_RANKS = 256
+_RANK = re.compile(r"tk: rank (\d{1,3})")
+_RANKS = re.compile(r"tk: ranks 0-\d{1,3}")
 
-#: A place in a document: keys and indexes from the root.
-Place = tuple[str | int, ...]
-#: One value to set there.
-Assignment = tuple[Place, object]
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """One of the two files: our entry is found in the list `list_key` by `id_key`."""
-
-    name: str
-    version: str
-    list_key: str
-    id_key: str
-    entry: dict[str, Any]
-    owned: Callable[[dict[str, Any], dict[str, Any]], list[Assignment]]
+Values = dict[str, Any]
 
 
 def plan(
@@ -48,17 +40,24 @@ def plan(
     just_my_code: bool,
     tk_command: str = "tk",
     subdir: str = "",
+    ranks: int | None = None,
 ) -> list[FileChange]:
     """The changes that make F5 in `project_dir` attach to 127.0.0.1:`port`.
 
     remote_root: absolute path of the project on the cluster. subdir: where the
-    project is inside `project_dir`, if VS Code opens a directory above it.
-    Raises DebugError, naming file, line and column, if a file can't be understood;
-    nothing is written before `apply`.
+    project is inside `project_dir`, if VS Code opens a directory above it. ranks: how many
+    ranks have a launch configuration of their own; below 2 none has, None: as many as now.
+    Raises DebugError, naming file, line and column, if a file can't be understood, and
+    UsageError for ranks that have no port; nothing is written before `apply`.
     """
     _check_remote_root(remote_root)
-    files = (_tasks(tk_command, subdir), _launch(port, remote_root, just_my_code, subdir))
-    return [_plan_file(project_dir / ".vscode" / file.name, file) for file in files]
+    folder = project_dir / ".vscode"
+    if ranks is None:
+        ranks = _ranks_in(folder / "launch.json")
+    _check_ranks(ranks, port)
+    attach = _attach(port, remote_root, just_my_code, subdir)
+    documents = (_tasks(tk_command, subdir), _launch(attach, ranks if ranks > 1 else 0))
+    return [plan_file(folder / one.name, one) for one in documents]
 
 
 def _check_remote_root(remote_root: str) -> None:
@@ -70,12 +69,24 @@ def _check_remote_root(remote_root: str) -> None:
         )
 
 
+def _check_ranks(ranks: int, port: int) -> None:
+    most = min(MAX_RANKS, 65536 - port)
+    if not 0 <= ranks <= most:
+        raise UsageError(
+            f"{ranks} ranks can't have a port each, from {port} on",
+            hint=f"at most {most}; F5 on {ATTACH_NAME!r} attaches to any number",
+        )
+
+
 def _local_root(subdir: str) -> str:
     return "${workspaceFolder}" + (f"/{subdir}" if subdir else "")
 
 
-def _tasks(tk_command: str, subdir: str) -> _File:
-    entry: dict[str, Any] = {
+# -- what tk wants ------------------------------------------------------
+
+
+def _tasks(tk_command: str, subdir: str) -> Document:
+    task: Values = {
         "label": READY_LABEL,
         "type": "process",
         "command": tk_command,
@@ -84,12 +95,12 @@ def _tasks(tk_command: str, subdir: str) -> _File:
         "presentation": {"reveal": "silent", "showReuseMessage": False, "clear": True},
     }
     if subdir:
-        entry["options"] = {"cwd": _local_root(subdir)}
-    return _File("tasks.json", "2.0.0", "tasks", "label", entry, _owned_task)
+        task["options"] = {"cwd": _local_root(subdir)}
+    return Document("tasks.json", "2.0.0", [Section("tasks", "label", [Entry(task, _owned_task)])])
 
 
-def _launch(port: int, remote_root: str, just_my_code: bool, subdir: str) -> _File:
-    entry: dict[str, Any] = {
+def _attach(port: int, remote_root: str, just_my_code: bool, subdir: str) -> Values:
+    return {
         "name": ATTACH_NAME,
         "type": "debugpy",
         "request": "attach",
@@ -98,20 +109,92 @@ def _launch(port: int, remote_root: str, just_my_code: bool, subdir: str) -> _Fi
         "justMyCode": just_my_code,
         "preLaunchTask": READY_LABEL,
     }
-    return _File("launch.json", "0.2.0", "configurations", "name", entry, _owned_configuration)
 
 
-def _owned_task(entry: dict[str, Any], found: dict[str, Any]) -> list[Assignment]:
+def _launch(attach: Values, ranks: int) -> Document:
+    single = [_rank(attach, rank) for rank in range(ranks)]
+    configurations = [
+        Entry(attach, _owned_configuration),
+        *(Entry(one, _owned_configuration) for one in single),
+    ]
+    wanted = [_compound(ranks)] if ranks else []
+    compounds = [Entry(one, _owned_compound, _is_compound) for one in wanted]
+    return Document(
+        "launch.json",
+        "0.2.0",
+        [
+            Section("configurations", "name", configurations, lambda one: _rank_of(one) >= ranks),
+            Section(
+                "compounds",
+                "name",
+                compounds,
+                lambda one: _is_ours_alone(one) and one["name"] not in [w["name"] for w in wanted],
+            ),
+        ],
+    )
+
+
+def _rank(attach: Values, rank: int) -> Values:
+    """One rank alone. The task is the compound's, which would run it for each of them."""
+    shared = {key: value for key, value in attach.items() if key != "preLaunchTask"}
+    connect = {**attach["connect"], "port": attach["connect"]["port"] + rank}
+    return {**shared, "name": f"tk: rank {rank}", "connect": connect, RANK_KEY: rank}
+
+
+def _compound(ranks: int) -> Values:
+    return {
+        "name": f"tk: ranks 0-{ranks - 1}",
+        "configurations": [f"tk: rank {rank}" for rank in range(ranks)],
+        "preLaunchTask": READY_LABEL,
+        "stopAll": True,
+    }
+
+
+# -- what is there ------------------------------------------------------
+
+
+def _ranks_in(launch: Path) -> int:
+    """How many ranks have a launch configuration in this file."""
+    return 1 + max(map(_rank_of, listed(launch, "configurations")), default=-1)
+
+
+def _rank_of(found: Values) -> int:
+    """The rank of a launch configuration that tk wrote for one, else -1."""
+    name = found.get("name")
+    match = _RANK.fullmatch(name) if isinstance(name, str) else None
+    rank = int(match[1]) if match else -1
+    known = found.get(RANK_KEY) == rank and rank < MAX_RANKS
+    return rank if known else -1
+
+
+def _is_compound(found: Values) -> bool:
+    name = found.get("name")
+    return isinstance(name, str) and _RANKS.fullmatch(name) is not None
+
+
+def _is_ours_alone(found: Values) -> bool:
+    return _is_compound(found) and not _others(found)
+
+
+def _others(compound: Values) -> list[Any]:
+    """What a person put into the compound beside ranks."""
+    names = compound.get("configurations")
+    listed = names if isinstance(names, list) else []
+    return [one for one in listed if not (isinstance(one, str) and _RANK.fullmatch(one))]
+
+
+def _owned_task(entry: Values, found: Values) -> list[Assignment]:
     return [(("command",), entry["command"]), (("args",), entry["args"])]
 
 
-def _owned_configuration(entry: dict[str, Any], found: dict[str, Any]) -> list[Assignment]:
+def _owned_configuration(entry: Values, found: Values) -> list[Assignment]:
     connect = entry["connect"]
     whole = not isinstance(found.get("connect"), dict)
+    always = [(key,) for key in ("preLaunchTask", RANK_KEY) if key in entry]
     return [
         (("connect",), connect) if whole else (("connect", "port"), connect["port"]),
         _owned_mapping(entry["pathMappings"][0], found.get("pathMappings")),
-        (("preLaunchTask",), entry["preLaunchTask"]),
+        *((place, entry[place[0]]) for place in always),
     ]
 
 
@@ -126,96 +209,9 @@ def _owned_mapping(mapping: dict[str, str], found: Any) -> Assignment:
     return ("pathMappings", len(found)), mapping
 
 
-def _plan_file(path: Path, file: _File) -> FileChange:
-    before = read_bytes(path)
-    text = "" if before is None else _decode(path, before)
-    try:
-        after = _merge(path, text, file)
-    except jsonc.JsoncError as error:
-        raise DebugError(
-            f"{path}:{error.line}:{error.column}: not valid JSON with comments",
-            cause=error.reason,
-            hint="correct that place; nothing was changed",
-        ) from None
-    return FileChange(path, before, after.encode())
-
-
-def _decode(path: Path, data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        where = jsonc.JsoncError("", data[: error.start].decode(), error.start)
-        raise DebugError(
-            f"{path}:{where.line}: not UTF-8 text", hint="save the file as UTF-8; nothing changed"
-        ) from None
-
-
-def _merge(path: Path, text: str, file: _File) -> str:
-    root = jsonc.parse(text)
-    if root is None:
-        return _fresh(text, file)
-    if not isinstance(root, jsonc.Object):
-        raise jsonc.JsoncError("expected an object, { ... }", text, root.start)
-    listed = root.get(file.list_key)
-    if listed is None:
-        if root.get("version") is None:
-            text = _assign(text, ("version",), file.version)
-        return _assign(text, (file.list_key,), [file.entry])
-    if not isinstance(listed, jsonc.Array):
-        raise jsonc.JsoncError(f"expected a list for {file.list_key!r}", text, listed.start)
-    ours = [
-        index
-        for index, item in enumerate(listed.items)
-        if isinstance(item, jsonc.Object)
-        and jsonc.same(item.get(file.id_key) or item, file.entry[file.id_key])
+def _owned_compound(entry: Values, found: Values) -> list[Assignment]:
+    return [
+        (("name",), entry["name"]),
+        (("configurations",), [*entry["configurations"], *_others(found)]),
+        (("preLaunchTask",), entry["preLaunchTask"]),
     ]
-    if not ours:
-        return _assign(text, (file.list_key, len(listed.items)), file.entry)
-    for index in ours:
-        found = jsonc.to_python(listed.items[index])
-        assert isinstance(found, dict)
-        for place, value in file.owned(file.entry, found):
-            text = _assign(text, (file.list_key, index, *place), value)
-    return text
-
-
-def _fresh(text: str, file: _File) -> str:
-    """A whole new document, after whatever comments the file held."""
-    style = jsonc_edit.style_of(text, None)
-    document = {"version": file.version, file.list_key: [file.entry]}
-    lead = "" if not text or text.endswith(("\n", "\r", "\ufeff")) else style.eol
-    return text + lead + jsonc_edit.render(document, style) + style.eol
-
-
-def _assign(text: str, place: Place, value: object) -> str:
-    """The text with `value` at `place`; an index equal to a list's length appends."""
-    root = jsonc.parse(text)
-    assert root is not None
-    style = jsonc_edit.style_of(text, root)
-    node: jsonc.Node = root
-    for depth, step in enumerate(place):
-        child = _child(node, step)
-        if child is not None:
-            node = child
-            continue
-        rest = _wrap(place[depth + 1 :], value)
-        if isinstance(node, jsonc.Object) and isinstance(step, str):
-            return jsonc_edit.append_member(text, node, step, rest, style)
-        if isinstance(node, jsonc.Array) and step == len(node.items):
-            return jsonc_edit.append_item(text, node, rest, style)
-        return jsonc_edit.replace(text, node, _wrap(place[depth:], value), style)
-    return text if jsonc.same(node, value) else jsonc_edit.replace(text, node, value, style)
-
-
-def _child(node: jsonc.Node, step: str | int) -> jsonc.Node | None:
-    if isinstance(node, jsonc.Object) and isinstance(step, str):
-        return node.get(step)
-    if isinstance(node, jsonc.Array) and isinstance(step, int) and step < len(node.items):
-        return node.items[step]
-    return None
-
-
-def _wrap(steps: Sequence[str | int], value: object) -> object:
-    for step in reversed(steps):
-        value = {step: value} if isinstance(step, str) else [value]
-    return value

@@ -1,40 +1,88 @@
 """May this process be forked? Not with live threads or a CUDA context, nor when what it has
 imported is no longer what lies on the disk."""
 
+import importlib
 import os
 import sys
 import threading
 import types
-from typing import Dict, List, Optional, Tuple
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any, Dict, List, Optional, Tuple
 
 #: (mtime_ns, size, inode) of a file; None: it is not there.
 Signature = Optional[Tuple[int, int, int]]
 
 
 class Signatures:
-    """The files of the modules that were imported, as they were then."""
+    """The files that a process was made of, as they were then."""
 
-    def __init__(self, files: Dict[str, Signature]) -> None:
+    def __init__(self, files: Dict[str, Signature], places: Dict[str, str]) -> None:
         self._files = files
+        self._places = places
 
     @staticmethod
-    def of_loaded(preload: List[str]) -> "Signatures":
-        """Of the preloaded modules, all that they brought, and of the interpreter."""
-        if not preload:
-            return Signatures({})
-        files = [sys.executable]
-        for module in list(sys.modules.values()):
+    def of_loaded(preload: List[str], read: Optional[Dict[str, Signature]] = None) -> "Signatures":
+        """Of the interpreter and its environment; of the preloaded modules (top-level names
+        count) and of all that they brought. `read`: what `Reading` has seen."""
+        files = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg")]
+        debugger = getattr(sys.modules.get("debugpy"), "__file__", None)
+        if isinstance(debugger, str):
+            files.append(debugger)
+        for module in list(sys.modules.values()) if preload else []:
             file = getattr(module, "__file__", None)
             if isinstance(module, types.ModuleType) and isinstance(file, str):
                 files.append(file)
-        return Signatures({file: _signature(file) for file in files})
+        places = {name.partition(".")[0]: "" for name in preload}
+        return Signatures(
+            {**{file: _signature(file) for file in files}, **(read or {})},
+            {name: _place(name) for name in places},
+        )
 
     def changed(self) -> Optional[str]:
         """What has changed since, in words; None if nothing has."""
         for file, before in self._files.items():
             if _signature(file) != before:
                 return f"{file} has changed since it was imported"
+        if self._places:
+            importlib.invalidate_caches()
+        for name, before_place in self._places.items():
+            if _place(name) != before_place:
+                return f"{name} is found elsewhere than when it was imported"
         return None
+
+
+class Reading:
+    """On sys.meta_path while modules are imported: takes each file's signature just before it
+    is read. One that is edited while others are still imported would otherwise go unnoticed."""
+
+    def __init__(self) -> None:
+        self.seen: Dict[str, Signature] = {}
+
+    def __enter__(self) -> "Reading":
+        position = next((n for n, one in enumerate(sys.meta_path) if one is PathFinder), None)
+        if position is not None:
+            sys.meta_path.insert(position, self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        """What PathFinder finds."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.has_location and spec.origin:
+            self.seen[spec.origin] = _signature(spec.origin)
+        return spec
+
+
+def _place(name: str) -> str:
+    """Where an import of a top-level module would find it now; "" if nowhere."""
+    try:
+        spec = PathFinder.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    return str(spec.origin) if spec is not None else ""
 
 
 def _signature(file: str) -> Signature:

@@ -5,7 +5,8 @@
 FD is a unix socket to the agent, PRELOAD the modules to import, comma-separated. JSON
 lines both ways, an answer with the `id` of its question:
 
-    <- {"ready": {"imports": {"torch": 1.93}, "rss_bytes": 1234}}
+    <- {"importing": "torch"}
+    <- {"ready": {"imports": {"torch": 1.93}, "rss_bytes": 1234}}, or {"failed": "why"}
     -> {"fork": {"words": [...], "cwd": "...", "env": {...}, "tag": ["old", "new"]}}
        with three descriptors: stdout, stderr, and the debuggee's own control socket
     <- {"pid": 4711}, or {"unfit": "why it can't be forked", "stale": false}
@@ -27,10 +28,11 @@ import os
 import socket
 import sys
 import time
+import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tunnelkit.debuggee import launch
-from tunnelkit.debuggee.fitness import Signatures, unfit
+from tunnelkit.debuggee.fitness import Reading, Signatures, unfit
 from tunnelkit.debuggee.importtime import watch_imports
 from tunnelkit.debuggee.retag import retag
 
@@ -58,14 +60,17 @@ def serve() -> Program:
     sock = socket.socket(fileno=int(sys.argv[1]))
     preload = [name for name in sys.argv[2].split(",") if name]
     launch.leave_no_trace()
+    before = dict(os.environ)
     launch.prepare()
-    took = {name: _import(name) for name in preload}
     for name in _LATE_IMPORTS:
         try:
             importlib.import_module(name)
         except ImportError:
             pass
-    signatures = Signatures.of_loaded(preload)
+    with Reading() as reading:
+        took = {name: _import(name, sock) for name in preload}
+    changes = _changes(before)
+    signatures = Signatures.of_loaded(preload, reading.seen)
     gc.collect()
     gc.freeze()
     _say(sock, {"ready": {"imports": took, "rss_bytes": _rss_bytes()}})
@@ -85,14 +90,22 @@ def serve() -> Program:
         pid = _fork_twice()
         if pid == 0:
             sock.close()
-            return _become_debuggee(request["fork"], descriptors)
+            return _become_debuggee(request["fork"], descriptors, changes)
         _close(descriptors)
         _say(sock, {"id": request["id"], "pid": pid})
 
 
-def _import(name: str) -> float:
+def _import(name: str, sock: socket.socket) -> float:
+    """Import a module; the seconds that it took. If it can't be, tell and end."""
+    _say(sock, {"importing": name})
     started = time.monotonic()
-    importlib.import_module(name)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        traceback.print_exc()
+        text = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+        _say(sock, {"failed": text})
+        raise SystemExit(1) from None
     return round(time.monotonic() - started, 3)
 
 
@@ -122,7 +135,17 @@ def _fork_twice() -> int:
     return 0
 
 
-def _become_debuggee(request: Dict[str, Any], descriptors: List[int]) -> Program:
+def _changes(before: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """What imports have done to the environment: the program's own would have done it, too."""
+    names = [*before, *os.environ]
+    return {
+        name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)
+    }
+
+
+def _become_debuggee(
+    request: Dict[str, Any], descriptors: List[int], changes: Dict[str, Optional[str]]
+) -> Program:
     """All that must be as in a process just started; then wait for the agent."""
     os.setsid()
     out, err, control_fd = descriptors
@@ -132,6 +155,13 @@ def _become_debuggee(request: Dict[str, Any], descriptors: List[int]) -> Program
     retag(*request["tag"])
     os.environ.clear()
     os.environ.update(request["env"])
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    # Python takes descriptors from a message as they come: open for whatever is executed.
+    os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)
     if control.recv(1) != b"a":
         os._exit(1)
@@ -150,7 +180,10 @@ def _become_debuggee(request: Dict[str, Any], descriptors: List[int]) -> Program
         importlib.invalidate_caches()
         watch_imports(lambda told: _say(control, {"imported": told}))
 
-    return launch.hidden(lambda: launch.run(request["words"], before_code))
+    def tell(message: Dict[str, Any]) -> None:
+        _say(control, message)
+
+    return launch.hidden(lambda: launch.run(request["words"], before_code, tell))
 
 
 def _reseed() -> None:

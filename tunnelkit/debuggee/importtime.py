@@ -1,5 +1,6 @@
 """How long a program's imports take, told when they are slow enough to be worth a word."""
 
+import os
 import sys
 import time
 from importlib.machinery import ModuleSpec, PathFinder
@@ -16,7 +17,8 @@ def watch_imports(tell: Tell) -> None:
     """From now on, tell of every slow import that the program itself makes.
 
     `tell` gets {"module": "torch", "duration_s": 2.1}. What such a module imports in turn is
-    within its time and not told.
+    within its time and not told. Modules of the program itself, those below its directory or
+    the current one, are not told either, but what they import is: they are what is edited.
     """
     # Just before the one it asks, so that whatever goes first still does.
     position = next(
@@ -24,6 +26,18 @@ def watch_imports(tell: Tell) -> None:
     )
     if position is not None:
         sys.meta_path.insert(position, _Timer(tell))
+
+
+def _is_programs_own(origin: Optional[str]) -> bool:
+    if origin is None or not os.path.isabs(origin):
+        return False
+    if "site-packages" in origin or "dist-packages" in origin:
+        return False  # of an environment that lies within the project
+    try:
+        own = {os.getcwd(), *sys.path[:1]}
+    except OSError:
+        return False  # the current directory has been removed
+    return any(origin.startswith(place + os.sep) for place in own if os.path.basename(place))
 
 
 class _Timer:
@@ -42,6 +56,8 @@ class _Timer:
         spec = PathFinder.find_spec(name, path, target)
         loader = spec.loader if spec is not None else None
         if loader is None or not hasattr(loader, "exec_module"):
+            return None
+        if _is_programs_own(spec.origin if spec is not None else None):
             return None
         try:
             self._time(name, loader)

@@ -7,11 +7,14 @@ tunnelkit stays importable in the program, and `__main__` holds nothing but `sys
 """
 
 import importlib
+import json
 import os
 import sys
 import threading
 import time
-from typing import Any, Callable, List, Optional, Set, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Set, TypeVar
+
+from tunnelkit.debuggee import postmortem
 
 #: Starts `main` below; the first argument is the agent's zip (or the directory of sources).
 START = """\
@@ -40,7 +43,20 @@ def main() -> None:
     """Be `python -m debugpy` with the arguments in sys.argv."""
     leave_no_trace()
     prepare()
-    run(sys.argv[1:])
+    run(sys.argv[1:], tell=_teller())
+
+
+def _teller() -> Callable[[Dict[str, Any]], None]:
+    """How to tell the agent something, if it listens to this process."""
+    control = os.environ.pop(postmortem.CONTROL_VARIABLE, "")
+    if control:
+        os.set_inheritable(int(control), False)
+
+    def tell(message: Dict[str, Any]) -> None:
+        if control:
+            os.write(int(control), json.dumps(message).encode() + b"\n")
+
+    return tell
 
 
 def leave_no_trace() -> None:
@@ -119,22 +135,37 @@ def _watch_main_thread() -> None:
 
 
 @hidden
-def run(words: List[str], before_code: Optional[Callable[[], None]] = None) -> None:
+def run(
+    words: List[str],
+    before_code: Optional[Callable[[], None]] = None,
+    tell: Callable[[Dict[str, Any]], None] = lambda message: None,
+) -> None:
     """`python -m debugpy WORDS`; `before_code` is called once an editor is there, and before
-    a line of the program is read."""
+    a line of the program is read. tell: what the agent gets to hear."""
     import debugpy
     import debugpy.server.cli
 
     sys.argv = ["-c", *words]
+    keeps = postmortem.is_wanted()
 
     def before() -> None:
         _watch_main_thread()
         if before_code is not None:
             before_code()
+        if keeps:
+            postmortem.watch_threads(tell)
 
     _after_client(debugpy, before)
     main: Callable[[], None] = debugpy.server.cli.main
-    main()
+    if not keeps:
+        main()
+        return
+    try:
+        main()
+    except Exception as error:
+        # Not in sys.excepthook, which programs (and their libraries) replace.
+        postmortem.keep((type(error), error, error.__traceback__), tell)
+        raise
 
 
 def _after_client(debugpy: Any, then: Callable[[], None]) -> None:

@@ -46,6 +46,7 @@ async def run_local(
     `understand` and `loop_spec`."""
     view = make_view()
     command = understand(words, ranks=ranks)
+    keeps = settings.debug.post_mortem and bool(command.interpreter)
     port = EditorPort(command.port or settings.debug.port)
     port.open()
     adapters = Adapters()
@@ -61,9 +62,8 @@ async def run_local(
     )
     try:
         await agent.connect()
-        loop = DebugLoop(
-            agent, port, adapters, on_disconnect=settings.debug.on_disconnect, on_record=view.show
-        )
+        on_disconnect = "continue" if keeps else settings.debug.on_disconnect
+        loop = DebugLoop(agent, port, adapters, on_disconnect=on_disconnect, on_record=view.show)
         loops.append(loop)
         view.mind_signals(lambda: loop.restart("restarted by you"))
         payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
@@ -76,6 +76,7 @@ async def run_local(
             standby=settings.debug.standby,
             preload=settings.debug.preload,
             only=only,
+            post_mortem=keeps,
             collectives=settings.debug.collective_timeouts,
         )
         await _live(agent, loop, view, spec)

@@ -111,6 +111,7 @@ class Loops:
         standby: bool | None = None,
         preload: Sequence[str] | None = None,
         only: Sequence[int] | None = None,
+        post_mortem: bool | None = None,
     ) -> SessionLoop:
         """Start a loop; `port` (or the one in the command) if not the session's own. What is
         None is as the settings say; only: the ranks to debug, None for all.
@@ -118,7 +119,10 @@ class Loops:
         Raises DebugError if that port is taken or has a loop already.
         """
         wanted = port or command.port or self._port.port
-        loop = await self._make(wanted, needs_port=command.debug)
+        keeps = self._settings.post_mortem if post_mortem is None else post_mortem
+        # Ranks and other programs start their Pythons themselves, unheard by us.
+        keeps = keeps and bool(command.interpreter) and not command.ranks
+        loop = await self._make(wanted, command.debug, keeps)
         try:
             await loop.loop.start(
                 loop_spec(
@@ -128,6 +132,7 @@ class Loops:
                     standby=self._settings.standby if standby is None else standby,
                     preload=self._settings.preload if preload is None else preload,
                     only=only,
+                    post_mortem=keeps,
                     collectives=self._settings.collective_timeouts,
                 )
             )
@@ -141,7 +146,8 @@ class Loops:
         """Go on with the loops that a killed session left in the agent; how many."""
         descriptions = await self._agent().call("loop.list")
         for description in descriptions:
-            loop = await self._make(int(description["editor_port"]), description["debug"])
+            keeps = bool(description.get("post_mortem"))
+            loop = await self._make(int(description["editor_port"]), description["debug"], keeps)
             self._loops[int(description["id"])] = loop
             await loop.loop.adopt(description)
         return len(descriptions)
@@ -188,7 +194,7 @@ class Loops:
         await asyncio.gather(*(self._close(loop, lost) for loop in loops))
         await self._adapters.close()
 
-    async def _make(self, wanted: int, needs_port: bool) -> SessionLoop:
+    async def _make(self, wanted: int, needs_port: bool, keeps: bool = False) -> SessionLoop:
         port, own = self._port, False
         if needs_port and wanted != self._port.port:
             port, own = EditorPort(wanted), True
@@ -208,7 +214,8 @@ class Loops:
             self._agent(),
             port,
             self._adapters,
-            on_disconnect=self._settings.on_disconnect,
+            # What is ended when its editor leaves can't be kept.
+            on_disconnect="continue" if keeps else self._settings.on_disconnect,
             place=self._place,
             on_record=record,
         )

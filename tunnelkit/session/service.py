@@ -63,6 +63,7 @@ class Service:
             "forward.add": self._forward_add,
             "forward.cancel": self._forward_cancel,
             "mount": self._mount,
+            "loop.interrupt": self._loop_interrupt,
             "loop.restart": self._loop_restart,
             "loop.stop": self._loop_stop,
             "exec.signal": signal,
@@ -249,6 +250,8 @@ class Service:
                     await self._session.mirror.barrier(_SYNC_TIMEOUT_S)
                 command, lent = await self._with_debugpy(command, self._cwd(header))
                 notes += lent
+                if header.get("post_mortem") and (command.ranks or not command.interpreter):
+                    notes += ("--post-mortem is for a Python program by itself: not used here",)
                 loop = await self._session.loops.start(
                     command,
                     cwd=self._cwd(header),
@@ -256,6 +259,7 @@ class Service:
                     standby=header.get("standby"),
                     preload=header.get("preload"),
                     only=header.get("only"),
+                    post_mortem=header.get("post_mortem"),
                 )
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
@@ -292,6 +296,14 @@ class Service:
 
     async def _loop_restart(self, params: dict[str, Any]) -> None:
         await self._session.loops.get(params.get("loop")).loop.restart("restarted by you")
+
+    async def _loop_interrupt(self, params: dict[str, Any]) -> dict[str, Any]:
+        loop = self._session.loops.get(params.get("loop")).loop
+        rank = params.get("rank")
+        return {
+            "loop": loop.id,
+            "processes": await loop.interrupt(None if rank is None else int(rank)),
+        }
 
     async def _loop_stop(self, params: dict[str, Any]) -> None:
         await self._session.loops.stop(self._session.loops.get(params.get("loop")).loop.id)

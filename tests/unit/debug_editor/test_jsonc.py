@@ -106,6 +106,46 @@ def test_appended_item_is_there_and_the_rest_is_kept(
     assert_only_inserted(text, after)
 
 
+@given(documents(st.lists(VALUES, min_size=1, max_size=4)), st.data())
+def test_removed_item_is_gone_and_the_rest_is_kept(
+    document: tuple[str, list[Any]], data: st.DataObject
+) -> None:
+    text, value = document
+    index = data.draw(st.integers(0, len(value) - 1))
+    root = jsonc.parse(text)
+    assert isinstance(root, jsonc.Array)
+    after = jsonc_edit.remove_item(text, root, index)
+    node = jsonc.parse(after)
+    assert node is not None and jsonc.same(node, value[:index] + value[index + 1 :])
+    item = root.items[index]
+    kept = text[: item.start] + text[item.end :]
+    assert "".join(after.split()).replace(",", "") == "".join(kept.split()).replace(",", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "index", "after"),
+    [
+        ("[1, 2, 3]", 0, "[2, 3]"),
+        ("[1, 2, 3]", 1, "[1, 3]"),
+        ("[1, 2, 3]", 2, "[1, 2]"),
+        ("[1, 2,]", 1, "[1,]"),
+        ("[ 1 ]", 0, "[]"),
+        ("[\n  1,\n  2,\n  3\n]", 1, "[\n  1,\n  3\n]"),
+        ("[\r\n  1,\r\n  2\r\n]", 1, "[\r\n  1\r\n]"),
+        ("[\n  1, // a\n  2 // b\n]", 1, "[\n  1 // a\n  // b\n]"),
+        ("[\n  1, // a\n  2,\n]", 0, "[\n  // a\n  2,\n]"),
+        ("[\n  1,\n  2,\n]", 1, "[\n  1,\n]"),
+        ("[\n  1\n]", 0, "[]"),
+        ("[{\n}, {\n}]", 1, "[{\n}]"),
+        ("[{\n}, {\n}]", 0, "[{\n}]"),
+    ],
+)
+def test_removed_as_a_person_would(before: str, index: int, after: str) -> None:
+    root = jsonc.parse(before)
+    assert isinstance(root, jsonc.Array)
+    assert jsonc_edit.remove_item(before, root, index) == after
+
+
 def assert_only_inserted(before: str, after: str) -> None:
     """Every character of `before` is still there, in order, but for blanks before a bracket."""
     rest = iter(after)

@@ -1,0 +1,80 @@
+"""The allocation ends, or its node dies, under a debug session: F5 fails before it attaches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lab_fixtures import ssh
+from tests.support import processes
+from tests.support.editors import said
+from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, line_of
+from tunnelkit.errors import DebugError, NoSessionError
+
+STOP = line_of(PROGRAM, "total += step")
+
+
+async def _scancel(project: Project, job: str) -> None:
+    await asyncio.to_thread(ssh, project.lab, "login", f"scancel {job}")
+
+
+async def _node_down(project: Project, job: str) -> None:
+    command = "scontrol update nodename=node2 state=down reason=test"
+    await asyncio.to_thread(ssh, project.lab, "login", command)
+
+
+@pytest.fixture
+async def node2(project: Project) -> AsyncIterator[Project]:
+    """A project whose node is whole again afterwards."""
+    yield project
+    command = "scontrol update nodename=node2 state=resume"
+    await asyncio.to_thread(ssh, project.lab, "login", f"{command} 2>/dev/null || true")
+
+
+async def _crash(project: Project, job: str) -> None:
+    """Without a word, as when the power fails."""
+    processes.kill(project.cluster_processes())
+    # A node's own directories go with it; here they are this machine's.
+    for left in Path(f"/tmp/tunnelkit-{os.getuid()}").glob(f"tk-{project.dir.name}-*.sock"):
+        left.unlink()
+
+
+@pytest.mark.parametrize(
+    ("fault", "told", "word"),
+    [
+        (_scancel, "killed by SIGTERM", "CANCELLED|COMPLETING"),
+        (_node_down, "killed by SIGTERM", "NODE_FAIL"),
+        (_crash, "the allocation is over", "FAILED"),
+    ],
+)
+async def test_the_end_of_the_allocation_is_told_to_editor_and_f5(
+    node2: Project, fault: Callable[[Project, str], Awaitable[None]], told: str, word: str
+) -> None:
+    project = node2
+    status = await project.up("node2", "--cpus", "2")
+    terminal = await project.loop("python", "2.py")
+    editor, _, frame = await project.f5_to_stop(STOP)
+    assert await editor.evaluate("step", frame) == "0"
+    started = time.monotonic()
+    await fault(project, status["job"]["id"])
+
+    # The editor is not left at a yellow line that nothing stands behind.
+    await editor.wait_event("terminated", timeout_s=PATIENCE_S)
+    assert time.monotonic() - started < 60
+    assert told in said(editor), said(editor)
+    await terminal.ended()
+
+    # F5 begins with this; nonzero and one line, so the editor does not attach at all.
+    ready = await project.tk("ready", "--sync", code=int(NoSessionError.exit_code))
+    assert ready.out == "" and ready.err.count("\n") == 1
+    assert re.search(rf"allocation is over: job \d+: ({word})", ready.err), ready.err
+    # And one that attaches without asking is told, not refused or kept waiting.
+    late = await project.editor()
+    with pytest.raises(DebugError, match="loop"):
+        await late.attach({}, timeout_s=20)
