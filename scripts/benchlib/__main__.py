@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
-from benchlib import cli, f5, forwards
+from benchlib import cli, f5, f5report, forwards
 from benchlib.measure import to_json
 from benchlib.report import (
     Measures,
@@ -18,22 +19,27 @@ from benchlib.report import (
     table,
     verdict,
 )
-from benchlib.rig import Rig, rig
+from benchlib.rig import rig
 from tunnelkit.errors import TunnelkitError
+
+_ROUNDS, _QUICK_ROUNDS = 10, 3
+_F5_RTTS_MS = (0.0, 40.0, 150.0)
 
 
 def main() -> int:
     """Run what was asked for and print it as Markdown."""
     args = _arguments()
-    facts = machine(args.rtt, args.rounds)
+    # As Ctrl-C does: the lab is taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    rounds = args.rounds or (_QUICK_ROUNDS if args.quick else _ROUNDS)
+    facts = machine(args.rtt, rounds)
     print("\n".join(machine_lines(facts)), flush=True)
     results: dict[str, dict[str, object]] = {}
     try:
-        with rig(args.rtt) as lab_rig:
-            for part in _PARTS if args.part == "all" else [args.part]:
-                measures, lines = _PARTS[part](lab_rig, args.rounds)
-                print("\n".join(lines), flush=True)
-                results[part] = to_json(measures)
+        for part in _PARTS if args.part == "all" else [args.part]:
+            measures, lines = _PARTS[part](args.rtt, rounds)
+            print("\n".join(lines), flush=True)
+            results[part] = to_json(measures)
     except TunnelkitError as error:
         print(f"bench: {error.one_line()}", file=sys.stderr)
         return int(error.exit_code)
@@ -48,14 +54,19 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("part", choices=[*_PARTS, "all"])
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="rounds (15)")
-    parser.add_argument("--rtt", type=float, default=0.0, metavar="MS", help="RTT to login (0)")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds ({_ROUNDS})")
+    parser.add_argument("--quick", action="store_true", help=f"{_QUICK_ROUNDS} rounds")
+    rtts = ", ".join(f"{rtt:g}" for rtt in _F5_RTTS_MS)
+    parser.add_argument(
+        "--rtt", type=float, metavar="MS", help=f"RTT to login (none; f5: {rtts}, all in one run)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     return parser.parse_args()
 
 
-def _forwards(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
-    found = forwards.run(lab_rig, rounds)
+def _forwards(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
+    with rig(rtt_ms) as lab_rig:
+        found = forwards.run(lab_rig, rounds)
     lines = table("forwards", found, digits=1)
     lines.append("")
     for measure in (forwards.DOWN, forwards.UP):
@@ -79,18 +90,21 @@ def _forwards(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
     return found, lines
 
 
-def _f5(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
-    found = f5.run(lab_rig, rounds)
-    value = ratio_of(found[f5.MEASURE], f5.TK, f5.STOCK)
-    last = verdict("F5, tk / stock", value, 0.6, at_least=False)
-    return found, [*table("F5", found, digits=0), "", last]
+def _f5(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
+    rtts_ms = list(_F5_RTTS_MS) if rtt_ms is None else [rtt_ms]
+    with rig(0.0) as lab_rig:
+        found = f5.run(lab_rig, rtts_ms, rounds)
+    measures = {f"RTT {rtt:g} ms": rows for rtt, rows in found.rows.items()}
+    torch = {f5.TORCH: found.torch} if found.torch is not None else {}
+    return {**measures, **torch}, f5report.lines(found)
 
 
-def _cli(lab_rig: Rig, rounds: int) -> tuple[Measures, list[str]]:
-    status = cli.run_status(lab_rig, rounds)
+def _cli(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
+    with rig(rtt_ms) as lab_rig:
+        status = cli.run_status(lab_rig, rounds)
+        up = cli.run_up(lab_rig, min(rounds, 5))
     value = ratio_of(status[cli.WALL], cli.STATUS, cli.TYPER)
     last = verdict("tk status / import typer", value, 3.0, at_least=False)
-    up = cli.run_up(lab_rig, min(rounds, 5))
     lines = [*table("commands", status, digits=0), "", last, *table("tk up", up, digits=2)]
     return {**status, **up}, lines
 

@@ -17,7 +17,7 @@ _SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 Measures = Mapping[str, Mapping[str, Series]]
 
 
-def machine(rtt_ms: float, rounds: int) -> dict[str, str]:
+def machine(rtt_ms: float | None, rounds: int) -> dict[str, str]:
     """What the numbers depend on."""
     load = os.getloadavg()[0]
     return {
@@ -28,9 +28,15 @@ def machine(rtt_ms: float, rounds: int) -> dict[str, str]:
         "python": f"{platform.python_version()}, debugpy {version('debugpy')}",
         "tunnelkit": version("tunnelkit"),
         "load": f"{load:.1f} at the start",
-        "rtt": f"{rtt_ms:g} ms to the login host" if rtt_ms else "loopback, no proxy in the way",
+        "rtt": _distance(rtt_ms),
         "rounds": f"{rounds}, interleaved; medians, quartiles in brackets",
     }
+
+
+def _distance(rtt_ms: float | None) -> str:
+    if rtt_ms is not None:
+        return f"{rtt_ms:g} ms to the login host, by a proxy"
+    return "loopback, no proxy in the way; F5: by a proxy, at the times given"
 
 
 def machine_lines(facts: Mapping[str, str]) -> list[str]:

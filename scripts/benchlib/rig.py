@@ -35,13 +35,6 @@ port = {port}
 [mirror]
 remote = "~/bench"
 """
-_SCRIPT = """import sys
-
-total = 1 + 1
-print(total, file=sys.stderr)
-"""
-#: The line of the script that the F5 benchmark stops at.
-STOP_LINE = 3
 
 
 class Rig:
@@ -61,11 +54,6 @@ class Rig:
         }
         self.project.mkdir()
         (self.project / "tunnelkit.toml").write_text(_TOML.format(port=self.debug_port))
-        self.script.write_text(_SCRIPT)
-
-    @property
-    def script(self) -> Path:
-        return self.project / "2.py"
 
     @property
     def remote_project(self) -> Path:
@@ -112,10 +100,10 @@ class Rig:
 
 
 @contextmanager
-def rig(rtt_ms: float) -> Iterator[Rig]:
+def rig(rtt_ms: float | None) -> Iterator[Rig]:
     """A fresh lab, gone afterwards.
 
-    Without a distance to model, ssh dials login's sshd itself: the lab's proxy is a
+    None: without a distance to model ssh dials login's sshd itself, since the lab's proxy is a
     Python process, and its own speed would make all ways look alike.
     """
     base = Path(tempfile.mkdtemp(prefix="tkb", dir="/tmp"))
@@ -123,11 +111,11 @@ def rig(rtt_ms: float) -> Iterator[Rig]:
         os.environ["TK_CONFIG_DIR"] = str(base / "config")
         info = lab.up(
             base / "lab",
-            rtt_ms=rtt_ms,
+            rtt_ms=rtt_ms or 0.0,
             progress=lambda text: print(f"  lab: {text}", file=sys.stderr),
         )
         try:
-            if not rtt_ms:
+            if rtt_ms is None:
                 _bypass_proxy(info)
             yield Rig(base, info)
         finally:
@@ -177,16 +165,22 @@ def background(argv: list[str], **options: object) -> Iterator[subprocess.Popen[
             process.stdout.close()
 
 
-def listens(port: int) -> bool:
-    """Whether somebody listens on the port, told without connecting to it."""
+def listener(port: int) -> int | None:
+    """The inode of the socket that listens on the port, told without connecting to it; None:
+    nobody does."""
     suffix = f":{port:04X}"
     with open("/proc/net/tcp", encoding="ascii") as table:
         next(table)
         for line in table:
             fields = line.split()
             if fields[1].endswith(suffix) and fields[3] == "0A":
-                return True
-    return False
+                return int(fields[9])
+    return None
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on the port."""
+    return listener(port) is not None
 
 
 def wait_until(condition: object, what: str, timeout_s: float = 30.0) -> None:

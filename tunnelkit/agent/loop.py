@@ -305,8 +305,9 @@ class Loop:
         elif run is self._next:
             self._tell("standby", pid=run.process.pid, **memory_of(run.process.pid))
         if self._doors is not None and who.rank is not None:
-            rank = who.rank
-            self._tell("rank", rank=rank.global_rank, of=rank.world_size, node=who.node, pid=pid)
+            wanted = self._doors.wanted(self.spec, who.rank)
+            rank = who.rank.global_rank
+            self._tell("rank", rank=rank, wanted=wanted, node=who.node, pid=pid)
         self._on_debuggee(self, run.number, sock, who)
 
     def _why(self) -> str:

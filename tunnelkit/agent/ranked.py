@@ -76,6 +76,14 @@ class RankDoors:
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
 
+    @staticmethod
+    def wanted(spec: Mapping[str, Any], rank: ranks.Rank) -> int:
+        """How many ranks will dial in, as far as this one knows; 0: it doesn't."""
+        only = spec["ranks"].get("only")
+        if only is None or not rank.world_size:
+            return rank.world_size
+        return len([one for one in only if one < rank.world_size])
+
     def open(self, loop_id: int, port: int) -> None:
         """Tell this node's processes the port. Raises OSError, rendezvous.NoPlace."""
         self._loop_id = loop_id

@@ -76,6 +76,8 @@ class LoopView:
         self._last_interrupt = 0.0
         self._tasks: set[asyncio.Future[Any]] = set()
         self._imports = SlowImports()
+        #: The ranks of the run that have dialled in, and their nodes.
+        self._ranks: dict[int, str] = {}
         self._advising: asyncio.TimerHandle | None = None
 
     def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None:
@@ -109,6 +111,7 @@ class LoopView:
             self._advise()
         if name == "starting":
             self._imports.next_run()
+            self._ranks = {}
             date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time")))
             node = self.where.get("node") or "here"
             return (
@@ -117,6 +120,12 @@ class LoopView:
             )
         if name == "armed":
             return f"run {number} · {paint('armed', 'green', sys.stderr)}: press F5"
+        if name == "rank":
+            return self._rank(event)
+        if name == "no-relay":
+            return f"ranks on other nodes run free, not debugged: {event.get('why')}"
+        if name == "node-lost":
+            return f"{event.get('node')} is lost, with the ranks there: {event.get('why')}"
         if name == "attached":
             return f"run {number} · attached: {event.get('client') or 'an editor'}"
         if name == "kept":
@@ -134,6 +143,17 @@ class LoopView:
         if name == "skipped":
             return f"... {event.get('records')} pieces of output skipped ..."
         return None
+
+    def _rank(self, event: dict[str, Any]) -> str | None:
+        """A line once all of them are there."""
+        self._ranks[int(event["rank"])] = str(event["node"])
+        if len(self._ranks) != event.get("wanted") or len(self._ranks) < 2:
+            return None
+        by_node: dict[str, list[int]] = {}
+        for rank in sorted(self._ranks):
+            by_node.setdefault(self._ranks[rank], []).append(rank)
+        where = ", ".join(f"{node}: {spans(ranks)}" for node, ranks in by_node.items())
+        return f"run {event.get('generation')} · all {len(self._ranks)} ranks wait ({where})"
 
     def _of_server(self, event: dict[str, Any]) -> str | None:
         """What becomes of the process that runs are forked from. Without --preload it is
@@ -193,6 +213,17 @@ def kept_at(event: dict[str, Any]) -> str:
     """What a run is kept at (--post-mortem), in words."""
     where = f" ({event['where']})" if event.get("where") else ""
     return f"kept at {event.get('error')}{where}"
+
+
+def spans(numbers: list[int]) -> str:
+    """Sorted numbers, runs of them as one: `0-3,7`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
 
 
 def ending(event: dict[str, Any]) -> str:

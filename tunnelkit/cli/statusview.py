@@ -41,7 +41,7 @@ def lines(status: dict[str, Any]) -> list[str]:
     if mirror:
         out.append(f"mirror   {mirror['text']}; {mirror['files']} files -> {mirror['remote']}")
     for loop in status["loops"]:
-        out += [_loop_line(loop), *_standby_lines(loop)]
+        out += [_loop_line(loop), *_rank_lines(loop), *_standby_lines(loop)]
     if not status["loops"]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
@@ -63,6 +63,16 @@ def _loop_line(loop: dict[str, Any]) -> str:
         f"loop     #{loop['generation']} {state}{editor}, "
         f"F5 port 127.0.0.1:{loop['port']}: {command}"
     )
+
+
+def _rank_lines(loop: dict[str, Any]) -> list[str]:
+    """Where the ranks are, and who has them."""
+    return [
+        f"  rank {one['rank']} on {one['node']}, pid {one['pid']}"
+        + (f", F5 port {one['port']}" if one["port"] else "")
+        + (", over" if one["over"] else f", {one['editor']} attached" if one["editor"] else "")
+        for one in sorted(loop.get("ranks") or [], key=lambda one: one["rank"] or 0)
+    ]
 
 
 def _standby_lines(loop: dict[str, Any]) -> list[str]:

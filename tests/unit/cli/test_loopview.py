@@ -122,3 +122,23 @@ def test_status_tells_what_the_one_costs_that_stands_by() -> None:
     )
     assert status({"pid": 77})[-1] == "standby  the next run (pid 77)"
     assert status(None)[-1].startswith("loop ")
+
+
+def test_ranks_are_told_once_all_of_them_wait(screen: Screen) -> None:
+    screen.show("starting", generation=1, pid=1)
+    nodes = {0: "node1", 1: "node1", 3: "node2"}
+    for rank, node in nodes.items():
+        assert screen.show("rank", generation=1, rank=rank, wanted=4, node=node) == []
+    assert screen.show("rank", generation=1, rank=2, wanted=4, node="node1") == [
+        "run 1 · all 4 ranks wait (node1: 0-2, node2: 3)"
+    ]
+    # The next run begins anew.
+    screen.show("starting", generation=2, pid=2)
+    assert screen.show("rank", generation=2, rank=0, wanted=4, node="node1") == []
+
+
+def test_ranks_out_of_reach_are_told(screen: Screen) -> None:
+    (line,) = screen.show("no-relay", why="srun: error: no")
+    assert line == "ranks on other nodes run free, not debugged: srun: error: no"
+    (line,) = screen.show("node-lost", node="node2", why="it had to be killed")
+    assert "node2 is lost" in line
