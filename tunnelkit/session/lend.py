@@ -12,7 +12,7 @@ import io
 import tarfile
 from pathlib import Path
 
-from tunnelkit.errors import ConnectionFailed
+from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
 
 _SENT = {".py", ".txt", ".md", ".in"}
@@ -30,24 +30,24 @@ mv -T "$d.$$" "$d" 2>/dev/null || rm -rf "$d.$$"
 
 async def lend_debugpy(link: Link) -> str:
     """Have our debugpy on the login host (the shared home); returns the directory for
-    PYTHONPATH. Raises ConnectionFailed."""
+    PYTHONPATH. Raises AllocationError."""
     import debugpy
 
     name = f"debugpy-{debugpy.__version__}"
     found = await link.run(["sh", "-c", _PROBE, "sh", name])
     lines = found.text.splitlines()
     if not lines:
-        raise ConnectionFailed(
+        raise AllocationError(
             f"can't look for debugpy on {link.login}", cause=found.error_text or None
         )
     if "have" not in lines:
         data = await asyncio.to_thread(_pack, Path(debugpy.__file__).parent)
         done = await link.run(["sh", "-c", _UNPACK, "sh", name], stdin=data, timeout_s=120.0)
         if done.exit_code != 0:
-            raise ConnectionFailed(
+            raise AllocationError(
                 f"can't store debugpy in ~/.cache/tunnelkit on {link.login}",
                 cause=done.error_text or None,
-                hint="install it there yourself: python -m pip install debugpy",
+                hint="is the home there full? Or install it yourself: python -m pip install debugpy",
             )
     return lines[-1]
 
