@@ -47,7 +47,7 @@ async def lend_debugpy(link: Link) -> str:
             raise AllocationError(
                 f"can't store debugpy in ~/.cache/tunnelkit on {link.login}",
                 cause=done.error_text or None,
-                hint="is the home there full? Or install it yourself: python -m pip install debugpy",
+                hint="is the home there full? or install it there: pip install debugpy",
             )
     return lines[-1]
 
