@@ -256,3 +256,12 @@ async def test_two_loops_at_once_each_have_their_port(up: Project) -> None:
     assert await one.evaluate("step", frame) == "0"
     status = json.loads((await up.tk("status", "--json")).out)
     assert [loop["port"] for loop in status["loops"]] == [up.port, other]
+
+
+@pytest.mark.parametrize("standby", ["--standby", "--no-standby"])
+async def test_the_call_stack_is_the_programs_alone(up: Project, standby: str) -> None:
+    await up.loop(standby, "python", "2.py")
+    editor, thread, _ = await up.f5_to_stop(STOP)
+    stack = await editor.request("stackTrace", threadId=thread)
+    sources = {frame["source"]["path"] for frame in stack["stackFrames"]}
+    assert sources == {str(up.dir / "2.py")}

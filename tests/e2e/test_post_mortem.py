@@ -107,7 +107,9 @@ async def left_to_die(project: Project, *options: str, words: tuple[str, ...] = 
     terminal = await project.loop(*options, "python", "waits.py", *words)
     editor = await project.f5(file="waits.py")
     await terminal.line("begins")
-    await editor.close()
+    # Answered once the debuggee knows it.
+    await editor.request("disconnect")
+    await editor.drop()
     project.remote("go").touch()
     return terminal
 

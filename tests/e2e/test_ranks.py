@@ -90,6 +90,8 @@ async def test_only_some_ranks_are_debugged_and_the_others_run_free(two_nodes: P
     editor = await project.f5(STOP, file="train.py")
     thread, frame = await editor.stopped(60)
     assert await editor.evaluate("rank", frame) == "2"
+    stack = await editor.request("stackTrace", threadId=thread)
+    assert [one["name"] for one in stack["stackFrames"]] == ["<module>"], "the program's alone"
     await eventually(lambda: terminal.text.count(" done") == 3, "ranks 0, 1 and 3 ran to their end")
     at_its_port = await project.editor(project.port + 2)
     with pytest.raises(DebugError, match="already debugging rank 2"):

@@ -48,7 +48,7 @@ async def test_one_f5_is_on_both_ranks(vscode: Window, armed: Terminal) -> None:
     assert await vscode.stopped_line() == STOP
     await vscode.make_room()
     assert sorted(await vscode.paused_sessions(2)) == [SECOND, FIRST]
-    await vscode.shows_session(FIRST, "rank 0 · node1 paused on breakpoint")
+    await vscode.shows_session(FIRST, "rank 0 · node1: breakpoint")
     await vscode.shows_session(SECOND, "Paused on breakpoint")
     await vscode.focus_session(SECOND)
     await vscode.shows_variable("share", "[1, 3]")
@@ -80,15 +80,43 @@ async def test_one_f5_is_on_both_ranks(vscode: Window, armed: Terminal) -> None:
     assert sorted(await vscode.paused_sessions(2)) == [SECOND, FIRST]
 
 
+async def test_one_rank_is_let_go(vscode: Window, armed: Terminal) -> None:
+    """Stop and Restart on a rank's own session; both mean that rank alone to VS Code."""
+    await vscode.f5()
+    await vscode.paused_sessions(2)
+    await vscode.focus_session(SECOND)
+    await vscode.restart()
+    await armed.line(r"^rank 1: loss 2\.0")
+    await vscode.notice("Restart rank 0 · node1 instead: it brings all ranks back.")
+    await vscode.shows_call_stack(f"train, line {STOP}, train.py")
+    await vscode.shows_variable("share", "[8, 4]")
+    await vscode.restart()
+    await armed.line(r"run 1 · ended: .*editor left")
+    assert sorted(await vscode.paused_sessions(2)) == [SECOND, FIRST]
+
+    await vscode.focus_session(SECOND)
+    await vscode.shift_f5()
+    await armed.line(r"^rank 1: loss 2\.0")
+    await vscode.shows_call_stack(f"train, line {STOP}, train.py")
+    await vscode.focus_session(FIRST)
+    await vscode.shows_variable("share", "[8, 4]")
+    await vscode.f5()
+    await armed.line(r"^rank 0: loss 6\.0")
+    await armed.line(r"run 2 · ended: exit code 0")
+    await vscode.session_over()
+
+
 async def test_the_compound_has_a_session_for_each_rank(vscode: Window, armed: Terminal) -> None:
     """As `tk vscode --ranks` writes it."""
-    await vscode.choose("tk: ranks 0-1")
     for run in (1, 2):
-        await vscode.f5("tk: ranks 0-1")
-        assert sorted(await vscode.paused_sessions(2)) == ["tk: rank 0", "tk: rank 1"]
-        await vscode.shows_session("tk: rank 1", "rank 1 · node2 paused on breakpoint")
-        await vscode.picture("compound")
         if run == 1:
+            await vscode.start("tk: ranks 0-1")
+        else:
+            await vscode.f5("tk: ranks 0-1")
+        assert sorted(await vscode.paused_sessions(2)) == ["tk: rank 0", "tk: rank 1"]
+        if run == 1:
+            await vscode.make_room()
+            await vscode.picture("compound")
             for rank in (1, 0):
                 await vscode.focus_session(f"tk: rank {rank}")
                 await vscode.f5("tk: ranks 0-1")

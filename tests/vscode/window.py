@@ -116,12 +116,11 @@ class Window:
         """The green circle: begin again what is in focus."""
         await self.page.keyboard.press("Control+Shift+F5")
 
-    async def choose(self, configuration: str) -> None:
-        """Choose the launch configuration that F5 starts."""
-        choice = self.page.locator(".start-debug-action-item select")
-        await self.page.keyboard.press("Control+Shift+D")
-        await choice.select_option(label=configuration)
-        await self._status.get_by_text(configuration).wait_for()
+    async def start(self, configuration: str) -> None:
+        """Choose a launch configuration by the status bar, which starts it; F5 is for it then."""
+        await self._status.get_by_text(ATTACH_NAME).click()
+        rows = self.page.locator(".quick-input-list .monaco-list-row")
+        await rows.get_by_text(configuration, exact=True).click()
 
     async def stopped_line(self) -> int:
         """The line that has the yellow bar, once one has."""
@@ -170,11 +169,17 @@ class Window:
 
         VS Code shows sessions in the Call Stack view only where there is more than one.
         """
-        label = re.compile(r"Session (.*) (?:rank \d+ · \S+ p|P)aused on \w+")
-        paused = self.page.locator(".debug-call-stack [aria-label*='aused on ']")
-        await paused.nth(count - 1).wait_for()
-        labels = [await row.get_attribute("aria-label") or "" for row in await paused.all()]
-        return [found[1] for found in map(label.fullmatch, labels) if found]
+        label = re.compile(r"Session (.*) (?:rank \d+ · \S+: |Paused on )\w+")
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while len(found) < count:
+                    rows = await self.page.evaluate(_CALL_STACK)
+                    found = [match[1] for row in rows if (match := label.fullmatch(row or ""))]
+                    await self.page.wait_for_timeout(50)
+        except TimeoutError:
+            raise AssertionError(f"not {count} sessions are paused: {found}") from None
+        return found
 
     async def shows_session(self, name: str, state: str) -> None:
         """Wait until the Call Stack view shows a session in this state."""
@@ -198,9 +203,23 @@ class Window:
 
     async def focus_session(self, name: str) -> None:
         """Click a session, so that what is shown is where that one stands."""
-        row = self.page.locator(f".debug-call-stack [aria-label^='Session {name} ']")
-        # On its name: on the right, buttons appear under the mouse, the first of them Continue.
-        await row.locator(".name").click(position={"x": 5, "y": 5})
+        view = self.page.locator(".debug-call-stack")
+        row = view.locator(f"[aria-label^='Session {name} ']")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                # The others may end meanwhile: the last one has no row, but its frames.
+                with contextlib.suppress(PlaywrightTimeout):
+                    if await row.count():
+                        # On its name: on the right, buttons appear under the mouse, the first
+                        # of them Continue.
+                        name_of_it = row.locator(".name")
+                        await name_of_it.click(position={"x": 5, "y": 5}, timeout=1000)
+                        return
+                    if not await view.locator("[aria-label^='Session ']").count():
+                        top = view.locator("[aria-label^='Stack Frame ']").first
+                        await top.locator(".label").click(timeout=1000)
+                        return
+                await self.page.wait_for_timeout(50)
 
     async def make_room(self) -> None:
         """More of the window for the Call Stack view: wider, and without Watch."""
@@ -217,6 +236,11 @@ class Window:
         """What the dialog says that has come up."""
         message = self.page.locator(".monaco-dialog-box .dialog-message-container")
         return await message.inner_text()
+
+    async def notice(self, text: str) -> None:
+        """Wait for a notification that says this."""
+        said = self.page.locator(".notification-toast .notification-list-item-message")
+        await said.filter(has_text=text).wait_for()
 
     async def answer(self, button: str) -> None:
         """Press a button of the dialog."""

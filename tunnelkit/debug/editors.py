@@ -154,9 +154,18 @@ class Editors:
             # A session for a child process goes to the adapter that announced it.
             target.children_expected -= 1
             return target
-        if target.editor is not None and asyncio.get_running_loop().time() >= patience:
+        if asyncio.get_running_loop().time() < patience:
+            return None
+        if target.editor is not None:
             what = "this process" if target.who.rank is None else target.who.name
             return f"{target.editor.name} is already debugging {what}. Stop it there first."
+        primary = generation.primary
+        if target.over and primary is not None and primary.editor is not None and not primary.over:
+            # As VS Code's Restart asks for, on the session of one rank.
+            return (
+                f"{target.who.name} was let go, while {primary.who.name} is still debugged. "
+                f"Restart {primary.who.name} instead: it brings all ranks back."
+            )
         return None
 
     def _wanted(self, generation: Generation, wish: Wish) -> Target | str | None:

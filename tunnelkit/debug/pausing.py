@@ -11,12 +11,15 @@ _RESUMES = frozenset(
 
 
 def stopped_by_name(message: Message, name: str) -> Message:
-    """A `stopped` event whose description tells which process it is: editors show it as it is."""
+    """A `stopped` event whose description tells which process it is.
+
+    Editors show it as it is; in VS Code it takes its room from the session's name, so it is short.
+    """
     body = section(message, "body")
     how = body.get("description")
     if not isinstance(how, str) or not how:
-        how = f"paused on {body.get('reason') or 'request'}"
-    return {**message, "body": {**body, "description": f"{name} {how}"}}
+        how = str(body.get("reason") or "paused")
+    return {**message, "body": {**body, "description": f"{name}: {how}"}}
 
 
 class PauseWatch:

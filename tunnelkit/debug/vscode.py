@@ -24,8 +24,8 @@ __all__ = ["ATTACH_NAME", "MAX_RANKS", "READY_LABEL", "FileChange", "apply", "pl
 
 READY_LABEL = "tk: ready"
 ATTACH_NAME = "tk: attach"
-#: As many ranks as have a port of their own (rankports.py).
-MAX_RANKS = 256
+#: More launch configurations than this nobody would look through.
+MAX_RANKS = 64
 _RANK = re.compile(r"tk: rank (\d{1,3})")
 _RANKS = re.compile(r"tk: ranks 0-\d{1,3}")
 
@@ -73,8 +73,8 @@ def _check_ranks(ranks: int, port: int) -> None:
     most = min(MAX_RANKS, 65536 - port)
     if not 0 <= ranks <= most:
         raise UsageError(
-            f"{ranks} ranks can't have a port each, from {port} on",
-            hint=f"at most {most}; F5 on {ATTACH_NAME!r} attaches to any number",
+            f"{ranks} ranks can't have a launch configuration each",
+            hint=f"at most {most}, on ports from {port}; F5 on {ATTACH_NAME!r} takes any number",
         )
 
 

@@ -94,59 +94,72 @@ def _decode(path: Path, data: bytes) -> str:
         ) from None
 
 
+class _Draft:
+    """A text on its way, and the tree of it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.root = jsonc.parse(text)
+
+    def become(self, text: str) -> None:
+        if text != self.text:
+            self.text, self.root = text, jsonc.parse(text)
+
+    def assign(self, place: Place, value: object) -> None:
+        assert self.root is not None
+        self.become(_assign(self.text, self.root, place, value))
+
+    def array(self, key: str) -> jsonc.Node | None:
+        assert isinstance(self.root, jsonc.Object)
+        return self.root.get(key)
+
+
 def _merge(text: str, document: Document) -> str:
-    root = jsonc.parse(text)
-    if root is None:
+    draft = _Draft(text)
+    if draft.root is None:
         return _fresh(text, document)
-    if not isinstance(root, jsonc.Object):
-        raise jsonc.JsoncError("expected an object, { ... }", text, root.start)
-    if root.get(document.sections[0].list_key) is None and root.get("version") is None:
-        text = _assign(text, ("version",), document.version)
+    if not isinstance(draft.root, jsonc.Object):
+        raise jsonc.JsoncError("expected an object, { ... }", text, draft.root.start)
+    if draft.array(document.sections[0].list_key) is None and draft.root.get("version") is None:
+        draft.assign(("version",), document.version)
     for section in document.sections:
-        text = _without_surplus(_merge_section(text, section), section)
-    return text
+        _merge_section(draft, section)
+        _remove_surplus(draft, section)
+    return draft.text
 
 
-def _merge_section(text: str, section: Section) -> str:
-    root = jsonc.parse(text)
-    assert isinstance(root, jsonc.Object)
-    found = root.get(section.list_key)
+def _merge_section(draft: _Draft, section: Section) -> None:
+    found = draft.array(section.list_key)
     if found is None:
-        new = [entry.values for entry in section.entries]
-        return _assign(text, (section.list_key,), new) if new else text
+        if section.entries:
+            draft.assign((section.list_key,), [entry.values for entry in section.entries])
+        return
     if not isinstance(found, jsonc.Array):
-        raise jsonc.JsoncError(f"expected a list for {section.list_key!r}", text, found.start)
+        raise jsonc.JsoncError(f"expected a list for {section.list_key!r}", draft.text, found.start)
     for entry in section.entries:
-        text = _merge_entry(text, section, entry)
-    return text
+        _merge_entry(draft, section, entry)
 
 
-def _merge_entry(text: str, section: Section, entry: Entry) -> str:
-    values = _values(jsonc.parse(text), section.list_key)
+def _merge_entry(draft: _Draft, section: Section, entry: Entry) -> None:
+    found = _values(draft.root, section.list_key)
     name = entry.values[section.id_key]
-    ours = [at for at, one in enumerate(values) if one.get(section.id_key) == name]
+    ours = [at for at, one in enumerate(found) if one.get(section.id_key) == name]
     if not ours:
-        ours = [at for at, one in enumerate(values) if one and entry.same(one)][:1]
+        ours = [at for at, one in enumerate(found) if one and entry.same(one)][:1]
     if not ours:
-        return _assign(text, (section.list_key, len(values)), entry.values)
+        draft.assign((section.list_key, len(found)), entry.values)
     for at in ours:
-        for place, value in entry.owned(entry.values, values[at]):
-            text = _assign(text, (section.list_key, at, *place), value)
-    return text
+        for place, value in entry.owned(entry.values, found[at]):
+            draft.assign((section.list_key, at, *place), value)
 
 
-def _without_surplus(text: str, section: Section) -> str:
-    root = jsonc.parse(text)
-    assert isinstance(root, jsonc.Object)
-    values = _values(root, section.list_key)
+def _remove_surplus(draft: _Draft, section: Section) -> None:
+    found = _values(draft.root, section.list_key)
     # From the last, so that the others keep their places.
-    for at in reversed([at for at, one in enumerate(values) if one and section.surplus(one)]):
-        root = jsonc.parse(text)
-        assert isinstance(root, jsonc.Object)
-        array = root.get(section.list_key)
-        assert isinstance(array, jsonc.Array)
-        text = jsonc_edit.remove_item(text, array, at)
-    return text
+    for at in reversed(range(len(found))):
+        array = draft.array(section.list_key)
+        if found[at] and section.surplus(found[at]) and isinstance(array, jsonc.Array):
+            draft.become(jsonc_edit.remove_item(draft.text, array, at))
 
 
 def _values(root: jsonc.Node | None, list_key: str) -> list[Values]:
@@ -171,10 +184,8 @@ def _fresh(text: str, document: Document) -> str:
     return text + lead + jsonc_edit.render(whole, style) + style.eol
 
 
-def _assign(text: str, place: Place, value: object) -> str:
+def _assign(text: str, root: jsonc.Node, place: Place, value: object) -> str:
     """The text with `value` at `place`; an index equal to a list's length appends."""
-    root = jsonc.parse(text)
-    assert root is not None
     style = jsonc_edit.style_of(text, root)
     node: jsonc.Node = root
     for depth, step in enumerate(place):

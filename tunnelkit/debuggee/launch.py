@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, TypeVar
 
-from tunnelkit.debuggee import postmortem
+from . import postmortem
 
 #: Starts `main` below; the first argument is the agent's zip (or the directory of sources).
 START = """\
@@ -78,6 +78,21 @@ def prepare() -> None:
         # nobody asked for, traced: 150 of the 190 ms from F5 to the first stop (scripts/bench).
         debugpy.common.log.describe_environment = lambda header: None
     _end_promptly()
+
+
+def _hide_start() -> None:
+    """Keep the `-c` code that began this process (START and its kind) out of the call stack: to
+    pydevd it is the person's, anew with each attach. Where a release names things otherwise, it
+    is shown."""
+    pydevd = importlib.import_module("pydevd")
+    known = getattr(pydevd, "_CACHE_FILE_TYPE", None)
+    ours = getattr(pydevd, "PYDEV_FILE", None)
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    if isinstance(known, dict) and ours is not None and frame.f_code.co_filename == "<string>":
+        key = (frame.f_code.co_firstlineno, frame.f_code.co_filename, frame.f_code)
+        known[key] = ours
 
 
 def _wants_log() -> bool:
@@ -150,6 +165,7 @@ def run(
 
     def before() -> None:
         _watch_main_thread()
+        _hide_start()
         if before_code is not None:
             before_code()
         if keeps:

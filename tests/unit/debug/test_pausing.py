@@ -54,3 +54,19 @@ def test_a_program_that_stands_needs_no_pause_until_it_runs_again() -> None:
 def test_without_a_process_event_the_pid_is_left_to_the_person() -> None:
     view = attached(View())
     assert "--pid PID" in view.not_paused(paused(view))[0].decode()
+
+
+def test_a_stop_tells_which_process_it_is_where_the_session_does_not() -> None:
+    view = attached(View())
+    stop = event("stopped", {"reason": "breakpoint", "threadId": 1})
+    assert view.from_adapter([stop], 0.0) == [stop]
+    view.process_name = "rank 0 · node1"
+    (told,) = read(view.from_adapter([stop], 0.0))
+    assert told["body"] == {
+        "reason": "breakpoint",
+        "threadId": 1,
+        "description": "rank 0 · node1: breakpoint",
+    }
+    raised = event("stopped", {"reason": "exception", "description": "1 / 0", "threadId": 1})
+    (told,) = read(view.from_adapter([raised], 0.0))
+    assert told["body"]["description"] == "rank 0 · node1: 1 / 0"

@@ -86,7 +86,7 @@ def test_what_a_person_made_of_them_stays(tmp_path: Path) -> None:
     no_rank = {"name": "tk: rank 7", "type": "node", "request": "attach"}
     together = {**compound(4), "stopAll": False, "presentation": {"order": 1}}
     together["configurations"] = ["web", *together["configurations"]]
-    document = {
+    document: dict[str, Any] = {
         "configurations": [rank(0), mine, rank(2), rank(3), no_rank],
         "compounds": [{"name": "all", "configurations": ["web"]}, together],
     }
@@ -101,15 +101,15 @@ def test_what_a_person_made_of_them_stays(tmp_path: Path) -> None:
     assert statuses(merge(tmp_path, ranks=2)) == RIGHT
 
 
-@pytest.mark.parametrize(("ranks", "port"), [(257, 40056), (-1, 40056), (4, 65533)])
+@pytest.mark.parametrize(("ranks", "port"), [(65, 40056), (-1, 40056), (4, 65533)])
 def test_ranks_without_a_port_are_refused(tmp_path: Path, ranks: int, port: int) -> None:
-    with pytest.raises(UsageError, match="port each"):
+    with pytest.raises(UsageError, match="configuration each"):
         merge(tmp_path, ranks=ranks, port=port)
     assert not (tmp_path / ".vscode").exists()
 
 
 NAMES = st.sampled_from(["a", "tk: rank 0", "tk: rank 5", "tk: ranks 0-2", "tk: attach"])
-ENTRIES = st.lists(
+ENTRIES: st.SearchStrategy[list[Any]] = st.lists(
     st.fixed_dictionaries(
         {"name": NAMES},
         optional={
