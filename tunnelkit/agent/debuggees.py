@@ -157,11 +157,23 @@ class Debuggees:
             self._offer(debuggee)
         return len(waiting)
 
-    def add(self, sock: socket.socket, loop_id: int, generation: int, who: Visitor) -> None:
-        """A debuggee dialled in."""
+    @property
+    def pids(self) -> Set[int]:
+        """The processes of this node that have a debugger."""
+        return {debuggee.who.identity.pid for debuggee in self._live}
+
+    def add(
+        self,
+        sock: socket.socket,
+        loop_id: int,
+        generation: int,
+        who: Visitor,
+        on_end: Callable[[Visitor], None] = lambda who: None,
+    ) -> None:
+        """A debuggee dialled in. on_end: called when its connection is over."""
         debuggee = Debuggee(sock, loop_id, generation, who)
         self._live.append(debuggee)
-        self._spawn(self._carry(debuggee))
+        self._spawn(self._carry(debuggee, on_end))
         if loop_id in self._claimed:
             self._offer(debuggee)
 
@@ -178,9 +190,10 @@ class Debuggees:
             )
         )
 
-    async def _carry(self, debuggee: Debuggee) -> None:
+    async def _carry(self, debuggee: Debuggee, on_end: Callable[[Visitor], None]) -> None:
         try:
             with contextlib.suppress(OSError, DapError):
                 await debuggee.run()
         finally:
             self._live.remove(debuggee)
+            on_end(debuggee.who)

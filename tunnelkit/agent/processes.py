@@ -105,6 +105,10 @@ class ProcessTable:
         self._live[pid] = process
         return process
 
+    def of(self, pid: int) -> Optional[Process]:
+        """The process of that pid, if we started it and it has not ended."""
+        return self._live.get(pid)
+
     def new_tag(self) -> str:
         """A tag for a process to come. All tags of an agent are of one length."""
         self._count += 1

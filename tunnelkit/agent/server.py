@@ -12,14 +12,15 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Union
 
 from tunnelkit import __version__
-from tunnelkit.agent import digests
+from tunnelkit.agent import digests, pythons
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
 from tunnelkit.agent.execs import Exec, command_of
 from tunnelkit.agent.forkserver import agent_path
+from tunnelkit.agent.injection import Injection
 from tunnelkit.agent.loop import Loop
 from tunnelkit.agent.processes import ProcessTable
 from tunnelkit.agent.ranked import RankDoors, Visitor
@@ -49,7 +50,7 @@ class Agent:
         self._mux: Optional[Mux] = None
         self._peer: Optional[rpc.RpcPeer] = None
         self._execs: Dict[int, Exec] = {}
-        self._loops: Dict[int, Loop] = {}
+        self._loops: Dict[int, Union[Loop, Injection]] = {}
         self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
         self._tasks: Set[asyncio.Task[Any]] = set()
         self._debuggees = Debuggees(self._spawn)
@@ -109,6 +110,8 @@ class Agent:
             "exec.probe": self._exec_probe,
             "exec.signal": self._exec_signal,
             "exec.resize": self._exec_resize,
+            "attach.find": self._attach_find,
+            "attach.start": self._attach_start,
             "loop.start": self._loop_start,
             "loop.list": self._loop_list,
             "loop.claim": self._loop_claim,
@@ -127,7 +130,9 @@ class Agent:
         finally:
             self._execs.pop(channel_id, None)
 
-    async def _send_log(self, debug_loop: Loop, channel: Channel, header: Dict[str, Any]) -> None:
+    async def _send_log(
+        self, debug_loop: Union[Loop, Injection], channel: Channel, header: Dict[str, Any]
+    ) -> None:
         first = int(header.get("from", 0))
         if first < 0:
             first = debug_loop.log.next_number
@@ -203,6 +208,30 @@ class Agent:
     ) -> None:
         self._debuggees.add(sock, debug_loop.id, generation, who)
 
+    async def _attach_find(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
+        debugged = self._debuggees.pids
+        if params.get("pid") is None:
+            return [one.describe() for one in pythons.find(debugged)]
+        one = pythons.look(int(params["pid"]), debugged)
+        return [] if one is None else [one.describe()]
+
+    async def _attach_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        """Begin to bring a debugger into a process; how that goes is told in its log."""
+        found = pythons.look(int(params["pid"]), self._debuggees.pids)
+        if found is None or found.why_not:
+            why = found.why_not if found is not None else "it is gone"
+            raise rpc.error(f"process {params['pid']} can't be attached to: {why}")
+        spec = {**params, "python": found.python, "command": found.command}
+        injection = Injection(max(self._loops, default=0) + 1, spec, self._table, self._injected)
+        self._debuggees.claim(injection.id)
+        self._loops[injection.id] = injection
+        self._loop_tasks[injection.id] = asyncio.ensure_future(injection.run())
+        self._spawn(injection.hold())
+        return injection.describe()
+
+    def _injected(self, injection: Injection, sock: socket.socket, who: Visitor) -> None:
+        self._debuggees.add(sock, injection.id, injection.generation, who, injection.hung_up)
+
     async def _loop_claim(self, params: Dict[str, Any]) -> int:
         return self._debuggees.claim(self._one_loop(params).id)
 
@@ -227,7 +256,7 @@ class Agent:
     async def _loop_attached(self, params: Dict[str, Any]) -> None:
         self._one_loop(params).attached(int(params["generation"]), str(params.get("client", "")))
 
-    def _one_loop(self, params: Dict[str, Any]) -> Loop:
+    def _one_loop(self, params: Dict[str, Any]) -> Union[Loop, Injection]:
         debug_loop = self._loops.get(int(params["loop"]))
         if debug_loop is None:
             raise rpc.error(f"no loop {params['loop']} on this node")

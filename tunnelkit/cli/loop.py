@@ -84,7 +84,12 @@ def loop(
     understand(command, ranks=rank is not None)
     if port is not None:
         check_port(port)
-    wanted = settings(debug__port=port, debug__preload=preload, debug__standby=standby, debug__post_mortem=post_mortem)
+    wanted = settings(
+        debug__port=port,
+        debug__preload=preload,
+        debug__standby=standby,
+        debug__post_mortem=post_mortem,
+    )
     paths = None if local else _session_or_none()
     if paths is None:
         from tunnelkit.session.local import run_local

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "run",
     "shell": "run",
     "loop": "loop",
+    "attach": "attach",
     "interrupt": "interrupt",
     "ready": "ready",
     "sync": "ready",

@@ -23,7 +23,7 @@ _COMPARE_PATIENCE_S = 3.0
 #: A pause that has stopped nothing after this long is spoken about.
 _PAUSE_PATIENCE_S = 3.0
 #: An adapter that an editor has left has this long to let go of it.
-_LEAVE_PATIENCE_S = 1.0
+_LEAVE_PATIENCE_S = 0.5
 #: The editor hears of the end this long at most after the program's last word: the group's
 #: end and its exit code come in between.
 _END_PATIENCE_S = 2.0
@@ -102,12 +102,12 @@ class Conversation:
         to a `disconnect` dies, and takes the debuggee from the next editor."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError, TimeoutError):
-            if self._view.goodbye is None or self._view.goodbye.command != "disconnect":
-                self._adapter.shutdown(socket.SHUT_WR)
-            if self._view.attached:
-                async with asyncio.timeout(_LEAVE_PATIENCE_S):
-                    while await loop.sock_recv(self._adapter, _READ_BYTES):
-                        pass
+            async with asyncio.timeout(_LEAVE_PATIENCE_S):
+                await self._tell_adapter(self._view.hang_up())
+                if not self._view.attached:
+                    self._adapter.shutdown(socket.SHUT_WR)
+                while await loop.sock_recv(self._adapter, _READ_BYTES):
+                    pass
 
     async def tell(self, bodies: list[bytes]) -> None:
         """Messages of our own to the editor. Raises OSError if it is gone."""

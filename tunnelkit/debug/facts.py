@@ -17,6 +17,12 @@ class Goodbye(NamedTuple):
     terminate_debuggee: bool | None = None
     restart: bool = False
 
+    @property
+    def ends_debuggee(self) -> bool:
+        """True if it asks for the program's end; without a word, `disconnect` lets it run on
+        (as one that was attached to)."""
+        return self.command == "terminate" or self.terminate_debuggee is True
+
 
 class Child(NamedTuple):
     """A child process that the adapter announced to the editor."""

@@ -163,6 +163,16 @@ class DebugLoop:
         }
 
     @property
+    def has_editor(self) -> bool:
+        """True while an editor is on it."""
+        return self._editor() is not None
+
+    @property
+    def port(self) -> int:
+        """Where editors find it."""
+        return self._port.port
+
+    @property
     def ranked(self) -> bool:
         """True for a loop whose runs are ranks."""
         return bool(self.info.get("ranks"))
@@ -368,7 +378,11 @@ class DebugLoop:
         generation = self._generation_with(target)
         if generation is None or generation.terminated or generation.ended:
             return
-        if self._on_disconnect != "restart" or target is not generation.primary:
+        if target is not generation.primary:
+            return
+        if self._on_disconnect != "restart":
+            # It runs on, and is the next editor's again.
+            target.left = False
             return
         with contextlib.suppress(TunnelkitError, TimeoutError):
             async with asyncio.timeout(_EXIT_GRACE_S):

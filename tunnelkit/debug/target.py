@@ -127,8 +127,8 @@ class Target:
         view = editor.view = editor.view or View(place.mirror if place is not None else None)
         if not self.hold_end:
             view.hold_end = False
-        if self.who.rank is not None and view.attach_arguments.get("name") != self.who.name:
-            # An editor calls this session as its launch configuration is called.
+        if self.who.rank is not None and view.rank is None:
+            # Its session is called as the launch configuration, which does not tell the rank.
             view.process_name = self.who.name
         conversation = Conversation(
             editor,
@@ -189,7 +189,6 @@ class Target:
 
     async def _heard_editor(self, editor: Editor, view: View) -> None:
         """Before the adapter hears it."""
-        open("/tmp/hf_dbg/x","a").write(f"{self._has(editor,view)} {self.attached} {view.attached} {self.left}\n")
         if self._has(editor, view) and not self.attached:
             self.attached = True
             self.events.attached(self)
@@ -205,8 +204,12 @@ class Target:
         """Before the editor hears it."""
         self.children_expected += len(view.children) - self._children_seen.get(editor, 0)
         self._children_seen[editor] = len(view.children)
-        # Of an editor that never attached it is the adapter's goodbye, not the program's.
-        if view.terminated and editor is self.editor and self.attached and not self.terminated:
+        # Of an editor that never attached, or that has let the program go, it is the adapter's
+        # goodbye, not the program's.
+        let_go = view.goodbye is not None and not view.goodbye.ends_debuggee
+        if let_go or self.terminated or not self.attached:
+            return
+        if view.terminated and editor is self.editor:
             self.terminated = True
             self.events.terminated(self)
 

@@ -283,6 +283,12 @@ class View(Facts):
         """True while `terminated` is held for `ended` or `give_up`."""
         return self._end.awaited
 
+    def hang_up(self) -> list[bytes]:
+        """The editor is gone: the goodbye that it owes the adapter, if it does."""
+        if not self.attached or self._disconnected:
+            return []
+        return [self._ask_adapter("disconnect", {"terminateDebuggee": False})]
+
     def take_checks(self) -> list[Check]:
         """The files to compare since the last call."""
         checks, self._checks = self._checks, []

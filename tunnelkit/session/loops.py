@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from tunnelkit.config.schema import DebugSettings
 from tunnelkit.debug.adapter import Adapters
+from tunnelkit.debug.attachment import Attachment
 from tunnelkit.debug.command import LoopCommand, loop_spec
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.loop import AgentApi, DebugLoop
 from tunnelkit.debug.port import EditorPort
-from tunnelkit.errors import DebugError
+from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
+from tunnelkit.mux.waiting import cancel_all
 
 #: What a terminal that does not read may be behind before it skips.
 _BEHIND_BYTES = 8 * 1024 * 1024
@@ -82,6 +84,24 @@ class SessionLoop:
         self._watchers[channel] = 0
 
 
+class _Recorder:
+    """Where a loop's records go: the log, and the terminals that watch it."""
+
+    def __init__(self, log: LoopLogFile) -> None:
+        self._log = log
+        self.loop: SessionLoop | None = None
+
+    def record(self, record: Record) -> None:
+        """Take a record."""
+        self._log.write(record)
+        if self.loop is not None:
+            self.loop.record(record)
+
+
+def _is_attachment(loop: SessionLoop) -> bool:
+    return isinstance(loop.loop, Attachment)
+
+
 class Loops:
     """All loops of a session; each has one EditorPort to itself."""
 
@@ -101,6 +121,7 @@ class Loops:
         self._place = place
         self._log = LoopLogFile(log)
         self._loops: dict[int, SessionLoop] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(
         self,
@@ -146,16 +167,49 @@ class Loops:
         """Go on with the loops that a killed session left in the agent; how many."""
         descriptions = await self._agent().call("loop.list")
         for description in descriptions:
-            keeps = bool(description.get("post_mortem"))
-            loop = await self._make(int(description["editor_port"]), description["debug"], keeps)
+            wanted = int(description["editor_port"])
+            if description.get("attach"):
+                loop = self._make_attachment(self._port_of(wanted))
+                self._spawn(self._forget_when_over(loop, int(description["id"])))
+            else:
+                keeps = bool(description.get("post_mortem"))
+                loop = await self._make(wanted, description["debug"], keeps)
             self._loops[int(description["id"])] = loop
             await loop.loop.adopt(description)
         return len(descriptions)
 
+    async def attach(self, spec: dict[str, Any], *, port: int | None) -> Attachment:
+        """Begin to attach to a process (session/attaching.py); port: as for `start`, else the
+        session's own, or one that is free if a loop has that. Raises DebugError."""
+        if port is None:
+            port = self._port.port if not self._port.busy else 0
+        elif port == self._port.port and self._port.busy:
+            raise DebugError(f"a debug loop has port {port}", hint="leave --port out, or another")
+        loop = self._make_attachment(self._port_of(port))
+        attachment = loop.loop
+        assert isinstance(attachment, Attachment)
+        try:
+            await attachment.start({**spec, "editor_port": loop.port.port})
+        except BaseException:
+            await self._close(loop)
+            raise
+        self._loops[attachment.id] = loop
+        self._spawn(self._forget_when_over(loop, attachment.id))
+        return attachment
+
+    def attachment(self, pid: int | None) -> Attachment | None:
+        """The attachment to that process; None if there is none."""
+        attachments = (one.loop for one in self._loops.values())
+        return next(
+            (one for one in attachments if isinstance(one, Attachment) and one.pid == pid), None
+        )
+
     def get(self, loop_id: int | None = None) -> SessionLoop:
-        """A loop by its id, or the only (else the newest) one. Raises DebugError."""
+        """A loop by its id, or the only (else the newest) one; a process that was attached to
+        if there is no other. Raises DebugError."""
         if loop_id is None and self._loops:
-            return self._loops[max(self._loops)]
+            real = [one for one, loop in self._loops.items() if not _is_attachment(loop)]
+            return self._loops[max(real or self._loops)]
         if loop_id is None or loop_id not in self._loops:
             raise DebugError(
                 "no debug loop is running",
@@ -192,6 +246,7 @@ class Loops:
         """Let go of all loops; in the agent they live on. lost: why they don't, if so."""
         loops, self._loops = list(self._loops.values()), {}
         await asyncio.gather(*(self._close(loop, lost) for loop in loops))
+        await cancel_all(*self._tasks)
         await self._adapters.close()
 
     async def _make(self, wanted: int, needs_port: bool, keeps: bool = False) -> SessionLoop:
@@ -199,17 +254,14 @@ class Loops:
         if needs_port and wanted != self._port.port:
             port, own = EditorPort(wanted), True
             port.open()
-        elif needs_port and port.busy:
+        elif needs_port:
+            await self._let_go_unused(port)
+        if needs_port and port.busy:
             raise DebugError(
                 f"a debug loop already has port {port.port}",
                 hint="end it (Ctrl-C twice in its terminal), or give this one another: --port",
             )
-        holder: list[SessionLoop] = []
-
-        def record(record: Record) -> None:
-            self._log.write(record)
-            holder[0].record(record)
-
+        recorder = _Recorder(self._log)
         loop = DebugLoop(
             self._agent(),
             port,
@@ -217,10 +269,44 @@ class Loops:
             # What is ended when its editor leaves can't be kept.
             on_disconnect="continue" if keeps else self._settings.on_disconnect,
             place=self._place,
-            on_record=record,
+            on_record=recorder.record,
         )
-        holder.append(SessionLoop(loop, port, own))
-        return holder[0]
+        recorder.loop = SessionLoop(loop, port, own)
+        return recorder.loop
+
+    def _make_attachment(self, port: EditorPort) -> SessionLoop:
+        recorder = _Recorder(self._log)
+        loop = Attachment(
+            self._agent(), port, self._adapters, place=self._place, on_record=recorder.record
+        )
+        recorder.loop = SessionLoop(loop, port, port is not self._port)
+        return recorder.loop
+
+    def _port_of(self, wanted: int) -> EditorPort:
+        """The session's port, or an own one; 0: one that is free. Raises DebugError."""
+        if wanted == self._port.port:
+            return self._port
+        port = EditorPort(wanted)
+        port.open()
+        return port
+
+    async def _let_go_unused(self, port: EditorPort) -> None:
+        """A process that was attached to, and that no editor is on, makes room for a loop."""
+        for loop_id, loop in list(self._loops.items()):
+            if loop.port is port and _is_attachment(loop) and not loop.loop.has_editor:
+                await self.stop(loop_id)
+
+    async def _forget_when_over(self, loop: SessionLoop, loop_id: int) -> None:
+        """A process that was attached to has no terminal that would see its end."""
+        await loop.loop.wait_over()
+        if self._loops.get(loop_id) is loop:
+            with contextlib.suppress(TunnelkitError):
+                await self.stop(loop_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _close(self, loop: SessionLoop, lost: str = "") -> None:
         await loop.loop.close(lost)

@@ -17,12 +17,14 @@ from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.rpc import Handler
+from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.lend import lend_debugpy
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
 _SYNC_TIMEOUT_S = 120.0
+_FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
 
 
 class Service:
@@ -63,6 +65,7 @@ class Service:
             "forward.add": self._forward_add,
             "forward.cancel": self._forward_cancel,
             "mount": self._mount,
+            "attach": self._attach,
             "loop.interrupt": self._loop_interrupt,
             "loop.restart": self._loop_restart,
             "loop.stop": self._loop_stop,
@@ -282,14 +285,17 @@ class Service:
         self, command: LoopCommand, cwd: str
     ) -> tuple[LoopCommand, tuple[str, ...]]:
         """The command, with our debugpy lent to an interpreter on the node that has none."""
-        if not command.interpreter:
+        if not command.interpreter and not command.ranks:
             return command, ()
-        probe = [*command.interpreter, "-c", "import debugpy"]
+        # Which Python a launcher's ranks will be is not known before: the first one, mostly.
+        interpreter = command.interpreter or ("sh", "-c", _FIRST_PYTHON, "sh")
+        probe = [*interpreter, "-c", "import debugpy"]
         code = await self._session.agent().call("exec.probe", argv=probe, cwd=cwd)
         if code in (0, None):
             return command, ()
         place = await lend_debugpy(self._session.link)
-        note = f"{command.interpreter[0]} on the node has no debugpy: ours is lent to it"
+        name = command.interpreter[0] if command.interpreter else "Python"
+        note = f"{name} on the node has no debugpy: ours is lent to it"
         before = self._session.agent_info.get("pythonpath")
         path = f"{before}:{place}" if before else place
         return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)
@@ -297,9 +303,15 @@ class Service:
     async def _loop_restart(self, params: dict[str, Any]) -> None:
         await self._session.loops.get(params.get("loop")).loop.restart("restarted by you")
 
+    async def _attach(self, params: dict[str, Any]) -> dict[str, Any]:
+        await self._wait_settled()
+        self._check_alive()
+        return await attach(self._session, params.get("target"), params.get("port"))
+
     async def _loop_interrupt(self, params: dict[str, Any]) -> dict[str, Any]:
-        loop = self._session.loops.get(params.get("loop")).loop
-        rank = params.get("rank")
+        loops, rank = self._session.loops, params.get("rank")
+        with_editor = [one.loop.id for one in loops.all() if one.loop.has_editor]
+        loop = loops.get(params.get("loop") or max(with_editor, default=None)).loop
         return {
             "loop": loop.id,
             "processes": await loop.interrupt(None if rank is None else int(rank)),

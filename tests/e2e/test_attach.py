@@ -1,0 +1,211 @@
+"""`tk attach`: the debugger comes into a program that runs already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import processes
+from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually, free_port, line_of
+from tunnelkit.agent.injection import explain, find_hindrance
+
+SPIN = """\
+    import os
+    import sys
+    import time
+    name = sys.argv[1] if len(sys.argv) > 1 else "alone"
+    print("spins", name, os.getpid(), flush=True)
+    turns = 0
+    while not os.path.exists("enough"):
+        turns += 1
+        time.sleep(0.01)
+    print("done", turns > 0, flush=True)
+    sys.exit(3)
+    """
+STOP = line_of(SPIN, "turns += 1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def can_attach() -> Iterator[None]:
+    """gdb attaches to a process that is no child of it, as it has to on a node."""
+    if sys.version_info < (3, 14) and shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed, and before Python 3.14 nothing attaches without")
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        if find_hindrance(sleeper.pid, sys.executable) is not None:
+            pytest.skip("this machine lets no process look into another (Yama)")
+        if shutil.which("gdb"):
+            tried = subprocess.run(
+                ["gdb", "--batch", "--nx", "--pid", str(sleeper.pid), "-ex", "detach"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            if "ptrace: " in tried.stderr:
+                pytest.skip("ptrace is forbidden here, in a container without SYS_PTRACE for one")
+        yield
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.fixture
+async def up(project: Project) -> Project:
+    project.write("spin.py", SPIN)
+    await project.up("node1", "--cpus", "4")
+    return project
+
+
+async def spinning(project: Project, *command: str) -> tuple[Terminal, int]:
+    """A program under `tk run`, and its pid."""
+    terminal = await project.terminal("run", *(command or ("python", "spin.py")))
+    return terminal, int((await terminal.line(r"spins \w+ (\d+)"))[1])
+
+
+async def test_f5_is_on_it_again_and_again_and_it_runs_on(up: Project) -> None:
+    terminal, pid = await spinning(up)
+    told = await up.tk("attach", timeout_s=PATIENCE_S)
+    assert f"pid {pid}" in told.out and f"press F5 (port 127.0.0.1:{up.port})" in told.out
+    assert (await up.ready())["port"] == up.port
+    editor, thread, frame = await up.f5_to_stop(STOP, file="spin.py")
+    assert await editor.evaluate("os.getpid()", frame) == str(pid)
+    before = int(await editor.evaluate("turns", frame))
+    await editor.request("next", threadId=thread)
+    assert (await editor.stopped())[1]["line"] == STOP + 1
+    # The editor leaves where it stands, as VS Code does: the program goes on.
+    await editor.request("disconnect", terminateDebuggee=False)
+    await editor.drop()
+    again = (await up.tk("attach", str(pid), "--json")).json
+    assert again["again"] and again["port"] == up.port
+    editor, thread, frame = await up.f5_to_stop(STOP, file="spin.py")
+    assert int(await editor.evaluate("turns", frame)) > before
+    await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+    await editor.request("continue", threadId=thread)
+    assert "paused" in (await up.tk("interrupt")).out
+    thread, _ = await editor.stopped()
+    up.remote("enough").touch()
+    await editor.request("continue", threadId=thread)
+    assert (await editor.wait_event("exited"))["exitCode"] == 3
+    await editor.wait_event("terminated")
+    await terminal.line("done True")
+    assert await terminal.ended() == 3
+
+    async def none() -> bool:
+        return (await up.status())["loops"] == []
+
+    while not await none():
+        pass
+    assert "no Python without a debugger runs on node1" in (await up.tk("attach", code=10)).err
+
+
+async def test_a_killed_session_finds_it_again(up: Project) -> None:
+    _, pid = await spinning(up)
+    await up.tk("attach", timeout_s=PATIENCE_S)
+    editor, _, frame = await up.f5_to_stop(STOP, file="spin.py")
+    turns = await editor.evaluate("turns", frame)
+    os.kill((await up.status())["pid"], signal.SIGKILL)
+    await up.up()
+    editor, _, frame = await up.f5_to_stop(STOP, file="spin.py")
+    # It still stands there.
+    assert await editor.evaluate("os.getpid(), turns", frame) == f"({pid}, {turns})"
+
+
+async def test_of_several_the_list_is_shown_and_a_pid_chooses(up: Project) -> None:
+    first, first_pid = await spinning(up, "python", "spin.py", "one")
+    _, second_pid = await spinning(up, "python", "spin.py", "two")
+    listed = await up.tk("attach", code=2)
+    rows = [line.split() for line in listed.out.splitlines()]
+    assert [(int(row[0]), row[-1]) for row in rows] == [(first_pid, "one"), (second_pid, "two")]
+    assert (await up.tk("attach", "--json", code=2)).json["choices"][1]["pid"] == second_pid
+    own = free_port()
+    told = await up.tk("attach", str(second_pid), "--port", str(own), timeout_s=PATIENCE_S)
+    assert f":{own}" in told.out
+    up.port, session_port = own, up.port
+    editor, _, frame = await up.f5_to_stop(STOP, file="spin.py")
+    assert await editor.evaluate("name", frame) == "'two'"
+    up.port = session_port
+    # The other one can be had at the same time, at the session's port.
+    assert f":{session_port}" in (await up.tk("attach", timeout_s=PATIENCE_S)).out
+    editor, _, frame = await up.f5_to_stop(STOP, file="spin.py")
+    assert await editor.evaluate("name", frame) == "'one'"
+    await editor.close()
+    # Attached, with no editor on it: a loop may have the port, and the program runs on.
+    await up.loop("python", "2.py")
+    assert processes.is_alive(first_pid)
+    up.remote("enough").touch()
+    assert await first.ended() == 3
+
+
+async def test_what_can_not_be_attached_to_is_told_in_a_line(up: Project) -> None:
+    await up.loop("python", "2.py")
+    pid = int((await up.status())["loops"][0]["pid"])
+    refused = [
+        (str(pid), "has a debugger already: press F5"),
+        (str(os.getpid()), "neither a rank nor a process"),
+        ("4194305", "neither a rank nor a process"),
+    ]
+    shell = await up.terminal("run", "sh", "-c", "echo is $$; sleep 1000")
+    refused.append(((await shell.line(r"is (\d+)"))[1], "no Python"))
+    for target, why in refused:
+        failed = await up.tk("attach", target, code=10)
+        assert why in failed.err and len(failed.err.strip().splitlines()) == 1
+    failed = await up.tk("attach", code=10)
+    assert "no Python without a debugger" in failed.err
+
+
+async def test_a_free_rank_beside_the_loop_that_debugs_another(up: Project) -> None:
+    ranks = ("--rank", "0", "srun", "-n2", "python", "spin.py", "ranks")
+    terminal = await up.loop(*ranks, armed=False)
+    # Rank 1, which runs free; rank 0 may dial in before it or after.
+    await terminal.line("spins ranks")
+    await eventually(lambda: "armed" in terminal.text, "rank 0 waits for F5")
+    told = (await up.tk("attach", "1", "--json", timeout_s=PATIENCE_S)).json
+    assert told["rank"] == 1 and told["port"] != up.port
+    up.port, session_port = told["port"], up.port
+    editor, _, frame = await up.f5_to_stop(STOP, file="spin.py")
+    assert await editor.evaluate("os.environ['SLURM_PROCID']", frame) == "'1'"
+    assert "attached already" in (await up.tk("attach", "1")).out
+    up.port = session_port
+    assert "already: press F5" in (await up.tk("attach", "0", code=10)).err
+
+
+async def test_a_killed_program_is_told_with_its_signal(up: Project) -> None:
+    _, pid = await spinning(up)
+    await up.tk("attach", timeout_s=PATIENCE_S)
+    editor, _, _ = await up.f5_to_stop(STOP, file="spin.py")
+    os.kill(pid, signal.SIGKILL)
+    ended = await editor.wait_event("exited")
+    assert ended["exitCode"] in (-9, 137)
+    await editor.wait_event("terminated")
+
+
+def test_what_stands_in_the_way_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={"PATH": str(tmp_path)}
+    )
+    try:
+        old = tmp_path / "python3.11"
+        old.touch()
+        hindrance = find_hindrance(sleeper.pid, str(old))
+        assert hindrance is not None and "module load gdb" in hindrance.hint
+        new = tmp_path / "python3.14"
+        new.touch()
+        assert find_hindrance(sleeper.pid, str(new)) is None
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert "SYS_PTRACE" in explain("warning\nptrace: Operation not permitted.\n").hint
+    assert "pip install debugpy" in explain("python: No module named debugpy").hint
+    assert "gdb" in explain("/bin/sh: 1: gdb: not found\nCalledProcessError").cause
+    assert explain("").cause == "the injector said nothing"

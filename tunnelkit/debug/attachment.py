@@ -1,0 +1,96 @@
+"""The laptop's side of an attached process: a loop of one generation that nobody restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from tunnelkit.debug.adapter import Adapters
+from tunnelkit.debug.conversation import Place
+from tunnelkit.debug.loop import AgentApi, DebugLoop
+from tunnelkit.debug.port import EditorPort
+from tunnelkit.debug.target import Target
+from tunnelkit.errors import DebugError
+from tunnelkit.mux.records import Record
+
+
+class Attachment(DebugLoop):
+    """One process that was given a debugger while it ran (agent/injection.py). `start` or
+    `adopt`, then `close`. An editor that leaves lets it run on, for the next."""
+
+    def __init__(
+        self,
+        agent: AgentApi,
+        port: EditorPort,
+        adapters: Adapters,
+        *,
+        place: Callable[[], Place | None] = lambda: None,
+        on_record: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        super().__init__(
+            agent, port, adapters, on_disconnect="continue", place=place, on_record=on_record
+        )
+        self._failure: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        """The process on the node."""
+        return int(self.info.get("attach") or 0)
+
+    async def start(self, spec: dict[str, Any]) -> None:
+        """Begin to bring a debugger into the process of `spec`: pid, pythonpath, shown,
+        editor_port."""
+        self._follow(await self._agent.call("attach.start", **spec), first=0)
+
+    async def wait_attached(self) -> bool:
+        """Return once an F5 finds the process; False: only when it is back in Python.
+        Raises DebugError, saying what to do, if it can't be attached to."""
+        while True:
+            changed = self.changed
+            if self._failure:
+                raise DebugError(
+                    f"process {self.pid} can't be attached to",
+                    cause=str(self._failure.get("cause")),
+                    hint=str(self._failure.get("hint")),
+                )
+            generation = self.first()
+            if generation is not None and generation.targets[0].armed:
+                return True
+            if self.state == "pending":
+                return False
+            if self.state in ("ended", "stopped"):
+                raise DebugError(f"process {self.pid} ended before it could be attached to")
+            await changed.wait()
+
+    async def restart(self, reason: str, generation: int | None = None) -> None:
+        """Nothing: the process is not ours to end."""
+
+    def stand(self) -> str | None:
+        """Why no debuggee will come, if none will."""
+        if self.state in ("ended", "stopped", "failed"):
+            return f"Process {self.pid} can't be debugged (any more): see `tk logs`."
+        return None
+
+    async def give_up(self, target: Target, why: str) -> None:
+        """Its adapter is gone, and with it the process's connection: attach again."""
+        target.left = True
+        await self.stop()
+
+    def _event(self, event: dict[str, Any]) -> None:
+        name = event.get("event")
+        if name == "failed":
+            self._failure = event
+        if name in ("pending", "failed"):
+            self.state = str(name)
+        super()._event(event)
+
+    async def wait_over(self) -> None:
+        """Return once the process has ended, or is let go."""
+        await super().wait_over()
+        # Editors hear of the end before the port is given up.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                while self._editor() is not None:
+                    await self.changed.wait()
