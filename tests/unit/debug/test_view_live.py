@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -234,6 +235,8 @@ async def test_child_sessions_look_as_debugpy_makes_them(tmp_path: Path) -> None
         theirs = await rig.client.wait_event("debugpyAttach")
         (child,) = rig.view.children
         assert child == Child(theirs["subProcessId"], theirs["name"])
+        # It waits for a session of its own, which here never comes.
+        os.kill(child.pid, signal.SIGKILL)
         configuration = rig.view.child_configuration(child.name, subProcessId=child.pid)
         rig.tell([rig.view.start_child(configuration)])
         assert await rig.client.wait_event("debugpyAttach") == theirs
