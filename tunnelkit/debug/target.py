@@ -63,7 +63,7 @@ class Events:
     heard: Callable[[Target], Awaitable[None]] | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Target:
     """Rules of this file: a target is over (`terminated`, `left`) before its editor can know
     it, so an editor that comes right after is never given the old one.
