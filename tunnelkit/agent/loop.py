@@ -302,7 +302,7 @@ class Loop:
         run.dialled = True
         if run is self._front and self.state == "starting":
             self._become("armed", pid=run.process.pid)
-        elif run is self._next:
+        elif run is self._next and self._front is not None:
             self._tell("standby", pid=run.process.pid, **memory_of(run.process.pid))
         if self._doors is not None and who.rank is not None:
             wanted = self._doors.wanted(self.spec, who.rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import random
@@ -110,8 +111,10 @@ async def _echo(stream, data: bytes) -> bytes:
         sock.setblocking(False)
 
         async def send() -> None:
-            await loop.sock_sendall(sock, data)
-            sock.shutdown(socket.SHUT_WR)
+            # A command that is done already has hung up.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                await loop.sock_sendall(sock, data)
+                sock.shutdown(socket.SHUT_WR)
 
         sending = asyncio.create_task(send())
         received = bytearray()
