@@ -147,6 +147,14 @@ class MirrorError(TunnelkitError):
     exit_code = ExitCode.MIRROR
 
 
+class MirrorHalted(MirrorError):
+    """Going on might destroy something: nothing is touched until a person decides."""
+
+
+class MirrorConflict(MirrorError):
+    """Files that the mirror owns were changed on the cluster; none was overwritten."""
+
+
 class DebugError(TunnelkitError):
     """The debuggee or its adapter can't be had."""
 

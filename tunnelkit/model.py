@@ -189,8 +189,10 @@ class PathMapping:
 
 @dataclass(frozen=True, slots=True)
 class MirrorSpec:
-    """One mirrored root. `remote_dir` may start with `~/`; excludes are gitignore lines."""
+    """One mirrored root. `remote_dir` may start with `~/`; excludes are gitignore lines;
+    delete_limit: how many files may be deleted at once before a person is asked."""
 
     local_dir: str
     remote_dir: str
     exclude: tuple[str, ...] = field(default=())
+    delete_limit: int = 200

@@ -55,23 +55,6 @@ async def test_the_node_must_prove(rig: Rig) -> None:
     assert "main.py" in (caught.value.cause or "")
 
 
-async def test_a_changed_file_there_is_repaired_by_proof(rig: Rig) -> None:
-    async def check(digests: Mapping[str, str]) -> list[str]:
-        return [
-            path
-            for path, text in digests.items()
-            if hashlib.sha256((rig.far / path).read_bytes()).hexdigest() != text
-        ]
-
-    rig.write("main.py", "right\n")
-    mirror = await rig.started(verify=lambda: check)
-    await mirror.barrier(20)
-    rig.write("main.py", "wrong\n", far=True)
-    await mirror.forget_proofs()
-    await mirror.barrier(20)
-    assert (rig.far / "main.py").read_text() == "right\n"
-
-
 async def test_dead_link_is_stale_then_resync_repairs(rig: Rig) -> None:
     rig.write("main.py", "1\n")
     mirror = await rig.started()

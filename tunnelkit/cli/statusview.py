@@ -9,6 +9,9 @@ from tunnelkit.cli.common import find_session
 from tunnelkit.cli.console import paint, say
 from tunnelkit.session.ask import ask
 
+#: How many pending paths are named.
+_NAMED = 3
+
 
 def show_status(*, as_json: bool = False) -> None:
     """Print what is up. Raises NoSessionError if nothing is."""
@@ -39,13 +42,41 @@ def lines(status: dict[str, Any]) -> list[str]:
         )
     mirror = status["mirror"]
     if mirror:
-        out.append(f"mirror   {mirror['text']}; {mirror['files']} files -> {mirror['remote']}")
+        out.append(f"mirror   {mirror_state(mirror)} -> {printable(mirror['remote'])}")
+        out += [f"  warning: {printable(text)}" for text in mirror["warnings"]]
     for loop in status["loops"]:
         out += [_loop_line(loop), *_rank_lines(loop), *_standby_lines(loop)]
     if not status["loops"]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
     return out
+
+
+def mirror_state(mirror: dict[str, Any]) -> str:
+    """How the mirror stands: what is pending by name, a big transfer by how far it is."""
+    progress = mirror["progress"]
+    if progress is not None and mirror["state"] in ("starting", "pending"):
+        eta = progress["eta_s"]
+        left = f", {hours(round(eta))} left" if eta is not None else ""
+        return (
+            f"sending: {progress['files']} of {progress['files_total']} files, "
+            f"{size(progress['bytes'])} of {size(progress['bytes_total'])}{left}"
+        )
+    text = printable(mirror["text"])
+    if mirror["state"] == "pending" and not mirror["reason"]:
+        paths = [printable(path) for path in mirror["pending_paths"][:_NAMED]]
+        more = mirror["pending"] - len(paths)
+        text += f": {', '.join(paths)}" + (f" and {more} more" if more > 0 else "")
+    return f"{text}; {mirror['files']} files ({size(mirror['bytes'])})"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes in decimal units, as disks are sold: `1.5 GB`."""
+    for unit in ("B", "kB", "MB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} GB"
 
 
 def printable(text: str) -> str:

@@ -56,6 +56,12 @@ def up(
     scheduler: Annotated[
         str | None, typer.Option(metavar="NAME", help="auto, slurm or none.")
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Mirror there although another laptop directory does, in its place."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
 ) -> None:
     from tunnelkit.cli.common import run, settings
@@ -79,7 +85,7 @@ def up(
         allocation__constraint=constraint,
     )
     wanted.require_login()
-    status = run(_up(Launch(wanted, node)))
+    status = run(_up(Launch(wanted, node, take_over)))
     if as_json:
         import json
 

@@ -90,7 +90,8 @@ class AllocationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
-    """[mirror]: `remote` is absolute or starts with `~/`; excludes are gitignore lines.
+    """[mirror]: `remote` is absolute or starts with `~/`; excludes are gitignore lines;
+    `delete_limit`: more files gone at once than this, and tk asks before it deletes them.
 
     The loader gives `remote` a default made of the project directory's name.
     """
@@ -98,6 +99,7 @@ class MirrorSettings:
     enabled: Annotated[bool, v.BOOLEAN] = True
     remote: Annotated[str, v.REMOTE_DIR] = "~/tk/project"
     exclude: Annotated[tuple[str, ...], v.LINES] = ()
+    delete_limit: Annotated[int, v.COUNT_OR_ZERO] = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,8 @@ class Settings:
 
     def mirror_spec(self) -> MirrorSpec:
         """The mirrored root: the whole project directory."""
-        return MirrorSpec(str(self.project_dir), self.mirror.remote, self.mirror.exclude)
+        mirror = self.mirror
+        return MirrorSpec(str(self.project_dir), mirror.remote, mirror.exclude, mirror.delete_limit)
 
     def to_json(self) -> dict[str, object]:
         """Everything, as JSON types, for `from_json` in another process."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from tunnelkit.errors import MirrorError
+from tunnelkit.errors import MirrorHalted as MirrorHalted
 from tunnelkit.model import Completed
 
 
@@ -35,11 +35,13 @@ DigestCheck = Callable[[Mapping[str, str]], Awaitable[list[str]]]
 
 
 class MirrorState(Enum):
-    """STALE: the cluster can't be had or refuses; HALTED: going on might destroy something."""
+    """STALE: the cluster can't be had or refuses; HALTED: going on might destroy something;
+    CONFLICT: all is there but for files that were changed on the cluster."""
 
     STARTING = "starting"
     IN_SYNC = "in_sync"
     PENDING = "pending"
+    CONFLICT = "conflict"
     STALE = "stale"
     HALTED = "halted"
     STOPPED = "stopped"
@@ -52,6 +54,7 @@ class MirrorStatus:
     files, bytes: what is mirrored. pending: how many paths are not yet there, and
     `pending_paths` the first of them. since: Unix time at which `state` began.
     watching: False when file events can't be had and the tree is polled instead.
+    conflicts: mirrored files that were changed on the cluster, which are left alone.
     """
 
     state: MirrorState
@@ -62,6 +65,7 @@ class MirrorStatus:
     since: float = field(default_factory=time.time)
     reason: str | None = None
     watching: bool = False
+    conflicts: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """The status in a few words, for a person."""
@@ -92,10 +96,6 @@ class SyncReport:
     replaced_dir: str | None = None
     proven: int = 0
     duration_s: float = 0.0
-
-
-class MirrorHalted(MirrorError):
-    """Going on might destroy something: nothing is touched until a person decides."""
 
 
 def name_paths(paths: Sequence[str], *, limit: int = 8) -> str:

@@ -1,20 +1,23 @@
-"""Which paths are mirrored: .gitignore files, `[mirror] exclude`, and tk's defaults.
+"""Which paths are mirrored: .gitignore and .tkignore files, `[mirror] exclude`, tk's defaults.
 
 Patterns are compiled by pathspec. It answers for a whole path, parents included;
 git answers for one entry at a time, from the top down, and nested and negated rules
 only come out right that way. So each pattern is asked about the entry itself, and
 the scan never descends into an ignored directory.
 
-Strongest first: `[mirror] exclude`, the defaults, the .gitignore nearest to the
-entry, ..., the root's .gitignore. Within a list the last match decides. The defaults
-beat .gitignore so that the `*`, `!*/`, `!*.py` idiom doesn't bring `.git` along.
-Not read: .gitignore files above the root, core.excludesFile, .git/info/exclude.
+Strongest first: `[mirror] exclude`; the .tkignore nearest to the entry, ..., the root's;
+the defaults; the .gitignore nearest to the entry, ..., the root's. Within a list the
+last match decides. The defaults beat .gitignore, and of .tkignore a line that says no
+name (`!*/`), so that the `*`, `!*/`, `!*.py` idiom doesn't bring `.git` along; `!.git/`
+does. Not read: files above the root, core.excludesFile, .git/info/exclude.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
@@ -23,6 +26,14 @@ from tunnelkit.errors import ConfigError
 
 #: Where former content of replaced remote files is kept, inside the remote root.
 REPLACED_DIR = ".tk-replaced"
+#: What tk itself puts into a root, here or there.
+_OWN = frozenset({REPLACED_DIR, ".tk-owner"})
+
+GITIGNORE, TKIGNORE = ".gitignore", ".tkignore"
+#: A directory that holds this file is a virtual environment (PEP 405), whatever its name.
+VENV_MARK = "pyvenv.cfg"
+#: Where a `Rule` comes from, unless it is a line of a file.
+EXCLUDE, DEFAULT, OWN = "[mirror] exclude", "default", "tk"
 
 #: Names of directories (and of git's worktree file) that nobody wants mirrored.
 DEFAULT_NAMES = frozenset(
@@ -46,17 +57,41 @@ DEFAULT_NAMES = frozenset(
         ".DS_Store",
     }
 )
+_BYTECODE = ".pyc"
+_NAMED = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line that decides. source: the ignore file (relative to the root), or EXCLUDE,
+    DEFAULT or OWN; line: 1-based, 0 where there is none. ignores: False for a `!` line."""
+
+    source: str
+    line: int
+    pattern: str
+    ignores: bool
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}" if self.line else self.source
+        return f"{where}: {self.pattern}"
+
+    @property
+    def names(self) -> bool:
+        """Whether its last component says a name: `!.git/` does, `!*/` and `!.*` don't."""
+        return _NAMED.search(self.pattern.rstrip().rstrip("/").rpartition("/")[2]) is not None
 
 
 class _Pattern:
     """One compiled line that is asked about one entry, not about its parents."""
 
-    __slots__ = ("_anywhere", "_below", "_search", "_trailing", "ignores")
+    __slots__ = ("_anywhere", "_below", "_search", "_trailing", "rule")
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, source: str, number: int) -> None:
         compiled = GitIgnoreSpecPattern(line)
         # None: a blank line or a comment, which decides nothing.
-        self.ignores: bool | None = compiled.include
+        self.rule: Rule | None = None
+        if compiled.include is not None:
+            self.rule = Rule(source, number, line, compiled.include)
         regex = compiled.regex
         self._search = regex.search if regex is not None else None
         source = regex.pattern if regex is not None else ""
@@ -90,13 +125,15 @@ class Rules:
     _patterns: tuple[_Pattern, ...] = field(default=(), repr=False)
 
     @staticmethod
-    def parse(lines: Iterable[str], *, base: str = "", strict: bool = False) -> Rules:
+    def parse(
+        lines: Iterable[str], *, base: str = "", source: str = EXCLUDE, strict: bool = False
+    ) -> Rules:
         """Compile lines. A line that git can't read either is skipped, or raises
         ConfigError when `strict`."""
         patterns = []
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             try:
-                pattern = _Pattern(line)
+                pattern = _Pattern(line, source, 0 if source == EXCLUDE else number)
             except (GitIgnorePatternError, ValueError) as error:
                 if strict:
                     raise ConfigError(
@@ -105,17 +142,24 @@ class Rules:
                         hint="write it as a line of .gitignore",
                     ) from error
                 continue
-            if pattern.ignores is not None:
+            if pattern.rule is not None:
                 patterns.append(pattern)
         patterns.reverse()
         return Rules(base, tuple(patterns))
 
-    def decide(self, path: str, is_dir: bool) -> bool | None:
-        """True: ignored, False: taken back by a `!` line, None: not mentioned."""
+    @staticmethod
+    def of_file(text: bytes, *, base: str, name: str) -> Rules:
+        """The lines of the ignore file `name` in the directory `base` ("" or "a/b/")."""
+        plain = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+        lines = [line.removesuffix("\r") for line in plain.split("\n")]
+        return Rules.parse(lines, base=base, source=base + name)
+
+    def decide(self, path: str, is_dir: bool) -> Rule | None:
+        """The line that decides (it ignores, or is a `!` line), None: not mentioned."""
         inner = path[len(self.base) :]
         for pattern in self._patterns:
             if pattern.matches(inner, is_dir):
-                return pattern.ignores
+                return pattern.rule
         return None
 
     def __bool__(self) -> bool:
@@ -129,34 +173,77 @@ class IgnoreRules:
     exclude: Rules = field(default_factory=Rules)
     #: .gitignore files from the nearest to the root's.
     nested: tuple[Rules, ...] = ()
+    #: .tkignore files, likewise.
+    own: tuple[Rules, ...] = ()
     #: paths (relative to the root) that are never mirrored, whatever the rules say.
-    never: frozenset[str] = frozenset({REPLACED_DIR})
+    never: frozenset[str] = _OWN
+    #: set inside a virtual environment: nothing in it is mirrored.
+    closed: Rule | None = None
 
     @staticmethod
     def from_exclude(lines: Iterable[str], *, never: Iterable[str] = ()) -> IgnoreRules:
-        """The rules of the root before its .gitignore is read. Raises ConfigError."""
-        return IgnoreRules(Rules.parse(lines, strict=True), never=frozenset({REPLACED_DIR, *never}))
+        """The rules of the root before its ignore files are read. Raises ConfigError."""
+        return IgnoreRules(Rules.parse(lines, strict=True), never=_OWN.union(never))
 
-    def enter(self, base: str, gitignore: bytes | None) -> IgnoreRules:
-        """The rules inside directory `base` ("" or "a/b/"), given its .gitignore's bytes."""
-        if gitignore is None:
-            return self
-        text = gitignore.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-        lines = [line.removesuffix("\r") for line in text.split("\n")]
-        rules = Rules.parse(lines, base=base)
-        return IgnoreRules(self.exclude, (rules, *self.nested), self.never) if rules else self
+    def enter(self, base: str, gitignore: bytes = b"", tkignore: bytes = b"") -> IgnoreRules:
+        """The rules inside directory `base` ("" or "a/b/"), given its ignore files' bytes."""
+        rules = self
+        if gitignore:
+            found = Rules.of_file(gitignore, base=base, name=GITIGNORE)
+            rules = replace(rules, nested=(found, *self.nested)) if found else rules
+        if tkignore:
+            found = Rules.of_file(tkignore, base=base, name=TKIGNORE)
+            rules = replace(rules, own=(found, *self.own)) if found else rules
+        return rules
 
     def ignored(self, path: str, name: str, is_dir: bool) -> bool:
         """Whether the entry `path`, of last component `name`, in this directory is ignored."""
+        rule = self.rule_for(path, name, is_dir)
+        return rule is not None and rule.ignores
+
+    def rule_for(self, path: str, name: str, is_dir: bool) -> Rule | None:
+        """What decides over this entry; None if no rule speaks of it (then it is mirrored)."""
+        if self.closed is not None:
+            return self.closed
         if path in self.never:
-            return True
-        verdict = self.exclude.decide(path, is_dir) if self.exclude else None
-        if verdict is not None:
-            return verdict
-        if name in DEFAULT_NAMES:
-            return True
+            return Rule(OWN, 0, path, True)
+        asked = self._asked(path, is_dir)
+        if asked is not None and _beats_defaults(asked):
+            return asked
+        if name in DEFAULT_NAMES or (name.endswith(_BYTECODE) and not is_dir):
+            pattern = name if name in DEFAULT_NAMES else f"*{_BYTECODE}"
+            return Rule(DEFAULT, 0, pattern, True)
+        if asked is not None:
+            return asked
         for rules in self.nested:
-            verdict = rules.decide(path, is_dir)
-            if verdict is not None:
-                return verdict
-        return False
+            rule = rules.decide(path, is_dir)
+            if rule is not None:
+                return rule
+        return None
+
+    def venv(self, path: str) -> Rule | None:
+        """What leaves out the directory `path` of this directory, which was found to be a
+        virtual environment; None if `exclude` or a .tkignore wants it."""
+        asked = self._asked(path, True)
+        if asked is not None and not asked.ignores and _beats_defaults(asked):
+            return None
+        return Rule(DEFAULT, 0, f"a virtual environment ({VENV_MARK})", True)
+
+    def _asked(self, path: str, is_dir: bool) -> Rule | None:
+        """What `exclude` or else the .tkignore files say."""
+        rule = self.exclude.decide(path, is_dir) if self.exclude else None
+        for rules in self.own if rule is None else ():
+            rule = rules.decide(path, is_dir)
+            if rule is not None:
+                break
+        return rule
+
+
+def _beats_defaults(rule: Rule) -> bool:
+    return rule.ignores or rule.source == EXCLUDE or rule.names
+
+
+def inside(state_dir: Path, root: Path) -> list[str]:
+    """The state directory as a path to leave out, if it lies in the mirrored tree."""
+    state = state_dir.resolve()
+    return [state.relative_to(root).as_posix()] if state.is_relative_to(root) else []

@@ -8,14 +8,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.mirror import plan
+from tunnelkit.mirror.ignore import GITIGNORE, TKIGNORE, VENV_MARK
 from tunnelkit.mirror.manifest import Row
+from tunnelkit.mirror.progress import NAMED
 from tunnelkit.mirror.scan import DIR, Entry, Scan, digest, lstat, racy
+
+#: Files that say what is mirrored, be they mirrored themselves or not.
+_DECIDE = (GITIGNORE, TKIGNORE, VENV_MARK)
 
 
 @dataclass(slots=True)
 class Outcome:
     """What one pass did. changing: paths that changed while they were read or sent.
-    failed: paths that can't be read or written, and why."""
+    failed: paths that can't be read or written, and why. conflicts: paths that were changed
+    on the cluster and are left alone."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -25,18 +31,28 @@ class Outcome:
     replaced_dir: str | None = None
     changing: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
+    conflicts: set[str] = field(default_factory=set)
     scan_s: float = 0.0
+    #: some of the files that were sent or deleted, for people
+    names: list[str] = field(default_factory=list)
+
+    def name(self, path: str) -> None:
+        """Note a file that was sent or deleted."""
+        if len(self.names) < NAMED:
+            self.names.append(path)
 
 
 @dataclass(slots=True)
 class Work:
-    """What a pass has to do, once the files were read."""
+    """What a pass has to do, once the files were read. overruled: the person wants the
+    laptop's of these, what is on the cluster is set aside."""
 
     sends: dict[str, Entry] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     refreshed: dict[str, tuple[Entry, bool]] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
+    overruled: set[str] = field(default_factory=set)
 
 
 def read(
@@ -110,4 +126,6 @@ def interesting(root: str, scan: Scan | None, path: str) -> bool:
             return False
         base += part + "/"
     rules = scan.rules.get(base)
-    return rules is None or not rules.ignored(base + name, name, False)
+    if rules is None or name in _DECIDE:
+        return True
+    return not rules.ignored(base + name, name, False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tunnelkit.errors import MirrorError, MissingProgram, TimeoutExpired
+from tunnelkit.errors import MirrorError, MissingProgram, TimeoutExpired, TunnelkitError
 from tunnelkit.mirror.base import (
     DigestCheck,
     MirrorHalted,
@@ -18,19 +20,32 @@ from tunnelkit.mirror.base import (
     SyncReport,
     name_paths,
 )
-from tunnelkit.mirror.ignore import IgnoreRules
+from tunnelkit.mirror.conflicts import chosen, relative_to
+from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
+from tunnelkit.mirror.ignore import IgnoreRules, inside
 from tunnelkit.mirror.manifest import Manifest
+from tunnelkit.mirror.owner import Claim, this_owner
+from tunnelkit.mirror.progress import Batch, Progress
+from tunnelkit.mirror.proof import prove
+from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
 from tunnelkit.mirror.rsync import Rsync
 from tunnelkit.mirror.scan import Scanner
+from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.sync import Syncer
-from tunnelkit.mirror.target import Target, check_local_dir, check_remote_dir, prepare
+from tunnelkit.mirror.target import (
+    Target,
+    check_local_dir,
+    check_remote_dir,
+    claim,
+    prepare,
+    release,
+)
 from tunnelkit.mirror.watch import Watcher
 from tunnelkit.mirror.worker import Request, Worker
 from tunnelkit.model import MirrorSpec
 
-#: how often the node is asked again while its file system lags, growing between these
-_ASK_AGAIN_S = (0.1, 2.0)
-_RESEND_AFTER = 3
+_RELEASE_S = 3.0
+_PULL_WAIT_S = 120.0
 
 
 class Mirror:
@@ -39,7 +54,10 @@ class Mirror:
     spec, remote: what goes where. state_dir: a private directory on the laptop for the
     record of what was sent. verify: called at each barrier for a check that reads digests
     back on the compute node, or None where there is none yet. on_change: told every change
-    of status, in the event loop. `remote_root` is known once `start` has returned.
+    of status, on_batch: every pass that changed something there, warn: one line before
+    something big is sent; all in the event loop. take_over: from another laptop directory that
+    mirrors into the same place, and which `taken_from` then names. `remote_root` is known once
+    `start` has returned.
     """
 
     def __init__(
@@ -50,6 +68,9 @@ class Mirror:
         state_dir: Path,
         verify: Callable[[], DigestCheck | None] = lambda: None,
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
+        on_batch: Callable[[Batch], None] = lambda batch: None,
+        warn: Callable[[str], None] = lambda text: None,
+        take_over: bool = False,
     ) -> None:
         self.spec = spec
         self.local_root = ""
@@ -58,6 +79,14 @@ class Mirror:
         self._state_dir = state_dir
         self._verify = verify
         self._on_change = on_change
+        self._on_batch = on_batch
+        self._take_over = take_over
+        self._claim: Claim | None = None
+        self._rsync: Rsync | None = None
+        self.sizes = SizeWatch(warn)
+        self._rules = IgnoreRules()
+        self._syncer: Syncer | None = None
+        self.taken_from: str | None = None
         self._idle_status = MirrorStatus(MirrorState.STARTING)
         self._real_root = ""
         self._manifest: Manifest | None = None
@@ -68,6 +97,25 @@ class Mirror:
     def status(self) -> MirrorStatus:
         """The state of this moment; costs nothing."""
         return self._worker.status if self._worker is not None else self._idle_status
+
+    def progress(self) -> Progress | None:
+        """The big transfer that is under way, if one is."""
+        return self._syncer.progress if self._syncer is not None else None
+
+    async def explain(self, path: str) -> Explanation:
+        """Why this absolute local path is mirrored or isn't, and how it stands. Raises
+        MirrorError if the mirror is not running."""
+        _, manifest = self._running()
+        found = await asyncio.to_thread(explain, self.local_root, self._rules, path)
+        ends = Ends(
+            self.local_root,
+            self._remote,
+            self._real_root,
+            manifest,
+            self._verify(),
+            self._syncer.conflicts if self._syncer is not None else (),
+        )
+        return await standing(found, ends)
 
     async def start(self) -> None:
         """Check both directories, make the first copy, then go on watching.
@@ -86,11 +134,13 @@ class Mirror:
         check_remote_dir(self.spec.remote_dir)
         local = await asyncio.to_thread(check_local_dir, self.spec.local_dir)
         self.local_root = str(local)
-        rules = IgnoreRules.from_exclude(self.spec.exclude, never=_inside(self._state_dir, local))
-        rsync = Rsync(self._remote, self.local_root)
+        never = inside(self._state_dir, local)
+        rules = self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
+        rsync = self._rsync = Rsync(self._remote, self.local_root)
         await rsync.probe()
         target = await self._prepare()
         self._real_root = target.real
+        await self._hold(take_over=self._take_over)
         manifest = self._manifest = Manifest(
             Manifest.file_for(
                 self._state_dir,
@@ -101,16 +151,32 @@ class Mirror:
         )
         await asyncio.to_thread(manifest.open)
         scanner = Scanner(self.local_root, rules)
-        syncer = Syncer(self._remote, rsync, scanner, manifest, target.real, fresh=target.fresh)
+        syncer = self._syncer = Syncer(
+            self._remote,
+            rsync,
+            scanner,
+            manifest,
+            target.real,
+            fresh=target.fresh,
+            sizes=self.sizes,
+            delete_limit=self.spec.delete_limit,
+            claim=self._claim,
+        )
         wake = asyncio.Event()
         watcher = self._watcher = Watcher(self.local_root, wake.set, interesting=syncer.interesting)
         await watcher.start()  # before the first scan, so that nothing falls between
         worker = self._worker = Worker(
-            syncer, manifest, watcher, wake=wake, on_status=self._on_change
+            syncer,
+            manifest,
+            watcher,
+            wake=wake,
+            on_status=self._on_change,
+            on_batch=self._on_batch,
         )
         request = worker.post(repair=True, partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
         await self._first_copy(worker, request)
+        self.sizes.news()  # told to who started this
 
     async def _first_copy(self, worker: Worker, request: Request) -> None:
         """Wait for it, however long, but not through the back-off of a dead link."""
@@ -119,7 +185,15 @@ class Mirror:
             if not request.done.done() and worker.error is not None:
                 request.done.cancel()
                 raise worker.error
-        request.done.result()
+        # Halted: it comes up all the same, or nobody could confirm; the status tells.
+        with contextlib.suppress(MirrorHalted):
+            request.done.result()
+
+    async def _hold(self, *, take_over: bool) -> None:
+        """Be the owner of the remote root, or raise MirrorError naming who is."""
+        owner = await asyncio.to_thread(this_owner, self._state_dir, self.local_root)
+        self._claim = await claim(self._remote, self._real_root, owner, take_over=take_over)
+        self.taken_from = self._claim.taken_from or self.taken_from
 
     async def _prepare(self) -> Target:
         target = await prepare(self._remote, self.spec.remote_dir)
@@ -162,9 +236,61 @@ class Mirror:
                 cause=f"{target.real} instead of {self._real_root}",
                 hint="`tk down`, then `tk up` to mirror into the new place",
             )
+        await self._hold(take_over=False)
         worker, _ = self._running()
         report = await self._wait(worker.post(repair=True), begin + timeout_s, timeout_s)
         return replace(report, duration_s=time.monotonic() - begin)
+
+    async def resolve(
+        self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
+    ) -> SyncReport:
+        """Settle the conflicts at or below these absolute local paths: the laptop's version
+        wins, or `theirs`. The other is kept, in the report's `replaced_dir` (there or here).
+        Raises as `barrier`, and MirrorError for a path that is in no conflict."""
+        begin = time.monotonic()
+        deadline = begin + timeout_s
+        worker, manifest = self._running()
+        sides = self._sides()
+        wanted = [relative_to(self.local_root, path) for path in paths]
+        # What a person names is looked at closely: stat may not tell the difference.
+        named = frozenset(path for path in wanted if path in manifest.rows)
+        await self._wait(worker.post(force=named, partial_ok=True), deadline, timeout_s)
+        found = frozenset(chosen(worker.status.conflicts, wanted))
+        kept_dir = await take_theirs(sides, found) if theirs else None
+        request = worker.post(ours=frozenset() if theirs else found, partial_ok=True)
+        report = await self._wait(request, deadline, timeout_s)
+        if kept_dir is not None:
+            report = replace(report, replaced=tuple(sorted(found)), replaced_dir=kept_dir)
+        return replace(report, duration_s=time.monotonic() - begin)
+
+    async def pull(
+        self, paths: Sequence[str], *, on_progress: OnProgress = lambda progress: None
+    ) -> PullReport:
+        """Bring outputs back: remote paths, or absolute local ones that stand for them.
+        Raises MirrorError, ConnectionFailed, MirrorHalted."""
+        worker, manifest = self._running()
+        sides = self._sides()
+        wanted = [wanted_path(sides, path) for path in paths]
+        # So that it is known what the mirror owns; a halted one knows as well.
+        with contextlib.suppress(MirrorHalted):
+            request = worker.post(partial_ok=True)
+            await self._wait(request, time.monotonic() + _PULL_WAIT_S, _PULL_WAIT_S)
+        syncer = self._syncer
+        entries = syncer.last_scan.entries if syncer and syncer.last_scan else {}
+        report = await pull(
+            sides,
+            wanted,
+            owned=lambda path: path in manifest.rows or path in entries,
+            on_progress=on_progress,
+        )
+        joined = {path: os.path.join(self.local_root, path) for path in report.pulled}
+        mirrored = (path for path in joined if syncer and syncer.interesting(joined[path]))
+        return replace(report, mirrored=tuple(mirrored))
+
+    def _sides(self) -> Sides:
+        if self._rsync is None:
+            raise MirrorError("the mirror is not running", hint="`tk up` starts it")
+        return Sides(self._remote, self._rsync, self.local_root, self.remote_root, self._real_root)
 
     async def forget_proofs(self) -> None:
         """Have the next barrier prove every file: the compute node is another one now."""
@@ -180,14 +306,22 @@ class Mirror:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             await watcher.stop()
+        unreachable = False
         worker, self._worker = self._worker, None
         if worker is not None:
+            unreachable = worker.status.state is MirrorState.STALE
             worker.close()
             self._idle_status = worker.status
         manifest, self._manifest = self._manifest, None
         if manifest is not None:
             # The cancelled task may have left a thread that is at it: not the loop waits for that.
             await asyncio.to_thread(manifest.close)
+        held, self._claim = self._claim, None
+        # Not over a dead link: it is no lock that could go stale, see owner.py.
+        if held is not None and not unreachable:
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(_RELEASE_S):
+                    await release(self._remote, held, timeout_s=_RELEASE_S)
 
     def _running(self) -> tuple[Worker, Manifest]:
         if self._worker is None or self._manifest is None:
@@ -218,49 +352,8 @@ class Mirror:
     async def _prove(
         self, check: DigestCheck, manifest: Manifest, deadline: float, timeout_s: float
     ) -> int:
-        """Have the node read back what it has not proven yet. Its file system may lag."""
-        wanted = set(manifest.unproven())
-        proven, rounds, pause_s = 0, 0, _ASK_AGAIN_S[0]
-        while True:
-            digests = {path: text for path, text in manifest.unproven().items() if path in wanted}
-            if not digests:
-                return proven
-            try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    differing = frozenset(await check(digests))
-            except TimeoutError:
-                raise TimeoutExpired(
-                    f"the compute node has not read the files back within {timeout_s:g} s",
-                    cause=f"{len(digests)} pending: {name_paths(sorted(digests))}",
-                    transient=True,
-                ) from None
-            good = {path: text for path, text in digests.items() if path not in differing}
-            proven += await asyncio.to_thread(manifest.prove, good)
-            if not differing:
-                continue  # a file sent again meanwhile is asked about again
-            if time.monotonic() + pause_s > deadline:
-                raise _node_differs(differing)
-            rounds += 1
-            if rounds == _RESEND_AFTER:  # not lag alone: changed there? Send them once more.
-                worker, _ = self._running()
-                try:
-                    await self._wait(worker.post(force=differing), deadline, timeout_s)
-                except TimeoutExpired:
-                    raise _node_differs(differing) from None
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _ASK_AGAIN_S[1])
+        async def resend(paths: frozenset[str]) -> None:
+            worker, _ = self._running()
+            await self._wait(worker.post(force=paths), deadline, timeout_s)
 
-
-def _node_differs(paths: frozenset[str]) -> MirrorError:
-    return MirrorError(
-        "the compute node still sees other content than the laptop",
-        cause=f"{len(paths)} differ: {name_paths(sorted(paths))}",
-        hint="its network file system lags, or something there changes them",
-        transient=True,
-    )
-
-
-def _inside(state_dir: Path, root: Path) -> list[str]:
-    """The state directory as a path to leave out, if it lies in the mirrored tree."""
-    state = state_dir.resolve()
-    return [state.relative_to(root).as_posix()] if state.is_relative_to(root) else []
+        return await prove(check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend)

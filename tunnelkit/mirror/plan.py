@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.base import MirrorHalted, name_paths
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.scan import DIR, Entry
-
-#: Deleting more files than this many, and than this part of all, needs a person's word.
-DELETE_LIMIT_FILES = 20
-DELETE_LIMIT_PART = 0.5
 
 
 @dataclass(slots=True)
@@ -78,24 +73,3 @@ def swaps(
         if path in rows and (rows[path].entry.kind == DIR) != (entry.kind == DIR)
     }
     return turned | {path for path in deletes if any(above in turned for above in parents(path))}
-
-
-def check_deletes(
-    rows: Mapping[str, Row], deletes: Collection[str], entries: Mapping[str, Entry]
-) -> None:
-    """Raise MirrorHalted if the tree was emptied or so many files vanished at once that
-    it may be an accident (an unmounted directory, a wrong checkout)."""
-    ours = [path for path, row in rows.items() if row.sent and row.entry.kind != DIR]
-    gone = sorted(path for path in deletes if rows[path].sent and rows[path].entry.kind != DIR)
-    if gone and not any(entry.kind != DIR for entry in entries.values()):
-        raise MirrorHalted(
-            "the mirrored directory is empty",
-            cause=f"{len(ours)} files were in it; nothing was deleted on the cluster",
-            hint="bring the files back, or confirm with `tk sync --allow-deletes`",
-        )
-    if len(gone) > DELETE_LIMIT_FILES and len(gone) > DELETE_LIMIT_PART * len(ours):
-        raise MirrorHalted(
-            f"{len(gone)} of {len(ours)} mirrored files are gone from the laptop",
-            cause=f"nothing was deleted on the cluster: {name_paths(gone)}",
-            hint="bring them back, or confirm with `tk sync --allow-deletes`",
-        )

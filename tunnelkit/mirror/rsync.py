@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
@@ -28,6 +28,7 @@ _NOT_FOUND = frozenset({126, 127})
 _BASE = ("-lptO", "--files-from=-", "--from0", "--protect-args")
 _STALL_S = 15
 _CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
+_VERSION = re.compile(rb"version v?(\d+)\.(\d+)")
 _OCTAL = re.compile(rb"\\#([0-7]{3})")
 
 
@@ -61,10 +62,13 @@ class Rsync:
         self._remote = remote
         self._local_root = local_root
         self._program = program
+        self._shows_progress = False
 
     async def probe(self) -> None:
         """Raise MissingProgram unless the local rsync is there and is one we can use."""
         result = await self._run([self._program, "--version"], b"", budget_s=10.0)
+        version = _VERSION.search(result.stdout)
+        self._shows_progress = version is not None and (int(version[1]), int(version[2])) >= (3, 1)
         if "openrsync" in result.stdout.decode("utf-8", "replace"):
             raise MissingProgram(
                 "the rsync of this computer is openrsync, which lacks what the mirror needs",
@@ -72,13 +76,23 @@ class Rsync:
             )
 
     async def push(
-        self, paths: Collection[str], remote_root: str, *, size_bytes: int
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        *,
+        size_bytes: int,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> RsyncResult:
-        """Send these paths whatever their size and times there. Raises ConnectionFailed
-        (transient) if the link failed, MirrorError, MissingProgram or TimeoutExpired."""
+        """Send these paths whatever their size and times there. on_output: told how far it is,
+        in rsync's own words, where rsync can say so. Raises ConnectionFailed (transient) if the
+        link failed, MirrorError, MissingProgram or TimeoutExpired."""
         # Same size and same second don't mean same content: --ignore-times.
-        options = ("--ignore-times", f"--timeout={_STALL_S}")
-        return await self._transfer(options, paths, remote_root, size_bytes)
+        options = ["--ignore-times", f"--timeout={_STALL_S}"]
+        if on_output is not None and self._shows_progress:
+            options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
+        else:
+            on_output = None
+        return await self._transfer(options, paths, remote_root, size_bytes, on_output)
 
     async def adopt(
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
@@ -93,6 +107,23 @@ class Rsync:
             "--out-format=%i %n",
         )
         return await self._transfer(options, paths, remote_root, size_bytes)
+
+    async def fetch(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        *,
+        options: Sequence[str],
+        size_bytes: int,
+        listen: Callable[[bytes], None] | None = None,
+    ) -> RsyncResult:
+        """Bring these paths to the laptop. listen: told rsync's output, with how far it is where
+        rsync can say so; it is then not in the result. Raises as `push`."""
+        # What is above a file keeps the permissions that it has here.
+        options = ["--no-implied-dirs", *options]
+        if listen is not None and self._shows_progress:
+            options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
+        return await self._transfer(options, paths, remote_root, size_bytes, listen, fetch=True)
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
@@ -109,24 +140,31 @@ class Rsync:
         return set(itemized(result.stdout))
 
     async def _transfer(
-        self, options: Sequence[str], paths: Collection[str], remote_root: str, size_bytes: int
+        self,
+        options: Sequence[str],
+        paths: Collection[str],
+        remote_root: str,
+        size_bytes: int,
+        on_output: Callable[[bytes], None] | None = None,
+        *,
+        fetch: bool = False,
     ) -> RsyncResult:
         host = self._remote.destination()
+        ends = [os.path.join(self._local_root, ""), f"{host}:{remote_root.rstrip('/')}/"]
         argv = [
             self._program,
             *_BASE,
             *options,
             f"--rsh={quote_shell(self._remote.remote_shell())}",
             "--",
-            os.path.join(self._local_root, ""),
-            f"{host}:{remote_root.rstrip('/')}/",
+            *(reversed(ends) if fetch else ends),
         ]
         # An upper bound for a slow line (256 KiB/s); a stall is noticed by --timeout.
         budget_s = 60.0 + size_bytes / (256 << 10) + len(paths) / 50
         # The `/` is taken off by rsync. Without it `#x` is a comment; with `./` the root itself
         # would be sent too, and its permissions there opened to those on the laptop.
         names = b"".join(b"/" + os.fsencode(path) + b"\0" for path in sorted(paths))
-        result = await self._run(argv, names, budget_s=budget_s)
+        result = await self._run(argv, names, budget_s=budget_s, on_output=on_output)
         if result.exit_code == 0 or result.partial:
             return result
         raise self._failure(result, host)
@@ -155,7 +193,14 @@ class Rsync:
             f"rsync to {host} failed", cause=text or f"exit code {result.exit_code}", transient=True
         )
 
-    async def _run(self, argv: Sequence[str], stdin: bytes, *, budget_s: float) -> RsyncResult:
+    async def _run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes,
+        *,
+        budget_s: float,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> RsyncResult:
         # The user's RSYNC_* settings would change what we rely on; C: names are escaped.
         env = {key: value for key, value in os.environ.items() if not key.startswith("RSYNC_")}
         env["LC_ALL"] = "C"
@@ -177,7 +222,11 @@ class Rsync:
                 ) from error
             try:
                 async with asyncio.timeout(budget_s):
-                    stdout, _ = await process.communicate(stdin)
+                    if on_output is None:
+                        stdout, _ = await process.communicate(stdin)
+                    else:
+                        stdout = b""
+                        await _listen(process, stdin, on_output)
             except TimeoutError as error:
                 raise ConnectionFailed(
                     f"the transfer to {self._remote.destination()} took over {budget_s:.0f} s",
@@ -189,6 +238,29 @@ class Rsync:
             text = _summary(errors.read().decode("utf-8", "replace"))
         assert process.returncode is not None
         return RsyncResult(process.returncode, stdout, text)
+
+
+async def _listen(
+    process: asyncio.subprocess.Process, stdin: bytes, on_output: Callable[[bytes], None]
+) -> None:
+    """`communicate`, but the output is handed on as it comes."""
+    assert process.stdin is not None and process.stdout is not None
+    writer, reader = process.stdin, process.stdout
+
+    async def feed() -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            writer.write(stdin)
+            await writer.drain()
+        writer.close()
+
+    feeding = asyncio.create_task(feed())
+    try:
+        while data := await reader.read(1 << 16):
+            on_output(data)
+        await process.wait()
+    finally:
+        feeding.cancel()
+        await asyncio.wait([feeding])
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

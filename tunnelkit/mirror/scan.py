@@ -11,11 +11,11 @@ import os
 import stat
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tunnelkit.mirror.base import MirrorHalted
-from tunnelkit.mirror.ignore import IgnoreRules
+from tunnelkit.mirror.ignore import GITIGNORE, TKIGNORE, VENV_MARK, IgnoreRules
 
 FILE, DIR, LINK = "f", "d", "l"
 
@@ -60,21 +60,21 @@ class Scan:
 
 
 class Scanner:
-    """Walks one root. Remembers which names were ignored while the .gitignore files in
+    """Walks one root. Remembers which names were ignored while the ignore files in
     force stay the same, since matching costs far more than stat. Not thread-safe: one
     scan at a time."""
 
     def __init__(self, root: str, rules: IgnoreRules) -> None:
         self.root = root
         self._rules = rules
-        self._ignore_files: dict[str, bytes] = {}
+        self._ignore_files: dict[str, tuple[bytes, bytes]] = {}
         self._verdicts: dict[tuple[str, bool], bool] = {}
 
     def scan(self) -> Scan:
         """Walk the tree (blocking). Raises MirrorHalted if the root itself can't be listed."""
         begin = time.monotonic()
         scan = Scan(started_ns=time.time_ns())
-        seen: dict[str, bytes] = {}
+        seen: dict[str, tuple[bytes, bytes]] = {}
         verdicts: dict[tuple[str, bool], bool] = {}
         stack = [("", self._rules)]
         while stack:
@@ -89,8 +89,14 @@ class Scanner:
                 if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                     scan.unreadable[base[:-1]] = error.strerror or str(error)
                 continue
-            rules = self._enter(base, directory, children, rules, seen, verdicts)
+            above, rules = rules, self._enter(base, directory, children, rules, seen)
             scan.rules[base] = rules
+            if base and any(child.name == VENV_MARK for child in children):
+                closed = above.venv(base[:-1])
+                if closed is not None:
+                    del scan.entries[base[:-1]]
+                    scan.rules[base] = replace(rules, closed=closed)
+                    continue
             for child in children:
                 path = base + child.name
                 is_dir = child.is_dir(follow_symlinks=False)
@@ -120,25 +126,33 @@ class Scanner:
         directory: str,
         children: Iterable[os.DirEntry[str]],
         rules: IgnoreRules,
-        seen: dict[str, bytes],
-        verdicts: dict[tuple[str, bool], bool],
+        seen: dict[str, tuple[bytes, bytes]],
     ) -> IgnoreRules:
-        text = b""
-        for child in children:
-            if child.name == ".gitignore" and child.is_file(follow_symlinks=False):
-                try:
-                    with open(os.path.join(directory, ".gitignore"), "rb") as stream:
-                        text = stream.read(_CHUNK_BYTES)
-                except OSError:
-                    text = b""
-        if text:
-            seen[base] = text
-        if self._ignore_files.get(base, b"") != text:
+        texts = {
+            child.name: read_rules(os.path.join(directory, child.name))
+            for child in children
+            if child.name in (GITIGNORE, TKIGNORE)
+        }
+        found = (texts.get(GITIGNORE, b""), texts.get(TKIGNORE, b""))
+        if any(found):
+            seen[base] = found
+        if self._ignore_files.get(base, (b"", b"")) != found:
             # Changed rules: all that was decided below is decided anew.
             self._verdicts = {
                 key: value for key, value in self._verdicts.items() if not key[0].startswith(base)
             }
-        return rules.enter(base, text or None)
+        return rules.enter(base, *found)
+
+
+def read_rules(path: str) -> bytes:
+    """An ignore file's bytes; none if it is no plain file (git follows no link here either)."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        with open(path, "rb") as stream:
+            return stream.read(_CHUNK_BYTES)
+    except OSError:
+        return b""
 
 
 def root_lost(root: str, error: OSError) -> MirrorHalted:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tunnelkit.errors import ConnectionFailed, MirrorError
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.owner import Claim, displaced
 from tunnelkit.mirror.scan import DIR, FILE, LINK
 
 _MARK = b"\0tk-mirror-1\0"
@@ -21,6 +22,12 @@ _SETUP = "LC_ALL=C; export LC_ALL; printf '\\0tk-mirror-1\\0'\n"
 _SSH_FAILED = 255
 
 # stat does not follow the last component; xargs exits 123 where some path is not there.
+# An owner's file that is gone is no reason to stop; it is made again after a reconnect.
+_GUARD = """
+text=$(head -c 4096 -- "$2" 2>/dev/null)
+case $text in ""|*"$3"*) ;; *) printf '%s\\0' "$text"; exit 94 ;; esac
+"""
+_DISPLACED = 94
 _SURVEY = 'cd -- "$1" || exit 91\nxargs -0 stat --printf="%f %s %Y %n\\0" -- 2>/dev/null\nexit 0\n'
 _REMOVE_FILES = 'cd -- "$1" || exit 91\nxargs -0 rm -f --\n'
 _REMOVE_DIRS = 'cd -- "$1" || exit 91\nxargs -0 rmdir -- 2>/dev/null\nexit 0\n'
@@ -88,18 +95,30 @@ def encode(paths: Iterable[str]) -> bytes:
     return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
 
 
-async def survey(remote: Remote, root: str, paths: Collection[str]) -> dict[str, RemoteStat]:
-    """What is at these paths below `root` now; those with nothing there are left out."""
+async def survey(
+    remote: Remote, root: str, paths: Collection[str], *, claim: Claim | None = None
+) -> dict[str, RemoteStat]:
+    """What is at these paths below `root` now; those with nothing there are left out.
+    Raises MirrorHalted if `claim` no longer holds."""
     if not paths:
         return {}
     done = await run_script(
         remote,
-        _SURVEY,
-        [root],
+        (_GUARD if claim is not None else "") + _SURVEY,
+        [root, *((claim.file, claim.owner.id) if claim is not None else ())],
         stdin=encode(sorted(paths)),
         timeout_s=_budget_s(paths),
         what=f"can't look into {root}",
+        may_fail=True,
     )
+    if done.exit_code == _DISPLACED:
+        owner = done.items[-1].decode("utf-8", "replace") if done.items else ""
+        raise displaced(remote.destination(), root, owner)
+    if done.exit_code != 0:
+        raise MirrorError(
+            f"can't look into {root} on {remote.destination()}",
+            cause=done.error_text or f"exit code {done.exit_code}",
+        )
     found = {}
     for item in done.items:
         match = _STAT.fullmatch(item)

@@ -10,16 +10,19 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from tunnelkit.mirror import local, plan, shell
-from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror import conflicts, local, obstacles, plan, shell
+from tunnelkit.mirror.base import MirrorHalted, Remote
+from tunnelkit.mirror.conflicts import as_sent
 from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.limits import DELETE_LIMIT_FILES, check_deletes
 from tunnelkit.mirror.local import Outcome, Work
 from tunnelkit.mirror.manifest import Manifest, Row
+from tunnelkit.mirror.owner import Claim
+from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.rsync import Rsync, itemized
-from tunnelkit.mirror.scan import DIR, LINK, Entry, Scan, Scanner, lstat, racy
+from tunnelkit.mirror.scan import DIR, Entry, Scan, Scanner, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
-
-_NS = 1_000_000_000
+from tunnelkit.mirror.sizes import SizeWatch
 
 
 class Syncer:
@@ -34,6 +37,9 @@ class Syncer:
         remote_root: str,
         *,
         fresh: bool = False,
+        delete_limit: int = DELETE_LIMIT_FILES,
+        sizes: SizeWatch | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self._remote = remote
         self._rsync = rsync
@@ -41,11 +47,19 @@ class Syncer:
         self._manifest = manifest
         self._remote_root = remote_root
         self._fresh = fresh
+        self._delete_limit = delete_limit
+        self._sizes = sizes
+        self._claim = claim
+        self._displaced: MirrorHalted | None = None
         #: sent, but not yet known to have arrived as they are here: what is there is ours
         self._in_flight: set[str] = set()
         self.last_scan: Scan | None = None
         #: paths known to need sending: for the status, and for the message of a timeout
         self.pending: frozenset[str] = frozenset()
+        #: the big transfer that is under way
+        self.progress: Progress | None = None
+        #: mirrored paths that were changed on the cluster: looked at again in each pass
+        self.conflicts: frozenset[str] = frozenset()
 
     async def run(
         self,
@@ -53,11 +67,15 @@ class Syncer:
         repair: bool = False,
         allow_deletes: bool = False,
         force: Collection[str] = (),
+        ours: Collection[str] = (),
         on_pending: Callable[[frozenset[str]], None] = lambda paths: None,
     ) -> Outcome:
         """One pass. repair: also look whether all that was sent is still there. force: send
-        these again. on_pending: told what there is to do, before it is done. Raises
+        these again, unless their content there is not tk's. ours: conflicts in which the
+        laptop's wins. on_pending: told what there is to do, before it is done. Raises
         MirrorHalted, ConnectionFailed, MirrorError, MissingProgram, TimeoutExpired."""
+        if self._displaced is not None:  # for good: two who push in turns would be worse
+            raise self._displaced.with_traceback(None)
         scan = await asyncio.to_thread(self._scanner.scan)
         self.last_scan = scan
         rows = self._manifest.rows
@@ -70,12 +88,22 @@ class Syncer:
             local.read, self._scanner.root, rows, scan, difference, force, out
         )
         if not allow_deletes:
-            plan.check_deletes(rows, work.deletes, scan.entries)
+            check_deletes(
+                rows,
+                work.deletes,
+                scan.entries,
+                sent_digests=(text for path, text in work.digests.items() if path not in rows),
+                limit_files=self._delete_limit,
+            )
         self.pending = frozenset({*work.sends, *work.deletes, *out.failed, *out.changing})
         await asyncio.to_thread(self._note, work.refreshed, work.forgotten)
+        self._look_again_at_conflicts(scan, work)
+        work.overruled = {*ours}
+        if self._sizes is not None:
+            self._sizes.look(work.sends, scan.entries)
         if work.sends or work.deletes or repair:
             on_pending(self.pending)
-            await self._apply(scan, work, out, repair=repair)
+            await self._apply(scan, work, out, repair=repair, checked=force)
         self.pending = frozenset({*out.failed, *out.changing})
         return out
 
@@ -87,7 +115,9 @@ class Syncer:
         self._manifest.refresh(seen)
         self._manifest.drop(forgotten)
 
-    async def _apply(self, scan: Scan, work: Work, out: Outcome, *, repair: bool) -> None:
+    async def _apply(
+        self, scan: Scan, work: Work, out: Outcome, *, repair: bool, checked: Collection[str]
+    ) -> None:
         rows = self._manifest.rows
         touched = {*work.sends, *work.deletes}
         if repair:
@@ -95,7 +125,8 @@ class Syncer:
         there = await self._look(touched)
         if repair:
             self._add_missing(scan, work, there)
-        self._drop_blocked(work, there, out)
+        obstacles.drop_blocked(work, there, rows, self._ours, out)
+        await self._set_conflicts_apart(work, there, out, checked)
         await asyncio.to_thread(self._manifest.drop, work.forgotten)
         early = plan.swaps(work.deletes, work.sends, rows)
         removed = await self._delete(early, there, out)
@@ -103,7 +134,7 @@ class Syncer:
             there.pop(path, None)
         turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
         there |= await shell.survey(self._remote, self._remote_root, turned)
-        _keep_dirs(work, there, out)
+        obstacles.keep_dirs(work, there, out)
         await self._send(work, there, out)
         await self._delete(work.deletes - early, there, out)
         self._fresh = False
@@ -111,44 +142,51 @@ class Syncer:
     async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:
         if self._fresh:  # we have just made the root: nothing can be in it
             return {}
-        return await shell.survey(self._remote, self._remote_root, plan.with_parents(paths))
+        paths = plan.with_parents(paths)
+        try:
+            return await shell.survey(self._remote, self._remote_root, paths, claim=self._claim)
+        except MirrorHalted as error:
+            self._displaced = error
+            raise
 
     def _add_missing(self, scan: Scan, work: Work, there: Mapping[str, RemoteStat]) -> None:
         """Send again what is no longer on the cluster as we left it."""
         for path, row in self._manifest.rows.items():
             if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
                 continue
-            if not _as_sent(row, there.get(path)):
+            if not as_sent(row, there.get(path)):
                 work.sends[path] = row.entry
                 work.digests[path] = row.digest
 
-    def _drop_blocked(self, work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
-        """Take out of `work` what would go through a symlink on the cluster, or replace a
-        file that tk did not put there by a directory."""
+    def _look_again_at_conflicts(self, scan: Scan, work: Work) -> None:
         rows = self._manifest.rows
-        needed = plan.with_parents(work.sends.keys() | work.deletes) - work.deletes
-        blocked: dict[str, str] = {}
-        for path in needed:
-            found, entry, row = there.get(path), work.sends.get(path), rows.get(path)
-            if found is None or found.kind == DIR or (entry is not None and entry.kind != DIR):
-                continue
-            if entry is not None and row is not None and self._ours(path, found):
-                continue  # our own file, which a directory replaces now
-            what = "a symlink, which is not followed" if found.kind == LINK else "a file"
-            blocked[path] = f"on the cluster {path} is {what}"
-        for path in [*work.sends, *work.deletes] if blocked else ():
-            reason = next(
-                (blocked[it] for it in (path, *plan.parents(path)) if it in blocked), None
-            )
-            if reason is None:
-                continue
-            if path in work.deletes:
-                work.deletes.discard(path)
-                out.kept.append(path)
-                work.forgotten.add(path)
-            else:
-                del work.sends[path]
-                out.failed[path] = reason
+        self.conflicts = frozenset(path for path in self.conflicts if path in rows)
+        for path in self.conflicts:
+            row = rows[path]
+            if row.sent and scan.entries.get(path) == row.entry and path not in work.sends:
+                work.sends[path] = row.entry
+                work.digests[path] = row.digest
+
+    async def _set_conflicts_apart(
+        self, work: Work, there: Mapping[str, RemoteStat], out: Outcome, checked: Collection[str]
+    ) -> None:
+        """Take out of `work` what was changed on the cluster since tk put it there."""
+        rows = self._manifest.rows
+        doubted = self.conflicts.union(checked)
+        suspects = conflicts.suspects(work.sends, rows, there, doubted) - self._in_flight
+        edited = await conflicts.edited(
+            self._remote,
+            self._remote_root,
+            {path: there[path] for path in suspects},
+            {path: (rows[path].digest, work.digests[path]) for path in suspects},
+        )
+        # Only touched, or the same as here already: as good as ours.
+        self._in_flight |= suspects - edited
+        work.overruled &= edited
+        out.conflicts |= edited - work.overruled
+        for path in out.conflicts:
+            del work.sends[path]
+        self.conflicts = frozenset(out.conflicts)
 
     async def _delete(
         self, paths: Collection[str], there: Mapping[str, RemoteStat], out: Outcome
@@ -176,6 +214,8 @@ class Syncer:
             out.failed.update(dict.fromkeys(stuck, f"can't be deleted: {complaint}"))
         out.kept += kept
         out.deleted += len(files - stuck)
+        for path in sorted(files - stuck):
+            out.name(path)
         done = set(paths) - stuck
         self._in_flight -= done
         await asyncio.to_thread(self._manifest.drop, done)
@@ -189,7 +229,7 @@ class Syncer:
             path
             for path in work.sends
             if path in there and work.sends[path].kind != DIR and not self._ours(path, there[path])
-        }
+        } | (work.overruled & work.sends.keys())
         intents = {
             path: Row(entry, work.digests[path], made=entry.kind == DIR and path not in there)
             for path, entry in work.sends.items()
@@ -197,11 +237,28 @@ class Syncer:
         }
         await asyncio.to_thread(self._manifest.put, intents)
         plain = work.sends.keys() - foreign
+        # Not `sent` until it has arrived: whoever comes after a kill -9 in the middle must not
+        # take what we leave there for somebody's edit.
+        opened = {
+            path: rows[path]._replace(sent=False)
+            for path in plain
+            if path in rows and rows[path].sent
+        }
+        await asyncio.to_thread(self._manifest.put, opened)
         self._in_flight |= plain
         failed: dict[str, str] = {}
         if plain:
             size = _size(work, plain)
-            result = await self._rsync.push(plain, self._remote_root, size_bytes=size)
+            progress = self.progress = Progress.of(plain, work.sends)
+            try:
+                result = await self._rsync.push(
+                    plain,
+                    self._remote_root,
+                    size_bytes=size,
+                    on_output=progress.feed if progress is not None else None,
+                )
+            finally:
+                self.progress = None
             if result.partial:
                 failed |= await self._failures(plain, size, result.error_text)
         if foreign:
@@ -255,6 +312,7 @@ class Syncer:
                 if entry.kind != DIR:
                     out.sent += 1
                     out.sent_bytes += entry.size
+                    out.name(path)
         self._manifest.put(done)
         self._in_flight -= done.keys()
 
@@ -263,38 +321,15 @@ class Syncer:
         if path in self._in_flight:
             return True
         row = self._manifest.rows.get(path)
-        return row is not None and _as_sent(row, found)
+        return row is not None and as_sent(row, found)
 
 
 def scan_ns(scan: Scan | None) -> int:
     return scan.started_ns if scan is not None else 0
 
 
-def _keep_dirs(work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
-    """Take out of `work` what would replace a directory that still holds something."""
-    for path, entry in list(work.sends.items()):
-        found = there.get(path)
-        if found is not None and found.kind == DIR and entry.kind != DIR:
-            del work.sends[path]
-            out.failed[path] = (
-                f"on the cluster {path} is a directory with files that tk didn't send"
-            )
-
-
 def _size(work: Work, paths: Collection[str]) -> int:
     return sum(work.sends[path].size for path in paths)
-
-
-def _as_sent(row: Row, found: RemoteStat | None) -> bool:
-    """Whether a remote path still is what tk put there, as far as stat can tell."""
-    if found is None or found.kind != row.entry.kind:
-        return False
-    if found.kind == DIR:
-        return True
-    if found.size != row.entry.size:
-        return False
-    # Protocols before 31 carry whole seconds; a symlink's times may not be settable.
-    return found.kind == LINK or found.mtime_s == row.entry.mtime_ns // _NS
 
 
 def _replaced(stdout: bytes, foreign: Collection[str]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.owner import OWNER_FILE, Claim, Owner, describe_owner, refused
 from tunnelkit.mirror.shell import run_script
 
 # fmt: off
@@ -41,6 +42,34 @@ printf '%s\0' "$root" "$real" "$home" "$home_real" "$new"
 command -v rsync >/dev/null 2>&1 && printf 'rsync\0'
 stat --printf= / 2>/dev/null && command -v xargs >/dev/null 2>&1 && printf 'stat\0'
 """
+
+
+_FIND_OWNER = rf"""
+beside=${{1%/*}}/.${{1##*/}}.tk-owner
+if [ -e "$beside" ]; then file=$beside
+elif [ -e "$1/{OWNER_FILE}" ] || [ ! -w "${{1%/*}}/" ]; then file=$1/{OWNER_FILE}
+else file=$beside
+fi
+"""
+# Readable by all: another user who is refused is to learn by whom.
+_CLAIM = (
+    _FIND_OWNER
+    + r"""
+umask 022
+new=$file.$$ owner=
+trap 'rm -f -- "$new"' EXIT
+(set -C; printf '%s\n' "$2" >"$new") || exit 93
+if ln -- "$new" "$file" 2>/dev/null; then state=new
+elif [ ! -e "$file" ]; then mv -- "$new" "$file" || exit 93; state=new
+else
+  owner=$(head -c 4096 -- "$file") || exit 93
+  case $owner in *"$3"*) state=own ;; *) state=$4 ;; esac
+  [ "$state" = refused ] || mv -f -- "$new" "$file" || exit 93
+fi
+printf '%s\0' "$state" "$file" "$owner"
+"""
+)
+_RELEASE = 'case $(head -c 4096 -- "$1") in *"$2"*) rm -f -- "$1" ;; esac\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +167,30 @@ async def prepare(remote: Remote, remote_dir: str) -> Target:
             hint="name a directory of its own, like ~/tk/PROJECT, in [mirror] remote",
         )
     return Target(root, real, new == "new", "rsync" in has, "stat" in has)
+
+
+async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = False) -> Claim:
+    """Make the remote root `real` (symlinks resolved) the owner's. It stays so after a kill;
+    `release` ends it. Raises MirrorError naming the one whose it is, unless `take_over`."""
+    done = await run_script(
+        remote,
+        _CLAIM,
+        [real, owner.dump(), owner.id, "taken" if take_over else "refused"],
+        what=f"can't write down who mirrors into {real}",
+        hint="its directory, or the one above it, must be yours to write",
+    )
+    state, file, text = [os.fsdecode(item) for item in done.items]
+    if state == "refused":
+        raise refused(remote.destination(), real, text)
+    return Claim(file, owner, describe_owner(text) if state == "taken" else None)
+
+
+async def release(remote: Remote, held: Claim, *, timeout_s: float) -> None:
+    """Give the remote root back, if it still is the owner's. Raises TunnelkitError."""
+    await run_script(
+        remote,
+        _RELEASE,
+        [held.file, held.owner.id],
+        what=f"can't remove {held.file}",
+        timeout_s=timeout_s,
+    )

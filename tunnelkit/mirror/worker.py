@@ -19,8 +19,10 @@ from tunnelkit.mirror.base import (
     SyncReport,
     name_paths,
 )
+from tunnelkit.mirror.conflicts import conflict_error
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Manifest
+from tunnelkit.mirror.progress import Batch
 from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
 
@@ -44,6 +46,7 @@ class Request:
     allow_deletes: bool = False
     partial_ok: bool = False
     force: frozenset[str] = frozenset()
+    ours: frozenset[str] = frozenset()
     report: SyncReport = field(default_factory=SyncReport)
 
 
@@ -58,12 +61,14 @@ class Worker:
         *,
         wake: asyncio.Event,
         on_status: Callable[[MirrorStatus], None],
+        on_batch: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
         self._syncer = syncer
         self._manifest = manifest
         self._watcher = watcher
         self._wake = wake
         self._on_status = on_status
+        self._on_batch = on_batch
         self._requests: list[Request] = []
         self._urgent = False
         self._failures = 0
@@ -81,10 +86,11 @@ class Worker:
         allow_deletes: bool = False,
         partial_ok: bool = False,
         force: frozenset[str] = frozenset(),
+        ours: frozenset[str] = frozenset(),
     ) -> Request:
         """Ask for a pass now, whatever the back-off."""
         done: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
-        request = Request(done, repair, allow_deletes, partial_ok, force)
+        request = Request(done, repair, allow_deletes, partial_ok, force, ours)
         self._requests.append(request)
         self._urgent = True
         self._wake.set()
@@ -125,11 +131,13 @@ class Worker:
         requests = [request for request in self._requests if not request.done.done()]
         self._requests = requests
         taken = list(requests)
+        begin = time.monotonic()
         try:
             outcome = await self._syncer.run(
                 repair=any(request.repair for request in taken),
                 allow_deletes=any(request.allow_deletes for request in taken),
                 force=frozenset().union(*(request.force for request in taken)),
+                ours=frozenset().union(*(request.ours for request in taken)),
                 on_pending=self._pending,
             )
         except MirrorHalted as error:
@@ -152,7 +160,21 @@ class Worker:
             self._finish(taken, wrapped)
         else:
             self.error = None
+            self._tell(outcome, time.monotonic() - begin)
             self._settle(taken, outcome)
+
+    def _tell(self, outcome: Outcome, duration_s: float) -> None:
+        """For those who look on."""
+        if outcome.sent or outcome.deleted:
+            batch = Batch(
+                time.time(),
+                outcome.sent,
+                outcome.sent_bytes,
+                outcome.deleted,
+                duration_s,
+                tuple(outcome.names),
+            )
+            self._on_batch(batch)
 
     def _back_off(self, error: TunnelkitError) -> None:
         delay_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
@@ -178,16 +200,21 @@ class Worker:
                 idle_s = min(idle_s, _RETRY_FAILED_S)
         self._next_at = now + idle_s
         pending = frozenset({*outcome.failed, *outcome.changing})
-        if pending:
+        if outcome.conflicts:
+            reason = conflict_error(outcome.conflicts).message
+            self._set(MirrorState.CONFLICT, reason=reason, paths=pending)
+        elif pending:
             reason = next(iter(outcome.failed.values()), "being written")
             self._set(MirrorState.PENDING, reason=reason, paths=pending)
         else:
             self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
         for request in taken:
             request.report = _add(request.report, outcome)
-            request.force = frozenset()
+            request.force = request.ours = frozenset()
         if outcome.failed:
             self._finish(taken, _cannot_send(outcome.failed))
+        elif outcome.conflicts:
+            self._finish(taken, conflict_error(outcome.conflicts))
         elif outcome.changing:
             self._finish([request for request in taken if request.partial_ok], None)
         else:
@@ -228,6 +255,7 @@ class Worker:
         new = MirrorStatus(
             state, files, size_bytes, len(paths), shown, time.time(), reason, self._watcher.alive()
         )
+        new = replace(new, conflicts=tuple(sorted(self._syncer.conflicts)))
         if state is old.state:
             new = replace(new, since=old.since)
         if new != old:

@@ -35,6 +35,8 @@ class ControlConnection:
         self.mux: Mux | None = None
         #: Set by `tk up`: this command shows progress and may answer prompts.
         self.follows = False
+        #: Set by `tk sync --watch`: it is told of the mirror's events.
+        self.watches_mirror = False
 
 
 class ControlServer:
@@ -75,6 +77,12 @@ class ControlServer:
         for connection in self.connections:
             if connection.follows and connection.rpc is not None:
                 connection.rpc.notify(notice, **params)
+
+    def notify_watchers(self, event: dict[str, Any]) -> None:
+        """Tell the commands that watch the mirror."""
+        for connection in self.connections:
+            if connection.watches_mirror and connection.rpc is not None:
+                connection.rpc.notify("mirror", **event)
 
     def _connected(self, sock: socket.socket) -> None:
         task = asyncio.create_task(self._serve(sock))

@@ -41,6 +41,7 @@ class Daemon:
             prompter=self._prompt,
             say=self._say,
             changed=self._changed,
+            tell=lambda event: self._control.notify_watchers(event),
         )
         self._service = Service(self._session, self._stop)
         self._control = ControlServer(

@@ -13,14 +13,22 @@ from tunnelkit.errors import NoSessionError
 
 @dataclass(frozen=True)
 class Launch:
-    """The settings and the node that was asked for (None: whichever the scheduler gives)."""
+    """The settings and the node that was asked for (None: whichever the scheduler gives).
+    take_over: the mirror's place on the cluster, from another laptop directory."""
 
     settings: Settings
     node: str | None
+    take_over: bool = False
 
     def save(self, path: Path) -> None:
         """Write it for the daemon, 0600, atomically."""
-        data = json.dumps({"settings": self.settings.to_json(), "node": self.node})
+        data = json.dumps(
+            {
+                "settings": self.settings.to_json(),
+                "node": self.node,
+                "take_over": self.take_over,
+            }
+        )
         temporary = path.with_suffix(f".{os.getpid()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
@@ -32,7 +40,8 @@ class Launch:
         """Read what `save` wrote. Raises NoSessionError if nothing usable is there."""
         try:
             data = json.loads(path.read_text())
-            return Launch(Settings.from_json(data["settings"]), data["node"])
+            settings = Settings.from_json(data["settings"])
+            return Launch(settings, data["node"], bool(data.get("take_over")))
         except (OSError, ValueError, KeyError) as error:
             raise NoSessionError(
                 "there is no earlier session here", cause=str(error), hint="start one: tk up"

@@ -13,10 +13,12 @@ from typing import Any
 from tunnelkit import __version__
 from tunnelkit.debug.command import LoopCommand, understand
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
+from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.rpc import Handler
+from tunnelkit.session import mirrorcalls, mirrorview
 from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.lend import lend_debugpy
@@ -55,8 +57,25 @@ class Service:
                 connection.mux, int(params["channel"]), int(params["rows"]), int(params["cols"])
             )
 
+        async def watch(params: dict[str, Any]) -> None:
+            """Tell of the mirror's events until the command has gone."""
+            mirror = self._mirror()
+            assert connection.rpc is not None
+            connection.watches_mirror = True
+            connection.rpc.notify("mirror", **mirrorview.state_event(mirror.status()))
+            await asyncio.Event().wait()
+
+        async def pull(params: dict[str, Any]) -> dict[str, Any]:
+            mirror = self._mirror()
+            await self._wait_settled()
+            return await mirrorcalls.pull(mirror, params, connection)
+
         return {
             "follow": follow,
+            "pull": pull,
+            "sync.resolve": self._sync_resolve,
+            "sync.watch": watch,
+            "sync.explain": self._sync_explain,
             "status": self._status,
             "settled": self._settled,
             "down": self._down,
@@ -92,7 +111,6 @@ class Service:
         """The whole session as one JSON object; `tk status --json` prints it."""
         session = self._session
         allocation = session.cluster.allocation
-        mirror = session.mirror.status() if session.mirror is not None else None
         pending = session.pending
         return {
             "version": __version__,
@@ -117,18 +135,7 @@ class Service:
             "node": session.agent_info.get("node"),
             "route": session.cluster.route,
             "agent": session.agent_info or None,
-            "mirror": None
-            if mirror is None or session.mirror is None
-            else {
-                "state": mirror.state.value,
-                "text": mirror.describe(),
-                "local": session.mirror.local_root,
-                "remote": session.mirror.remote_root,
-                "files": mirror.files,
-                "bytes": mirror.bytes,
-                "pending": mirror.pending,
-                "watching": mirror.watching,
-            },
+            "mirror": mirrorview.describe(session.mirror) if session.mirror is not None else None,
             "debug_port": session.editor_port.port,
             "loops": [loop.loop.describe() for loop in session.loops.all()],
             "forwards": session.forwards.list(),
@@ -158,26 +165,38 @@ class Service:
     # -- mirror and readiness ---------------------------------------------
 
     async def _sync(self, params: dict[str, Any]) -> dict[str, Any]:
-        mirror = self._session.mirror
-        if mirror is None:
-            raise MirrorError(
-                "the mirror is off", hint="set [mirror] enabled = true in tunnelkit.toml"
-            )
+        mirror = self._mirror()
         await self._wait_settled()
         report = await mirror.barrier(
             float(params.get("timeout_s", _SYNC_TIMEOUT_S)),
             allow_deletes=bool(params.get("allow_deletes")),
         )
-        return {
-            "sent": report.sent,
-            "sent_bytes": report.sent_bytes,
-            "deleted": report.deleted,
-            "kept": list(report.kept),
-            "replaced": list(report.replaced),
-            "replaced_dir": report.replaced_dir,
-            "proven": report.proven,
-            "duration_s": report.duration_s,
-        }
+        return {**mirrorcalls.report_json(report), "warnings": mirror.sizes.news()}
+
+    async def _sync_resolve(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Settle conflicts at absolute local paths: `tk sync --ours`, `--theirs`."""
+        mirror = self._mirror()
+        await self._wait_settled()
+        timeout_s = float(params.get("timeout_s", _SYNC_TIMEOUT_S))
+        found = await mirrorcalls.resolve(mirror, params, timeout_s)
+        return {**found, "warnings": mirror.sizes.news()}
+
+    async def _sync_explain(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Why an absolute local path is mirrored or isn't, and how it stands."""
+        mirror = self._mirror()
+        found = (await mirror.explain(str(params["path"]))).to_json()
+        if found["mirrored"]:
+            there = os.path.normpath(os.path.join(mirror.remote_root, str(found["path"])))
+            found["remote"] = f"{self._session.link.login}:{there}"
+        return found
+
+    def _mirror(self) -> Mirror:
+        mirror = self._session.mirror
+        if mirror is None:
+            raise MirrorError(
+                "the mirror is off", hint="set [mirror] enabled = true in tunnelkit.toml"
+            )
+        return mirror
 
     async def _ready(self, params: dict[str, Any]) -> dict[str, Any]:
         """Allocation, mirror barrier, armed debuggee: what F5 needs, in that order."""

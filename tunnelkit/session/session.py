@@ -23,11 +23,12 @@ from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.openssh import OpenSSHLink
 from tunnelkit.mirror import sshfs
-from tunnelkit.mirror.base import DigestCheck
+from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import JobState, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session import mirrorview
 from tunnelkit.session.agent_client import AgentClient, AgentGone
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
@@ -36,6 +37,7 @@ from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
+from tunnelkit.session.mirrorview import Tell
 from tunnelkit.session.paths import SessionPaths, job_name
 from tunnelkit.session.place import place_of
 from tunnelkit.session.remote import LinkRemote
@@ -57,6 +59,7 @@ class Session:
         prompter: Prompter,
         say: Callable[[str], None],
         changed: Callable[[], None],
+        tell: Tell = lambda event: None,
     ) -> None:
         settings = launch.settings
         self.launch = launch
@@ -70,6 +73,7 @@ class Session:
         self.failure: TunnelkitError | None = None
         self._say = say
         self._changed = changed
+        self._tell = tell
         self._name = job_name(settings.project_dir, paths.id)
         self.link = OpenSSHLink(
             link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
@@ -103,7 +107,10 @@ class Session:
                 LinkRemote(self.link),
                 state_dir=paths.mirror_state,
                 verify=self._digest_check,
-                on_change=lambda status: changed(),
+                on_change=self._mirror_changed,
+                on_batch=lambda batch: tell(mirrorview.batch_event(batch)),
+                warn=self._mirror_warns,
+                take_over=launch.take_over,
             )
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
@@ -156,6 +163,10 @@ class Session:
             return
         await self.mirror.start()
         status = self.mirror.status()
+        if self.mirror.taken_from is not None:
+            self._say(f"mirror: taken over from {self.mirror.taken_from}")
+        if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
+            self._say(f"mirror: {status.describe()}")
         self._say(f"mirror: {status.files} files on {self.link.login}:{self.mirror.remote_root}")
 
     async def _get_agent(self) -> None:
@@ -276,6 +287,14 @@ class Session:
         await self.link.close()
 
     # -- what the rest of the house tells ---------------------------------
+
+    def _mirror_changed(self, status: MirrorStatus) -> None:
+        self._changed()
+        self._tell(mirrorview.state_event(status))
+
+    def _mirror_warns(self, text: str) -> None:
+        self._say(f"warning: {text}")
+        self._tell(mirrorview.warning_event(text))
 
     def _on_pending(self, status: JobStatus) -> None:
         self.pending = status

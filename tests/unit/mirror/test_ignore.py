@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tunnelkit.errors import ConfigError
 from tunnelkit.mirror.ignore import REPLACED_DIR, IgnoreRules
+from tunnelkit.mirror.local import interesting
+from tunnelkit.mirror.owner import OWNER_FILE
 from tunnelkit.mirror.scan import DIR, Scanner
 
 
@@ -44,6 +46,11 @@ def test_what_was_set_aside_is_never_mirrored(tmp_path: Path) -> None:
     assert mirrored(tmp_path, ("!*",)) == {f"sub/{REPLACED_DIR}/a"}
 
 
+def test_the_owners_mark_is_never_mirrored(tmp_path: Path) -> None:
+    fill(tmp_path, {OWNER_FILE: "", "a": "", f"sub/{OWNER_FILE}": ""})
+    assert mirrored(tmp_path, ("!*",)) == {"a", f"sub/{OWNER_FILE}"}
+
+
 def test_a_line_that_is_no_pattern(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exclude"):
         IgnoreRules.from_exclude(["!"])
@@ -62,6 +69,106 @@ def test_changed_rules_are_seen_by_the_next_scan(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").unlink()
     (tmp_path / "s/.gitignore").unlink()
     assert set(scanner.scan().entries) == {"a.log", "s", "s/b.log", "s/c"}
+
+
+def test_tkignore_beats_gitignore(tmp_path: Path) -> None:
+    fill(
+        tmp_path,
+        {
+            ".gitignore": "*.so\nbuild/\n",
+            ".tkignore": "!*.so\n*.csv\n",
+            "a.so": "",
+            "b.csv": "",
+            "build/c.so": "",
+            "sub/.gitignore": "*.so\n!d.csv\n",
+            "sub/d.csv": "",
+            "sub/e.so": "",
+            "deep/.tkignore": "*.so\n!f.csv\n",
+            "deep/f.csv": "",
+            "deep/g.so": "",
+        },
+    )
+    found = {path for path in mirrored(tmp_path) if not path.endswith("ignore")}
+    # Nothing is taken back from inside a directory that is left out, as with git.
+    assert found == {"a.so", "sub/e.so", "deep/f.csv"}
+
+
+def test_tkignore_takes_back_defaults_that_it_names(tmp_path: Path) -> None:
+    files = {".git/HEAD": "", "node_modules/a.js": "", "b.pyc": "", "x/__pycache__/c.txt": ""}
+    fill(tmp_path, {".tkignore": "!/.git/\n!node_modules\n!*.pyc\n", **files})
+    found = mirrored(tmp_path) - {".tkignore"}
+    assert found == {".git/HEAD", "node_modules/a.js", "b.pyc"}
+
+
+def test_the_whitelist_idiom_in_tkignore(tmp_path: Path) -> None:
+    fill(tmp_path, {".tkignore": "*\n!*/\n!.*\n!*.py\n", "a/b.py": "", "a/c": "", ".git/d.py": ""})
+    assert mirrored(tmp_path) == {"a/b.py", ".tkignore"}
+
+
+def test_bytecode_is_left_out_but_not_a_directory_of_that_name(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.pyc": "", "b.pyc/c.txt": "", "d.py": "", ".gitignore": "!*.pyc\n"})
+    assert mirrored(tmp_path) == {"b.pyc/c.txt", "d.py", ".gitignore"}
+
+
+def test_a_virtual_environment_by_its_mark(tmp_path: Path) -> None:
+    fill(
+        tmp_path,
+        {
+            "tools/env-3.12/pyvenv.cfg": "",
+            "tools/env-3.12/lib/a.py": "",
+            "tools/b.py": "",
+            "wanted/pyvenv.cfg": "",
+            "wanted/c.py": "",
+            ".tkignore": "!/wanted/\n",
+        },
+    )
+    assert mirrored(tmp_path) == {"tools/b.py", "wanted/pyvenv.cfg", "wanted/c.py", ".tkignore"}
+    assert "tools/env-3.12" not in Scanner(str(tmp_path), IgnoreRules()).scan().entries
+    kept = mirrored(tmp_path, ("!tools/env-3.12/",))
+    assert kept >= {"tools/env-3.12/lib/a.py"}
+
+
+def test_a_root_that_is_a_virtual_environment_is_mirrored(tmp_path: Path) -> None:
+    fill(tmp_path, {"pyvenv.cfg": "", "main.py": ""})
+    assert mirrored(tmp_path) == {"pyvenv.cfg", "main.py"}
+
+
+def test_a_directory_that_becomes_a_virtual_environment(tmp_path: Path) -> None:
+    fill(tmp_path, {"e/a.py": "", "b.py": ""})
+    scanner = Scanner(str(tmp_path), IgnoreRules())
+    assert set(scanner.scan().entries) == {"e", "e/a.py", "b.py"}
+    fill(tmp_path, {"e/pyvenv.cfg": ""})
+    scan = scanner.scan()
+    assert set(scan.entries) == {"b.py"}
+    assert not interesting(str(tmp_path), scan, str(tmp_path / "e/lib/python/c.py"))
+    assert interesting(str(tmp_path), scan, str(tmp_path / "e/pyvenv.cfg"))
+    (tmp_path / "e/pyvenv.cfg").unlink()
+    assert set(scanner.scan().entries) == {"e", "e/a.py", "b.py"}
+
+
+def test_changed_tkignore_is_seen_by_the_next_scan(tmp_path: Path) -> None:
+    fill(tmp_path, {"s/a.log": "", "s/.gitignore": "*.log\n"})
+    scanner = Scanner(str(tmp_path), IgnoreRules())
+    assert set(scanner.scan().entries) == {"s", "s/.gitignore"}
+    fill(tmp_path, {"s/.tkignore": "!*.log\n"})
+    assert set(scanner.scan().entries) == {"s", "s/.gitignore", "s/.tkignore", "s/a.log"}
+    (tmp_path / "s/.tkignore").unlink()
+    assert set(scanner.scan().entries) == {"s", "s/.gitignore"}
+
+
+def test_events_of_ignore_files_count_though_they_are_ignored(tmp_path: Path) -> None:
+    fill(tmp_path, {".gitignore": "*\n!*.py\n!*/\n", "s/a.py": "", "s/b": ""})
+    scan = Scanner(str(tmp_path), IgnoreRules()).scan()
+    assert ".gitignore" not in scan.entries
+    assert interesting(str(tmp_path), scan, str(tmp_path / ".gitignore"))
+    assert interesting(str(tmp_path), scan, str(tmp_path / "s/.tkignore"))
+    assert not interesting(str(tmp_path), scan, str(tmp_path / "s/b"))
+
+
+def test_an_ignore_file_that_is_a_symlink_is_not_read(tmp_path: Path) -> None:
+    fill(tmp_path, {"rules": "*.log\n", "a.log": ""})
+    (tmp_path / ".tkignore").symlink_to("rules")
+    assert mirrored(tmp_path) == {"rules", "a.log", ".tkignore"}
 
 
 NAMES = st.sampled_from(["a", "b", "c.py", "d.log", "ab"])

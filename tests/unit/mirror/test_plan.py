@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.mirror import plan
-from tunnelkit.mirror.base import MirrorHalted
 from tunnelkit.mirror.manifest import Manifest, Row
 from tunnelkit.mirror.rsync import itemized, quote_shell, unescape
 from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry, racy
@@ -104,31 +103,6 @@ def test_proofs(tmp_path: Path) -> None:
 
 def file(size: int = 1) -> Entry:
     return Entry(FILE, 0o644, size, 0, 0, 0)
-
-
-def sent(count: int) -> dict[str, Row]:
-    return {f"f{number}": Row(file(), "aa", sent=True) for number in range(count)}
-
-
-@pytest.mark.parametrize(
-    ("total", "gone", "halts"), [(40, 20, False), (41, 21, True), (100, 50, False), (100, 51, True)]
-)
-def test_delete_limit(total: int, gone: int, halts: bool) -> None:
-    rows = sent(total)
-    deletes = set(list(rows)[:gone])
-    entries = {path: file() for path in rows.keys() - deletes}
-    if halts:
-        with pytest.raises(MirrorHalted, match=f"{gone} of {total}"):
-            plan.check_deletes(rows, deletes, entries)
-    else:
-        plan.check_deletes(rows, deletes, entries)
-
-
-def test_emptied_root_halts_even_for_one_file() -> None:
-    rows = sent(1)
-    with pytest.raises(MirrorHalted, match="empty"):
-        plan.check_deletes(rows, set(rows), {"dir": Entry(DIR, 0o755, 0, 0, 0, 0)})
-    plan.check_deletes({}, set(), {})
 
 
 def test_swaps_go_first_and_nothing_else() -> None:

@@ -1,0 +1,228 @@
+"""Mirrored files that are edited on the cluster: listed, never overwritten, settled by people."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.mirror_rig import Rig, needs_rsync
+from tests.support.tkrig import Project
+from tunnelkit.errors import MirrorConflict, MirrorError
+from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.ignore import REPLACED_DIR
+
+pytestmark = needs_rsync
+
+
+async def test_an_edit_there_is_never_overwritten(rig: Rig) -> None:
+    rig.write("a.py", "1\n")
+    rig.write("b.py", "1\n")
+    mirror = await rig.started()
+    rig.write("a.py", "edited there\n", far=True)
+    rig.write("a.py", "edited here\n")
+    rig.write("b.py", "2\n")
+    for _ in range(2):
+        with pytest.raises(MirrorConflict, match=r"1 mirrored file was changed .*: a\.py"):
+            await mirror.barrier(20)
+        assert (rig.far / "a.py").read_text() == "edited there\n"
+    assert (rig.far / "b.py").read_text() == "2\n"  # the others go on
+    status = mirror.status()
+    assert status.state is MirrorState.CONFLICT
+    assert status.conflicts == ("a.py",)
+    assert "a.py" in status.describe()
+    rig.write("c.py")
+    with pytest.raises(MirrorConflict):
+        await mirror.barrier(20)
+    assert (rig.far / "c.py").exists()
+    assert not (rig.far / REPLACED_DIR).exists()
+
+
+async def test_ours(rig: Rig) -> None:
+    for path in ("a.py", "dir/b.py", "c.py"):
+        rig.write(path, "1\n")
+    mirror = await rig.started()
+    for path in ("a.py", "dir/b.py"):
+        rig.write(path, "there\n", far=True)
+        rig.write(path, "here\n")
+    with pytest.raises(MirrorConflict, match="2 mirrored files"):
+        await mirror.barrier(20)
+    with pytest.raises(MirrorError, match=r"c\.py is in no conflict"):
+        await mirror.resolve([str(rig.local / "c.py")], theirs=False)
+    report = await mirror.resolve([str(rig.local / "dir")], theirs=False)
+    assert report.replaced == ("dir/b.py",)
+    assert Path(report.replaced_dir or "", "dir/b.py").read_text() == "there\n"
+    assert mirror.status().conflicts == ("a.py",)
+    assert (rig.far / "a.py").read_text() == "there\n"
+    await mirror.resolve([str(rig.local)], theirs=False)
+    await mirror.barrier(20)
+    assert (rig.far / "a.py").read_text() == (rig.far / "dir/b.py").read_text() == "here\n"
+    assert mirror.status().state is MirrorState.IN_SYNC
+
+
+async def test_theirs(rig: Rig) -> None:
+    rig.write("sub/a.py", "1\n").chmod(0o755)
+    mirror = await rig.started()
+    rig.write("sub/a.py", "there\n", far=True)
+    rig.write("sub/a.py", "here\n")
+    with pytest.raises(MirrorConflict):
+        await mirror.barrier(20)
+    report = await mirror.resolve([str(rig.local / "sub/a.py")], theirs=True)
+    assert (rig.local / "sub/a.py").read_text() == "there\n"
+    assert report.replaced == ("sub/a.py",)
+    kept = Path(report.replaced_dir or "", "sub/a.py")
+    assert kept.read_text() == "here\n" and kept.is_relative_to(rig.local / REPLACED_DIR)
+    await mirror.barrier(20)
+    assert (rig.far / "sub/a.py").read_text() == "there\n"
+    assert not (rig.far / REPLACED_DIR).exists()
+    assert mirror.status().state is MirrorState.IN_SYNC
+
+
+async def test_a_path_not_yet_known_as_a_conflict_can_be_settled(rig: Rig) -> None:
+    source = rig.write("a.py", "1\n")
+    mirror = await rig.started()
+    far = rig.write("a.py", "2\n", far=True)  # the same to stat
+    os.utime(far, ns=(0, source.stat().st_mtime_ns))
+    await mirror.resolve([str(source)], theirs=True)
+    assert source.read_text() == "2\n"
+    await mirror.barrier(20)
+    assert rig.far.joinpath("a.py").read_text() == "2\n"
+
+
+async def test_resync_finds_edits_and_deletes_there(rig: Rig) -> None:
+    rig.write("edited.py", "1\n")
+    rig.write("deleted.py", "1\n")
+    touched = rig.write("touched.py", "1\n")
+    rig.write("link").unlink()
+    (rig.local / "link").symlink_to("edited.py")
+    mirror = await rig.started()
+    rig.write("edited.py", "edited there\n", far=True)
+    (rig.far / "deleted.py").unlink()
+    os.utime(rig.far / "touched.py", (0, 0))
+    (rig.far / "link").unlink()
+    (rig.far / "link").symlink_to("elsewhere.py")
+    with pytest.raises(MirrorConflict, match=r"2 mirrored files .*: edited\.py, link"):
+        await mirror.resync()
+    assert (rig.far / "deleted.py").read_text() == "1\n"
+    assert (rig.far / "touched.py").stat().st_mtime_ns == touched.stat().st_mtime_ns
+    assert (rig.far / "edited.py").read_text() == "edited there\n"
+    # still one in a pass that has nothing else to do, and after a restart
+    with pytest.raises(MirrorConflict):
+        await mirror.barrier(20)
+    await mirror.stop()
+    again = await rig.started()
+    assert again.status().conflicts == ("edited.py", "link")
+    await again.resolve([str(rig.local)], theirs=False)
+    await again.barrier(20)
+    assert os.readlink(rig.far / "link") == "edited.py"
+
+
+async def test_undone_there_or_done_here_is_no_conflict_any_more(rig: Rig) -> None:
+    rig.write("a.py", "1\n")
+    rig.write("b.py", "1\n")
+    mirror = await rig.started()
+    for path in ("a.py", "b.py"):
+        rig.write(path, "there\n", far=True)
+    with pytest.raises(MirrorConflict):
+        await mirror.resync()
+    rig.write("a.py", "1\n", far=True)
+    rig.write("b.py", "there\n")
+    await mirror.barrier(20)
+    assert mirror.status().state is MirrorState.IN_SYNC
+    assert mirror.status().conflicts == ()
+    rig.write("a.py", "2\n")
+    await mirror.barrier(20)
+    assert rig.equal()
+
+
+async def test_deleted_here_while_edited_there_is_kept(rig: Rig) -> None:
+    rig.write("a.py", "1\n")
+    rig.write("b.py", "1\n")
+    mirror = await rig.started()
+    rig.write("a.py", "there\n", far=True)
+    with pytest.raises(MirrorConflict):
+        await mirror.resync()
+    (rig.local / "a.py").unlink()
+    report = await mirror.barrier(20)
+    assert report.kept == ("a.py",)
+    assert (rig.far / "a.py").read_text() == "there\n"
+    assert mirror.status().conflicts == ()
+
+
+async def test_the_node_finds_what_stat_does_not_tell(rig: Rig) -> None:
+    async def check(digests: Mapping[str, str]) -> list[str]:
+        return [
+            path
+            for path, text in digests.items()
+            if hashlib.sha256((rig.far / path).read_bytes()).hexdigest() != text
+        ]
+
+    source = rig.write("a.py", "1\n")
+    mirror = await rig.started(verify=lambda: check)
+    await mirror.barrier(20)
+    far = rig.write("a.py", "2\n", far=True)
+    os.utime(far, ns=(0, source.stat().st_mtime_ns))
+    await mirror.forget_proofs()
+    with pytest.raises(MirrorConflict, match=r"a\.py"):
+        await mirror.barrier(20)
+    assert far.read_text() == "2\n"
+    report = await mirror.resolve([str(source)], theirs=False)
+    assert Path(report.replaced_dir or "", "a.py").read_text() == "2\n"
+    assert (await mirror.barrier(20)).proven == 1
+    assert far.read_text() == "1\n"
+
+
+async def test_nothing_changed_costs_no_command_more(rig: Rig) -> None:
+    rig.write("a.py", "1\n")
+    mirror = await rig.started()
+    rig.write("a.py", "2\n")
+    await mirror.barrier(20)
+    before = rig.remote.commands
+    rig.write("a.py", "3\n")
+    await mirror.barrier(20)
+    assert rig.remote.commands == before + 1  # the look; the transfer is rsync's own ssh
+    await mirror.barrier(20)
+    assert rig.remote.commands == before + 1
+
+
+async def test_as_a_person_sees_it(project: Project) -> None:
+    project.write(".gitignore", "out/\n")
+    project.write("a.py", "1\n")
+    for number in range(30):
+        project.write(f"old/f{number:02}.txt", f"{number}\n")
+    await project.up("node2", "--scheduler", "none")
+    project.remote("a.py").write_text("edited there\n")
+    project.write("a.py", "edited here\n")
+    for words in (("sync",), ("ready", "--sync")):
+        said = await project.tk(*words, code=9)
+        assert "1 mirrored file was changed on the cluster: a.py" in said.err
+        assert "tk sync --ours PATH" in said.err and len(said.err.splitlines()) == 1
+    assert (await project.status())["mirror"]["conflicts"] == ["a.py"]
+    assert "conflict: 1 mirrored file" in (await project.tk("status")).out
+    assert "not clear" in (await project.tk("sync", "a.py", code=2)).err
+    settled = (await project.tk("sync", "--theirs", "a.py", "--json")).json
+    assert settled["replaced"] == ["a.py"] and settled["conflicts"] == []
+    assert (project.dir / "a.py").read_text() == "edited there\n"
+    await project.tk("sync")
+
+    project.remote("out").mkdir()
+    project.remote("out/loss.csv").write_text("1,2\n")
+    assert "pulled 1 file (4 B)" in (await project.tk("pull", "out")).out
+    assert (project.dir / "out/loss.csv").read_text() == "1,2\n"
+    report = (await project.tk("pull", "--json", str(project.remote("out")))).json
+    assert (report["pulled"], report["kept"]) == ([], ["out/loss.csv"])
+    assert "not in the mirrored directory" in (await project.tk("pull", "/etc", code=9)).err
+
+    shutil.rmtree(project.dir / "old")
+    said = await project.tk("ready", "--sync", code=9)
+    assert "30 of 34 mirrored files are gone" in said.err and "--confirm-deletes" in said.err
+    assert (await project.status())["mirror"]["state"] == "halted"
+    assert len(list(project.remote("old").iterdir())) == 30
+    assert "30 deleted" in (await project.tk("sync", "--confirm-deletes")).out
+    assert not project.remote("old").exists()
+    await project.tk("down")
+    await project.nothing_left()

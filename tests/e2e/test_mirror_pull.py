@@ -1,0 +1,126 @@
+"""Outputs come back: whole, resumed, and never over what the laptop has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
+from tunnelkit.errors import MirrorError, TunnelkitError
+from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.progress import Progress
+
+pytestmark = needs_rsync
+
+
+async def test_outputs_come_back(rig: Rig) -> None:
+    rig.write(".gitignore", "results/\n")
+    rig.write("main.py")
+    mirror = await rig.started()
+    rig.write("results/run 1/loss.csv", "1,2\n", far=True)
+    rig.write("results/-x\n.txt", "odd\n", far=True).chmod(0o755)
+    (rig.far / "results" / "latest").symlink_to("run 1")
+    (rig.far / "results" / "secret").symlink_to("/etc/passwd")
+    rig.write("train.log", "line\n", far=True)
+    report = await mirror.pull([str(rig.local / "results"), str(rig.far / "train.log")])
+    assert set(report.pulled) == {
+        "results/run 1/loss.csv",
+        "results/-x\n.txt",
+        "results/latest",
+        "train.log",
+    }
+    assert report.mirrored == ("train.log",)
+    assert os.readlink(rig.local / "results/latest") == "run 1"
+    assert not (rig.local / "results/secret").is_symlink()
+    assert not (rig.local / REPLACED_DIR).exists()
+    for path in ("results/run 1/loss.csv", "results/-x\n.txt", "train.log"):
+        here, there = (root / path for root in (rig.local, rig.far))
+        assert here.read_text() == there.read_text()
+        assert here.stat().st_mode == there.stat().st_mode
+        assert here.stat().st_mtime_ns == there.stat().st_mtime_ns
+    again = await mirror.pull([str(rig.local / "results")])
+    assert again.pulled == ()
+    await mirror.barrier(20)
+
+
+async def test_nothing_local_is_overwritten(rig: Rig) -> None:
+    rig.write(".gitignore", "out/\n")
+    rig.write("main.py", "here\n")
+    rig.write("out/newer.txt", "edited here\n")
+    old = rig.write("out/older.txt", "old\n")
+    os.utime(old, (1, 1))
+    mirror = await rig.started()
+    for path in ("out/newer.txt", "out/older.txt"):
+        past = time.time() - 1000
+        os.utime(rig.write(path, "from the job\n", far=True), (past, past))
+    rig.write("main.py", "there\n", far=True)
+    rig.write("late.py", "there, earlier\n", far=True)
+    rig.write("late.py", "here, not yet sent\n")
+    os.utime(rig.local / "late.py", (1, 1))
+    report = await mirror.pull([str(rig.local)])
+    assert report.pulled == ("out/older.txt",)
+    assert report.kept == ("out/newer.txt",)
+    assert set(report.owned) == {".gitignore", "late.py", "main.py"}
+    assert (rig.local / "main.py").read_text() == "here\n"
+    assert (rig.local / "late.py").read_text() == "here, not yet sent\n"
+    assert (rig.local / "out/newer.txt").read_text() == "edited here\n"
+    assert (rig.local / "out/older.txt").read_text() == "from the job\n"
+
+
+async def test_paths_that_lead_out_are_refused(rig: Rig) -> None:
+    rig.write(".gitignore", "out/\nlink\n")
+    mirror = await rig.started()
+    outside = rig.home / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret\n")
+    (rig.far / "door").symlink_to(outside)
+    with pytest.raises(MirrorError, match="leads out"):
+        await mirror.pull([str(rig.local / "door" / "secret.txt")])
+    for path in (outside / "secret.txt", rig.far / ".." / "x", rig.local / ".." / "x", "/etc"):
+        with pytest.raises(MirrorError, match="not in the mirrored directory"):
+            await mirror.pull([str(path)])
+    with pytest.raises(MirrorError, match=r"nothing\.txt is not in 127"):
+        await mirror.pull([str(rig.local / "nothing.txt")])
+    elsewhere = rig.local.parent / "elsewhere"
+    elsewhere.mkdir()
+    (rig.local / "link").symlink_to(elsewhere)
+    rig.write("link/x.txt", far=True)
+    with pytest.raises(MirrorError, match="not pulled") as caught:
+        await mirror.pull([str(rig.far / "link" / "x.txt")])
+    assert "leads out of" in (caught.value.cause or "")
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_a_broken_transfer_goes_on_where_it_was(rig: Rig) -> None:
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    big = rig.far / "out" / "big.bin"
+    big.parent.mkdir()
+    big.write_bytes(os.urandom(1 << 20) * 192)
+    pulling = asyncio.create_task(mirror.pull([str(rig.local / "out")]))
+
+    def some_came() -> bool:
+        return any(path.stat().st_size > 1 << 20 for path in rig.local.glob("out/.big.bin.*"))
+
+    await until(lambda: some_came() or pulling.done(), "the first bytes")
+    rig.sshd.stop()
+    try:
+        with pytest.raises(TunnelkitError):
+            await pulling
+    finally:
+        rig.sshd.start()
+    partial = rig.local / REPLACED_DIR / "partial" / "big.bin"
+    assert not (rig.local / "out/big.bin").exists()
+    assert partial.stat().st_size > 0
+    await mirror.resync()
+    last: list[Progress] = []
+    report = await mirror.pull([str(rig.local / "out")], on_progress=last.append)
+    assert report.pulled == ("out/big.bin",)
+    assert (rig.local / "out/big.bin").read_bytes() == big.read_bytes()
+    assert last and last[-1].bytes_total == 192 << 20
+    assert not partial.exists()
+    assert not [line for line in children() if line.startswith("rsync")]
+    assert {os.fsdecode(path) for path in tree(rig.far)} == {".gitignore", "out", "out/big.bin"}

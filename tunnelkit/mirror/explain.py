@@ -1,0 +1,262 @@
+"""Why a path is mirrored or isn't: the scan's own rules, asked about one path.
+
+`explain` works by lstat from the root down and needs neither a session nor a cluster;
+`standing` adds how the path stands there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mirror import plan, shell
+from tunnelkit.mirror.base import DigestCheck, Remote
+from tunnelkit.mirror.conflicts import as_sent, edited
+from tunnelkit.mirror.ignore import (
+    DEFAULT,
+    GITIGNORE,
+    OWN,
+    TKIGNORE,
+    VENV_MARK,
+    IgnoreRules,
+    Rule,
+)
+from tunnelkit.mirror.manifest import Manifest, Row
+from tunnelkit.mirror.scan import DIR, FILE, Entry, digest, lstat, read_rules
+
+#: How a mirrored path stands; `Explanation.state` is one of them, or None.
+IN_SYNC, PENDING, DIFFERS = "in_sync", "pending", "differs"
+_NODE_TIMEOUT_S = 30.0
+_SPECIAL = {
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFIFO: "a fifo",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One path's fate.
+
+    path: relative to the root; as it was given where it lies outside. reason: in words.
+    rule: the line that decided, if one did. kind: "rule", "outside", "symlink", "special",
+    "missing" or "none". exists: whether it is there. state: only with a session; proven:
+    the compute node has read it back; remote: where it is on the cluster.
+    """
+
+    path: str
+    mirrored: bool
+    kind: str
+    reason: str
+    rule: Rule | None = None
+    exists: bool = True
+    state: str | None = None
+    state_reason: str | None = None
+    proven: bool = False
+    remote: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """As `tk sync --explain --json` prints it."""
+        rule = self.rule
+        return {
+            "path": self.path,
+            "mirrored": self.mirrored,
+            "kind": self.kind,
+            "reason": self.reason,
+            "rule": None
+            if rule is None
+            else {"source": rule.source, "line": rule.line or None, "pattern": rule.pattern},
+            "exists": self.exists,
+            "state": self.state,
+            "state_reason": self.state_reason,
+            "proven": self.proven,
+            "remote": self.remote,
+        }
+
+
+def relative_to_root(root: str, path: str) -> str | None:
+    """`path` (absolute) relative to `root` (symlinks resolved), "." for the root itself; None
+    if it lies outside. The last component is not followed: a symlink is itself mirrored."""
+    plain = os.path.abspath(path)
+    parent, name = os.path.split(plain)
+    for full in (plain, os.path.join(os.path.realpath(parent), name)):
+        relative = os.path.relpath(full, root)
+        if relative != ".." and not relative.startswith("../"):
+            return relative
+    return "." if os.path.realpath(plain) == root else None
+
+
+def explain(root: str, rules: IgnoreRules, path: str) -> Explanation:
+    """The fate of `path` (absolute) by the rules as the files are now (blocking)."""
+    relative = relative_to_root(root, path)
+    if relative is None:
+        return Explanation(path, False, "outside", f"it lies outside of {root}")
+    if relative == ".":
+        return Explanation(".", True, "none", "it is the mirrored directory itself")
+    is_dir = path.endswith("/")
+    parts = relative.split("/")
+    base, taken_back = "", None
+    for position, name in enumerate(parts):
+        last = position == len(parts) - 1
+        rules = enter(root, base, rules)
+        current = base + name
+        mode = _mode(os.path.join(root, current))
+        here_dir = stat.S_ISDIR(mode) if mode is not None else (is_dir or not last)
+        rule = rules.rule_for(current, name, here_dir)
+        if (
+            here_dir
+            and (rule is None or not rule.ignores)
+            and os.path.lexists(os.path.join(root, current, VENV_MARK))
+        ):
+            rule = rules.venv(current) or rule
+        if rule is not None and rule.ignores:
+            return Explanation(
+                relative,
+                False,
+                "rule",
+                _left_out(rule, current, last=last),
+                rule,
+                os.path.lexists(os.path.join(root, relative)),
+            )
+        taken_back = rule
+        if mode is not None and not stat.S_ISDIR(mode) and not last:
+            return _below_no_directory(root, relative, current, mode)
+        base = current + "/"
+    return _mirrored(root, relative, _mode(os.path.join(root, relative)), taken_back)
+
+
+def enter(root: str, base: str, rules: IgnoreRules) -> IgnoreRules:
+    """The rules inside directory `base`, its ignore files read now."""
+    directory = os.path.join(root, base)
+    return rules.enter(
+        base,
+        read_rules(os.path.join(directory, GITIGNORE)),
+        read_rules(os.path.join(directory, TKIGNORE)),
+    )
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return None
+
+
+def _left_out(rule: Rule, path: str, *, last: bool) -> str:
+    what = "" if last else f"its directory {path} is "
+    if rule.source == OWN:
+        return f"{what}left out: tk keeps its own files there"
+    if rule.source == DEFAULT:
+        back = f"; `!/{path}` in .tkignore takes it back" if last else ""
+        return f"{what}left out by default: {rule.pattern}{back}"
+    return f"{what}left out by {rule}"
+
+
+def _below_no_directory(root: str, relative: str, above: str, mode: int) -> Explanation:
+    if not stat.S_ISLNK(mode):
+        reason = f"{above} is no directory"
+        return Explanation(relative, False, "missing", reason, exists=False)
+    real = os.path.realpath(os.path.join(root, relative))
+    inside = relative_to_root(root, real)
+    lead = f"it leads to {inside}" if inside is not None else "it leads out of the directory"
+    return Explanation(
+        relative,
+        False,
+        "symlink",
+        f"{above} is a symlink, sent as one and not followed ({lead})",
+        exists=os.path.lexists(os.path.join(root, relative)),
+    )
+
+
+def _mirrored(root: str, relative: str, mode: int | None, rule: Rule | None) -> Explanation:
+    back = f"taken back by {rule}" if rule is not None else "no rule leaves it out"
+    if mode is None:
+        reason = f"there is no such file here; {back}"
+        return Explanation(relative, True, "missing", reason, rule, exists=False)
+    special = _SPECIAL.get(stat.S_IFMT(mode))
+    if special is not None:
+        return Explanation(relative, False, "special", f"it is {special}")
+    found = Explanation(relative, True, "none" if rule is None else "rule", back, rule)
+    if stat.S_ISLNK(mode):
+        full = os.path.join(root, relative)
+        target = os.path.realpath(full)
+        if relative_to_root(root, target) is None:
+            text = f"a symlink, sent as one; it leads out of the directory, and {target} isn't sent"
+            return replace(found, kind="symlink", reason=text)
+        return replace(found, kind="symlink", reason=f"a symlink, sent as one; {back}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Both ends of a running mirror. check: reads digests back on the compute node.
+    conflicts: paths that are known to have been changed on the cluster."""
+
+    local_root: str
+    remote: Remote
+    remote_root: str
+    manifest: Manifest
+    check: DigestCheck | None = None
+    conflicts: Collection[str] = ()
+
+
+async def standing(found: Explanation, ends: Ends) -> Explanation:
+    """`found` with its state. Where the cluster can't be asked, what was last known of it."""
+    if not found.mirrored or found.path == ".":
+        return found
+    row = ends.manifest.rows.get(found.path)
+    if not found.exists:
+        if row is None or not row.sent:
+            return found
+        return replace(found, state=PENDING, state_reason="its deletion is not done there yet")
+    try:
+        entry, text = await asyncio.to_thread(_read, ends.local_root, found.path)
+    except OSError as error:
+        reason = f"can't be read: {error.strerror or error}"
+        return replace(found, state=PENDING, state_reason=reason)
+    if found.path in ends.conflicts:
+        reason = "it was changed on the cluster; choose by tk sync --ours or --theirs"
+        return replace(found, state=DIFFERS, state_reason=reason)
+    if row is None or not row.sent:
+        reason = "not sent yet" if row is None else "on its way"
+        return replace(found, state=PENDING, state_reason=reason)
+    if entry is None or not plan.same_content(row, entry, text):
+        return replace(found, state=PENDING, state_reason="changed here since it was sent")
+    try:
+        async with asyncio.timeout(_NODE_TIMEOUT_S):
+            differs = await _differs(found.path, row, ends)
+    except (TunnelkitError, TimeoutError) as error:
+        why = error.one_line() if isinstance(error, TunnelkitError) else "no answer in time"
+        reason = f"as far as is known; the cluster can't be asked: {why}"
+        return replace(found, state=IN_SYNC, state_reason=reason, proven=row.proven)
+    if differs is not None:
+        return replace(found, state=DIFFERS, state_reason=differs)
+    proven = row.entry.kind == FILE and (row.proven or ends.check is not None)
+    return replace(found, state=IN_SYNC, proven=proven)
+
+
+def _read(root: str, path: str) -> tuple[Entry | None, str]:
+    """What a path is here and its digest (blocking)."""
+    entry = lstat(root, path)
+    if entry is None or entry.kind == DIR:
+        return entry, ""
+    return entry, digest(root, path, entry.kind)
+
+
+async def _differs(path: str, row: Row, ends: Ends) -> str | None:
+    """How the cluster's differs from what was sent; None if it doesn't."""
+    there = (await shell.survey(ends.remote, ends.remote_root, [path])).get(path)
+    if there is None:
+        return "it is gone on the cluster"
+    if not as_sent(row, there) and await edited(
+        ends.remote, ends.remote_root, {path: there}, {path: (row.digest,)}
+    ):
+        return "it was changed on the cluster"
+    if ends.check is not None and row.entry.kind == FILE and await ends.check({path: row.digest}):
+        return "the compute node reads other content"
+    return None

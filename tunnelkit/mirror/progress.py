@@ -1,0 +1,96 @@
+"""How far a big transfer is, and what each pass sent: for people who look on."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror.scan import DIR, Entry
+
+#: A transfer of so much is worth a look at how far it is.
+SHOW_FILES = 200
+SHOW_BYTES = 4 << 20
+#: How many names a `Batch` carries.
+NAMED = 8
+
+# `--info=progress2 --no-human-readable`: bytes, per cent, rate, time, and, once a file is done,
+# (xfr#FILES, to-chk=LEFT/ALL). `ir-chk` while rsync still learns the names.
+_LINE = re.compile(rb"\s*(\d+)\s+\d+%\s+\S+\s+\S+(?:\s+\(xfr#(\d+),)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One pass that changed something on the cluster. at: Unix time of its end; files and
+    bytes: what was sent; paths: the first of those sent or deleted."""
+
+    at: float
+    files: int
+    bytes: int
+    deleted: int
+    duration_s: float
+    paths: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """As `tk sync --watch --json` prints it."""
+        return {
+            "time": self.at,
+            "files": self.files,
+            "bytes": self.bytes,
+            "deleted": self.deleted,
+            "duration_s": self.duration_s,
+            "paths": list(self.paths),
+        }
+
+
+@dataclass(slots=True)
+class Progress:
+    """One transfer under way. Times are of `time.monotonic`."""
+
+    files_total: int
+    bytes_total: int
+    sent_files: int = 0
+    sent_bytes: int = 0
+    started: float = field(default_factory=time.monotonic)
+    _rest: bytes = field(default=b"", repr=False)
+
+    @staticmethod
+    def of(paths: Collection[str], sends: Mapping[str, Entry]) -> Progress | None:
+        """For sending these; None if that is over before anyone looks."""
+        files = sum(sends[path].kind != DIR for path in paths)
+        size_bytes = sum(sends[path].size for path in paths)
+        if files < SHOW_FILES and size_bytes < SHOW_BYTES:
+            return None
+        return Progress(files, size_bytes)
+
+    def feed(self, data: bytes) -> None:
+        """rsync's output, as it comes."""
+        *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
+        for line in lines:
+            match = _LINE.match(line)
+            if match is not None:
+                self.sent_bytes = min(int(match[1]), self.bytes_total)
+                if match[2] is not None:
+                    self.sent_files = min(int(match[2]), self.files_total)
+
+    def eta_s(self, now: float | None = None) -> float | None:
+        """Seconds to go at the pace so far; None before there is one."""
+        elapsed_s = (time.monotonic() if now is None else now) - self.started
+        if self.bytes_total:
+            done = self.sent_bytes / self.bytes_total
+        else:
+            done = self.sent_files / max(1, self.files_total)
+        if elapsed_s < 0.2 or done <= 0:
+            return None
+        return elapsed_s * (1 - done) / done
+
+    def to_json(self) -> dict[str, object]:
+        """As `tk status --json` prints it."""
+        return {
+            "files": self.sent_files,
+            "files_total": self.files_total,
+            "bytes": self.sent_bytes,
+            "bytes_total": self.bytes_total,
+            "eta_s": self.eta_s(),
+        }

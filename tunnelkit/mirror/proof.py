@@ -1,0 +1,67 @@
+"""The proof of a barrier: the compute node reads back what it has not proven yet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from tunnelkit.errors import MirrorError, TimeoutExpired
+from tunnelkit.mirror.base import DigestCheck, name_paths
+from tunnelkit.mirror.manifest import Manifest
+
+#: how often the node is asked again while its file system lags, growing between these
+_ASK_AGAIN_S = (0.1, 2.0)
+_RESEND_AFTER = 3
+
+
+async def prove(
+    check: DigestCheck,
+    manifest: Manifest,
+    *,
+    deadline: float,
+    timeout_s: float,
+    resend: Callable[[frozenset[str]], Awaitable[object]],
+) -> int:
+    """How many files the node has now read back as they were sent. deadline: of
+    `time.monotonic`; timeout_s: the same as the caller said it. resend: looks at what is on
+    the login host and sends again what is not somebody's edit. Raises TimeoutExpired and
+    MirrorError, which name the files, and what `resend` raises."""
+    wanted = set(manifest.unproven())
+    proven, rounds, pause_s = 0, 0, _ASK_AGAIN_S[0]
+    while True:
+        digests = {path: text for path, text in manifest.unproven().items() if path in wanted}
+        if not digests:
+            return proven
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                differing = frozenset(await check(digests))
+        except TimeoutError:
+            raise TimeoutExpired(
+                f"the compute node has not read the files back within {timeout_s:g} s",
+                cause=f"{len(digests)} pending: {name_paths(sorted(digests))}",
+                transient=True,
+            ) from None
+        good = {path: text for path, text in digests.items() if path not in differing}
+        proven += await asyncio.to_thread(manifest.prove, good)
+        if not differing:
+            continue  # a file sent again meanwhile is asked about again
+        if time.monotonic() + pause_s > deadline:
+            raise _node_differs(differing)
+        rounds += 1
+        if rounds == _RESEND_AFTER:  # not lag alone: changed there?
+            try:
+                await resend(differing)
+            except TimeoutExpired:
+                raise _node_differs(differing) from None
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _ASK_AGAIN_S[1])
+
+
+def _node_differs(paths: frozenset[str]) -> MirrorError:
+    return MirrorError(
+        "the compute node still sees other content than the laptop",
+        cause=f"{len(paths)} differ: {name_paths(sorted(paths))}",
+        hint="its network file system lags, or something there changes them",
+        transient=True,
+    )

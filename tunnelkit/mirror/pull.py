@@ -1,0 +1,236 @@
+"""`tk pull`: outputs from the cluster to the laptop; and the cluster's side of a conflict.
+
+Brought are files that the mirror does not own. One that it owns comes from the laptop and
+is the same there, or is a conflict, which `tk sync --theirs` settles. A local file that is
+newer than the one there stays (rsync --update). A transfer that broke off goes on where it
+was: what had arrived lies in .tk-replaced/partial until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import posixpath
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.base import Remote, name_paths
+from tunnelkit.mirror.conflicts import relative_to
+from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.owner import OWNER_FILE
+from tunnelkit.mirror.plan import parents
+from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.rsync import Rsync, RsyncResult, itemized
+from tunnelkit.mirror.shell import run_script
+
+_LIST = rf"""
+cd -- "$1" || exit 91
+root=$(pwd -P); shift
+for path do
+  dir=.; case $path in */*) dir=${{path%/*}} ;; esac
+  real=$(cd -- "./$dir" 2>/dev/null && pwd -P) || {{ printf 'gone %s\0' "$path"; continue; }}
+  case $real/ in "${{root%/}}"/*) ;; *) printf 'outside %s\0' "$path"; continue ;; esac
+  [ -e "./$path" ] || [ -L "./$path" ] || {{ printf 'gone %s\0' "$path"; continue; }}
+  find "./$path" \( -name {REPLACED_DIR} -o -name {OWNER_FILE} \) -prune \
+    -o \( -type f -o -type l \) -printf '%s %p\0'
+done
+"""
+_LIST_TIMEOUT_S = 300.0
+_STALL_S = 60
+_GITIGNORE = ".gitignore"
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PullReport:
+    """What a pull did; paths relative to the root.
+
+    pulled: files that came. kept: local files left as they are, being the same or newer.
+    owned: left out since the mirror owns them. mirrored: those of `pulled` that no ignore
+    rule names: the mirror owns them from now on.
+    """
+
+    pulled: tuple[str, ...] = ()
+    bytes: int = 0
+    kept: tuple[str, ...] = ()
+    owned: tuple[str, ...] = ()
+    mirrored: tuple[str, ...] = ()
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both sides of a pull. real_root: the remote root, symlinks resolved; remote_root: as the
+    user names it."""
+
+    remote: Remote
+    rsync: Rsync
+    local_root: str
+    remote_root: str
+    real_root: str
+
+
+def wanted_path(sides: Sides, path: str) -> str:
+    """What a person means, relative to the root: a remote path below the remote root, or
+    an absolute local one below the local root. Raises MirrorError for anything else."""
+    plain = posixpath.normpath(path)
+    for root in (sides.remote_root.rstrip("/"), sides.real_root.rstrip("/")):
+        if plain == root or plain.startswith(root + "/"):
+            return posixpath.relpath(plain, root) if plain != root else ""
+    return relative_to(sides.local_root, path)
+
+
+async def listing(sides: Sides, wanted: Sequence[str]) -> dict[str, int]:
+    """{path: bytes} of the files and symlinks there, directories walked, no symlink followed.
+    Raises MirrorError for what is not there or lies outside the remote root."""
+    host = sides.remote.destination()
+    done = await run_script(
+        sides.remote,
+        _LIST,
+        [sides.real_root, *(one or "." for one in wanted)],
+        what=f"can't list files in {sides.real_root}",
+        timeout_s=_LIST_TIMEOUT_S,
+    )
+    found: dict[str, int] = {}
+    for item in done.items:
+        word, _, name = os.fsdecode(item).partition(" ")
+        if word == "gone":
+            raise MirrorError(
+                f"{name_paths([name])} is not in {host}:{sides.remote_root}",
+                hint=f"`tk run ls` shows what is there; paths are relative to {sides.local_root}",
+            )
+        if word == "outside":
+            raise MirrorError(
+                f"{name_paths([name])} leads out of {host}:{sides.remote_root}",
+                cause="a symlink on the cluster",
+                hint="copy it into the project's directory there first",
+            )
+        found[posixpath.normpath(name)] = int(word)
+    return found
+
+
+async def pull(
+    sides: Sides,
+    wanted: Sequence[str],
+    *,
+    owned: Callable[[str], bool],
+    on_progress: OnProgress = lambda progress: None,
+) -> PullReport:
+    """Bring what is at these paths (relative to the root). owned: whether the mirror owns a
+    path. Raises MirrorError, ConnectionFailed; called again it goes on where it was."""
+    begin = time.monotonic()
+    found = await listing(sides, wanted)
+    ours = {path for path in found if owned(path)}
+    sizes = {path: size for path, size in found.items() if path not in ours}
+    await asyncio.to_thread(_check_parents, sides.local_root, sizes)
+    came: list[str] = []
+    if sizes:
+        progress = Progress(len(sizes), sum(sizes.values()))
+        came = await _bring(sides, sizes, progress, on_progress)
+    return PullReport(
+        pulled=tuple(came),
+        bytes=sum(sizes[path] for path in came),
+        kept=tuple(sorted(sizes.keys() - set(came))),
+        owned=tuple(sorted(ours)),
+        duration_s=time.monotonic() - begin,
+    )
+
+
+async def _bring(
+    sides: Sides, sizes: dict[str, int], progress: Progress, on_progress: OnProgress
+) -> list[str]:
+    partial = Path(sides.local_root, REPLACED_DIR, "partial")
+    await asyncio.to_thread(_own_dir, sides.local_root, partial)
+    output: list[bytes] = []
+
+    def listen(data: bytes) -> None:
+        output.append(data)
+        progress.feed(data)
+        on_progress(progress)
+
+    options = (
+        "--update",
+        "--safe-links",
+        f"--partial-dir={partial}",
+        f"--timeout={_STALL_S}",
+        "--out-format=%i %n",
+    )
+    try:
+        result = await sides.rsync.fetch(
+            sizes, sides.real_root, options=options, size_bytes=sum(sizes.values()), listen=listen
+        )
+    finally:
+        await asyncio.to_thread(_tidy, partial)
+    text = b"".join(output) or result.stdout
+    lines = text.replace(b"\r", b"\n").split(b"\n")
+    came = sorted(set(itemized(b"\n".join(one for one in lines if one[:2] in (b">f", b"cL")))))
+    _check_complete(result, sides)
+    return [path for path in came if path in sizes]
+
+
+async def take_theirs(sides: Sides, paths: Collection[str]) -> str:
+    """Bring the cluster's version of these mirrored files. The laptop's are kept in the
+    directory that is returned. Raises MirrorError, ConnectionFailed."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    kept = Path(sides.local_root, REPLACED_DIR, stamp)
+    await asyncio.to_thread(_own_dir, sides.local_root, kept)
+    await asyncio.to_thread(_check_parents, sides.local_root, paths)
+    found = await listing(sides, sorted(paths))
+    options = ("--ignore-times", "--backup", f"--backup-dir={kept}", f"--timeout={_STALL_S}")
+    result = await sides.rsync.fetch(
+        paths, sides.real_root, options=options, size_bytes=sum(found.values())
+    )
+    _check_complete(result, sides)
+    return str(kept)
+
+
+def _check_complete(result: RsyncResult, sides: Sides) -> None:
+    if result.partial:
+        raise MirrorError(
+            f"not all files came from {sides.remote.destination()}",
+            cause=result.error_text or None,
+            hint="put that right and call it again: it goes on where it was",
+            transient=True,
+        )
+
+
+def _own_dir(local_root: str, directory: Path) -> None:
+    """A directory in .tk-replaced on the laptop, which neither tk nor git takes along."""
+    top = Path(local_root, REPLACED_DIR)
+    if top.is_symlink():
+        raise MirrorError(f"{top} is a symlink", hint="remove it: tk keeps files there")
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (top / _GITIGNORE).write_text("*\n")
+
+
+def _tidy(directory: Path) -> None:
+    """Remove a directory of `_own_dir`, and what is above it, unless something is in it."""
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+        if os.listdir(directory.parent) == [_GITIGNORE]:
+            (directory.parent / _GITIGNORE).unlink()
+            directory.parent.rmdir()
+
+
+def _check_parents(local_root: str, paths: Collection[str]) -> None:
+    """Refuse to write through a symlink that leads out of the local root."""
+    checked: set[str] = set()
+    for path in paths:
+        for above in parents(path):
+            if above in checked:
+                break
+            checked.add(above)
+            full = os.path.join(local_root, above)
+            if os.path.islink(full) and not os.path.realpath(full).startswith(
+                local_root.rstrip("/") + "/"
+            ):
+                raise MirrorError(
+                    f"{name_paths([path])} is not pulled",
+                    cause=f"{above} is a symlink that leads out of {local_root}",
+                    hint="remove it, or put a directory in its place",
+                )
