@@ -92,8 +92,13 @@ def _forwards(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
 
 def _f5(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     rtts_ms = list(_F5_RTTS_MS) if rtt_ms is None else [rtt_ms]
-    with rig(0.0) as lab_rig:
-        found = f5.run(lab_rig, rtts_ms, rounds)
+    found = f5.Found()
+    # One after the other: without a distance there is no proxy in the way.
+    for through, distances in ((None, [0.0]), (0.0, [rtt for rtt in rtts_ms if rtt])):
+        wanted = [rtt for rtt in distances if rtt in rtts_ms]
+        if wanted:
+            with rig(through) as lab_rig:
+                f5.run(lab_rig, wanted, rounds, found)
     measures = {f"RTT {rtt:g} ms": rows for rtt, rows in found.rows.items()}
     torch = {f5.TORCH: found.torch} if found.torch is not None else {}
     return {**measures, **torch}, f5report.lines(found)

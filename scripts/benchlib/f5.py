@@ -81,9 +81,8 @@ def row(measure: str, way: str) -> str:
     return f"{measure}: {way}"
 
 
-def run(rig: Rig, rtts_ms: list[float], rounds: int) -> Found:
-    """Everything, in one session over one lab."""
-    found = Found()
+def run(rig: Rig, rtts_ms: list[float], rounds: int, found: Found) -> None:
+    """All at these distances, in one session over one lab, added to `found`."""
     script, torch_script = rig.project / "2.py", rig.project / "with_torch.py"
     script.write_text(_SCRIPT)
     torch_script.write_text(_TORCH_SCRIPT)
@@ -102,6 +101,8 @@ def run(rig: Rig, rtts_ms: list[float], rounds: int) -> Found:
                 found.refusals[rtt_ms] = {name: _refusals(one) for name, one in seen.items()}
                 found.load.append(os.getloadavg()[0])
         lab.set_rtt(0, rig.info.dir)
+        if found.torch is not None or found.no_torch:
+            return
         if way.run("python -c 'import torch'") == 0:
             try:
                 found.torch = _torch(rig, way, rounds)
@@ -109,7 +110,6 @@ def run(rig: Rig, rtts_ms: list[float], rounds: int) -> Found:
                 found.no_torch = str(error)
         else:
             found.no_torch = f"`python` on the node can't import torch; to have it: {_GET_TORCH}"
-    return found
 
 
 def _play_all(ways: dict[str, Way], rounds: int, what: str) -> dict[str, list[Round]]:

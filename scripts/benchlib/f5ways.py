@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchlib.f5editor import Target
-from benchlib.rig import NODE, Rig, background, free_port, listener, wait_until
+from benchlib.rig import NODE, Rig, background, end_listener, free_port, listener, wait_until
 from benchlib.rig import TK as TK_PROGRAM
 
 TK = "tk loop"
@@ -103,7 +103,7 @@ def local_way(rig: Rig, script: Path, line: int) -> Iterator[StockWay]:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(loop.pid, signal.SIGTERM)
-    wait_until(lambda: listener(port) is None, f"the end of {LOCAL}")
+    end_listener(port, f"the end of {LOCAL}")
 
 
 def python_first() -> dict[str, str]:
@@ -159,7 +159,7 @@ def far_shell(way: Tunnel, command: str) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             # sshd gives every command a session of its own.
             way.run(f"kill -TERM -- -{group}")
-    wait_until(lambda: listener(way.far) is None, f"the end of {STOCK}")
+    end_listener(way.far, f"the end of {STOCK}")
 
 
 @contextmanager

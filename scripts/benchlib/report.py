@@ -36,7 +36,7 @@ def machine(rtt_ms: float | None, rounds: int) -> dict[str, str]:
 def _distance(rtt_ms: float | None) -> str:
     if rtt_ms is not None:
         return f"{rtt_ms:g} ms to the login host, by a proxy"
-    return "loopback, no proxy in the way; F5: by a proxy, at the times given"
+    return "loopback, no proxy in the way; F5: also by a proxy, at the times given"
 
 
 def machine_lines(facts: Mapping[str, str]) -> list[str]:

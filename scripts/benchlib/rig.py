@@ -183,6 +183,20 @@ def listens(port: int) -> bool:
     return listener(port) is not None
 
 
+def end_listener(port: int, what: str) -> None:
+    """Wait for the end of what listens on the port. A hung adapter, in a session of its own, is
+    killed. Raises RuntimeError if that does not help."""
+    try:
+        wait_until(lambda: listener(port) is None, what, timeout_s=10.0)
+    except RuntimeError:
+        inode = listener(port)
+        for fd in Path("/proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(fd) == f"socket:[{inode}]":
+                    os.kill(int(fd.parts[2]), signal.SIGKILL)
+        wait_until(lambda: listener(port) is None, what)
+
+
 def wait_until(condition: object, what: str, timeout_s: float = 30.0) -> None:
     """Poll a condition until it holds. Raises RuntimeError after `timeout_s`."""
     assert callable(condition)
