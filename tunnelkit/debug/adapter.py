@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.waiting import cancel_all, first_of
 
 _START_TIMEOUT_S = 30.0
+_END_TIMEOUT_S = 5.0
 
 
 @dataclass
@@ -113,7 +115,10 @@ class Adapters:
         if control is not None:
             control.close()
         if process is not None:
-            await process.communicate()
+            # Adapters have its stderr, too: one that hangs must not hold up `tk down`.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_TIMEOUT_S):
+                    await process.communicate()
 
     async def _server(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
         if self._process is not None and self._process.returncode is not None:
