@@ -28,6 +28,7 @@ from tunnelkit.agent.ranked import RankDoors, Visitor, visitor
 from tunnelkit.agent.rendezvous import NoPlace
 from tunnelkit.agent.run import Run
 from tunnelkit.agent.starter import Starter
+from tunnelkit.agent.worker import Gate
 from tunnelkit.mux import rpc
 from tunnelkit.mux.waiting import cancel_all, first_of
 
@@ -45,7 +46,8 @@ class Loop:
     editor; `grace_s`: from TERM to KILL. `interpreter` and `words`: it is a Python program,
     run by debugpy with these arguments; then `standby`: keep the next debuggee ready, and
     `preload`: modules to import once for all. `ranks`: it starts ranks, all or `only` some of
-    which dial in; then doors are needed. `shown` (the command as given) and `editor_port` (the
+    which dial in; then doors are needed. gate: closed while the mirror's files change; no run
+    begins then. `shown` (the command as given) and `editor_port` (the
     session's port) are kept for a session that comes later.
     """
 
@@ -56,6 +58,7 @@ class Loop:
         table: ProcessTable,
         on_debuggee: OnDebuggee,
         doors: Optional[RankDoors] = None,
+        gate: Optional[Gate] = None,
     ) -> None:
         self.id = loop_id
         self.spec = spec
@@ -69,6 +72,7 @@ class Loop:
         self._on_debuggee = on_debuggee
         self._dialin = DialIn(self._dialled)
         self._doors = doors
+        self._gate = gate
         self._starter = Starter(spec, table, self.log.append, self._tell)
         self._made = 0
         self._front: Optional[Run] = None
@@ -215,7 +219,7 @@ class Loop:
         does."""
         self._made += 1
         self._early = []
-        making = asyncio.ensure_future(self._starter.make(self._made, self._dialin.port))
+        making = asyncio.ensure_future(self._make(self._made))
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
             await first_of(making, stopped)
@@ -227,6 +231,23 @@ class Loop:
             for sock, who in early:
                 self._visit(sock, who)
 
+    async def _make(self, number: int) -> Run:
+        if self._gate is not None:
+            await self._gate.wait_open()
+        return await self._starter.make(number, self._dialin.port)
+
+    async def _wait_open(self) -> None:
+        """Not in the middle of a checkout: wait until the mirror's files are whole, or for the
+        loop's end."""
+        if self._gate is None or self._gate.is_open:
+            return
+        whole = asyncio.ensure_future(self._gate.wait_open())
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await first_of(whole, stopped)
+        finally:
+            await cancel_all(whole, stopped)
+
     async def _live(self, run: Run) -> None:
         """A run's turn, from its first moment to the last of its processes."""
         self.generation = run.number
@@ -235,6 +256,7 @@ class Loop:
             self._become("armed", pid=run.process.pid)
         if run.attached.is_set():
             self._become("attached", client=run.client)
+        await self._wait_open()
         run.begin(self.log.append, self._told)
         wanted = asyncio.ensure_future(self._restart_wanted.wait())
         ahead = asyncio.ensure_future(self._stand_by(run))

@@ -1,4 +1,4 @@
-"""The agent's command line: `serve NAME`, `attach NAME [--start]`, `relay NAME`."""
+"""The agent's command line: `serve NAME`, `attach NAME [--start]`, `relay NAME`, `files`."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import socket
 import sys
 from typing import List
 
-_USAGE = "usage: agent serve NAME | attach NAME [--start] | relay NAME"
+_USAGE = "usage: agent serve NAME | attach NAME [--start] | relay NAME | files"
 
 
 def main(argv: List[str]) -> int:
@@ -23,6 +23,10 @@ def main(argv: List[str]) -> int:
         from tunnelkit.agent.relay import main as relay
 
         return relay(argv[1])
+    if argv == ["files"]:
+        from tunnelkit.agent.stdio import main as files
+
+        return files()
     print(_USAGE, file=sys.stderr)
     return 2
 

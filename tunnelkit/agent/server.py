@@ -1,6 +1,6 @@
 """The agent: what it offers to its session, and its life.
 
-Channel types it serves: rpc, exec, tcp, loop-log. Channel types it opens:
+Channel types it serves: rpc, exec, tcp, loop-log, mirror. Channel types it opens:
 stderr (for an exec), debuggee (a process that dialled in to a loop).
 """
 
@@ -15,10 +15,11 @@ import time
 from typing import Any, Dict, List, Optional, Set, Union
 
 from tunnelkit import __version__
-from tunnelkit.agent import digests, pythons
+from tunnelkit.agent import pythons
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
 from tunnelkit.agent.execs import Exec, command_of
+from tunnelkit.agent.files import Files
 from tunnelkit.agent.forkserver import agent_path
 from tunnelkit.agent.injection import Injection
 from tunnelkit.agent.loop import Loop
@@ -44,6 +45,7 @@ class Agent:
 
     def __init__(self, name: str, listener: socket.socket) -> None:
         self._name = name
+        self.files = Files()
         self._table = ProcessTable()
         self._relays = Relays(self._table, [*_own_argv(), "relay", name])
         self._clients = Clients(listener, self._make_mux)
@@ -72,6 +74,7 @@ class Agent:
         await self._ending.wait()
         for debug_loop in self._loops.values():
             debug_loop.stop(self._why)
+        await self.files.close()
         await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
         await self._relays.stop()
         await self._table.end_all(_GRACE_S)
@@ -99,6 +102,8 @@ class Agent:
             self._spawn(self._run_exec(channel.id, process, header))
         elif kind == "tcp":
             self._spawn(serve_tcp(channel, header))
+        elif kind == "mirror":
+            self.files.serve(channel, header)
         elif kind == "loop-log" and header.get("loop") in self._loops:
             self._spawn(self._send_log(self._loops[header["loop"]], channel, header))
         else:
@@ -119,7 +124,8 @@ class Agent:
             "loop.refresh": self._loop_refresh,
             "loop.stop": self._loop_stop,
             "loop.attached": self._loop_attached,
-            "mirror.differing": digests.handler,
+            "mirror.differing": self.files.differing,
+            "mirror.verify": self.files.verify,
             "tcp.listening": listening,
             "shutdown": self._shutdown,
         }
@@ -197,7 +203,8 @@ class Agent:
             except (NoPlace, ValueError) as error:
                 raise rpc.error(str(error)) from None
             spec["env"] = {**dict(spec.get("env") or {}), **env}
-        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors)
+        gate = self.files.gate
+        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors, gate)
         self._debuggees.claim(loop_id)
         self._loops[loop_id] = debug_loop
         self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())

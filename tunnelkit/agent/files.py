@@ -1,0 +1,178 @@
+"""What the agent does for the mirror: its channels, and checks of what was sent."""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import os
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from tunnelkit.agent.batches import Batches, new_nonce
+from tunnelkit.agent.roots import Refused, Root
+from tunnelkit.agent.tree import Tree
+from tunnelkit.agent.verify import Cleaning, Verification, differing
+from tunnelkit.agent.worker import Gate, Worker
+from tunnelkit.mux import rpc
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.parcels import encode
+from tunnelkit.mux.waiting import cancel_all
+
+#: What hangs for longer at the end is left to itself.
+_END_S = 3.0
+_DIFFERING_AT_ONCE = 64
+
+
+class Files:
+    """Serves channels of type "mirror" and the calls about files. `close` at the end.
+
+    gate: closed while a batch becomes visible; wait for it (`wait_open`) before a program
+    begins, so that nobody runs half a checkout. instance: this process and no other.
+    """
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.instance = os.urandom(8).hex()
+        self._nonces: Set[str] = set()
+        self._reader = Worker("tk-mirror-reader")
+        self._tasks: Set[asyncio.Task[None]] = set()
+
+    def serve(self, channel: Channel, header: Dict[str, Any]) -> None:
+        """A mirror's channel was opened: serve it to its end."""
+        task = asyncio.ensure_future(self._serve(channel, header))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all channels; what is staged goes."""
+        await cancel_all(*self._tasks)
+        self._reader.end()
+
+    # -- channels ---------------------------------------------------------
+
+    async def _serve(self, channel: Channel, header: Dict[str, Any]) -> None:
+        worker = Worker("tk-mirror")
+        nonce = new_nonce()
+        self._nonces.add(nonce)
+        batches: Optional[Batches] = None
+        try:
+            opening = worker.do(_open, str(header.get("root", "")), header.get("owner"))
+            root, identity = await _kept(opening, _close_root)
+            send = functools.partial(_send, asyncio.get_running_loop(), channel)
+            batches = Batches(root, nonce, self.gate, send)
+            dev, ino = identity
+            hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance}
+            channel.write_nowait(encode(hello))
+            await _feed(channel, batches, worker)
+        except Refused as refused:
+            channel.write_nowait(encode(refused.as_json()))
+        except (TypeError, KeyError) as error:
+            told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
+            channel.write_nowait(encode(told))
+        finally:
+            if batches is not None:
+                batches.stop()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(worker.do(batches.close), _END_S)
+            worker.end()
+            self._nonces.discard(nonce)
+            channel.close({})
+
+    # -- calls ------------------------------------------------------------
+
+    async def verify(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        """RPC `mirror.verify`, see PROTOCOL.md."""
+        files: List[List[Any]] = list(params.get("files") or [])
+        opening = self._reader.do(_open, str(params["root"]), params.get("owner"))
+        try:
+            root, _ = await _kept(opening, _close_root)
+        except Refused as refused:
+            told = refused.as_json()
+            code = told.pop("error")
+            raise rpc.error(code=code, **told) from None
+        tree = Tree(root.fd)
+        try:
+            check = Verification(tree, files)
+            clean = Cleaning(tree, files if params.get("clean") else [], self._nonces)
+            while await self._reader.do(check.go_on):
+                pass
+            while params.get("clean") and await self._reader.do(clean.go_on):
+                pass
+        finally:
+            # After the slice that may still run, if we were cancelled.
+            self._reader.do(_close, tree, root)
+        return {
+            "instance": self.instance,
+            "differ": check.differ,
+            "stamps": check.stamps,
+            "cleaned": clean.cleaned,
+        }
+
+    async def differing(self, params: Dict[str, Any]) -> List[str]:
+        """RPC `mirror.differing`: {"root": ..., "expected": {path: sha256 | null}}."""
+        expected = iter(dict(params["expected"]).items())
+        base = os.path.expanduser(str(params["root"]))
+        differ: List[str] = []
+        while True:
+            some = dict(itertools.islice(expected, _DIFFERING_AT_ONCE))
+            if not some:
+                return differ
+            differ += await self._reader.do(_differing, base, some)
+
+
+async def _feed(channel: Channel, batches: Batches, worker: Worker) -> None:
+    """Give the worker what comes, much at once; meanwhile the channel's window fills."""
+    while True:
+        data = await channel.read()
+        if not data or channel.is_over:
+            return
+        data += channel.read_nowait()
+        if not await worker.do(batches.feed, data):
+            return
+
+
+async def _kept(opening: "asyncio.Future[Any]", undo: Any) -> Any:
+    """Its result; if we are cancelled before, what it then brings is undone."""
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(undo)
+        raise
+
+
+def _close_root(opening: "asyncio.Future[Tuple[Root, Any]]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[0].close()
+
+
+def _open(path: str, owner: Optional[Dict[str, Any]]) -> Tuple[Root, Tuple[int, int]]:
+    root = Root(path, owner)
+    return root, root.identity
+
+
+def _close(tree: Tree, root: Root) -> None:
+    tree.close()
+    root.close()
+
+
+def _differing(base: str, expected: Dict[str, Optional[str]]) -> List[str]:
+    try:
+        fd = os.open(base, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+    except OSError:
+        return [path for path, digest in expected.items() if digest is not None]
+    tree = Tree(fd)
+    try:
+        return differing(tree, expected)
+    finally:
+        tree.close()
+        os.close(fd)
+
+
+def _send(loop: asyncio.AbstractEventLoop, channel: Channel, data: bytes) -> None:
+    """From the worker's thread."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_write, channel, data)
+
+
+def _write(channel: Channel, data: bytes) -> None:
+    if not channel.is_over:
+        channel.write_nowait(data)
