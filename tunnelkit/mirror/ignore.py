@@ -28,6 +28,9 @@ from tunnelkit.errors import ConfigError
 REPLACED_DIR = ".tk-replaced"
 #: What tk itself puts into a root, here or there.
 _OWN = frozenset({REPLACED_DIR, ".tk-owner"})
+#: Files of a moment, in any directory: cookies of the watch, and what is not yet renamed.
+COOKIE_PREFIX, PART_PREFIX = ".tk-cookie-", ".tk-part-"
+_OWN_PREFIXES = (COOKIE_PREFIX, PART_PREFIX)
 
 GITIGNORE, TKIGNORE = ".gitignore", ".tkignore"
 #: A directory that holds this file is a virtual environment (PEP 405), whatever its name.
@@ -207,6 +210,8 @@ class IgnoreRules:
             return self.closed
         if path in self.never:
             return Rule(OWN, 0, path, True)
+        if name.startswith(_OWN_PREFIXES):
+            return Rule(OWN, 0, name[: name.index("-", len(".tk-")) + 1] + "*", True)
         asked = self._asked(path, is_dir)
         if asked is not None and _beats_defaults(asked):
             return asked

@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ from tunnelkit.mirror.base import MirrorHalted
 from tunnelkit.mirror.ignore import GITIGNORE, TKIGNORE, VENV_MARK, IgnoreRules
 
 FILE, DIR, LINK = "f", "d", "l"
+
+#: Files that say what is mirrored, be they mirrored themselves or not.
+DECIDING = (GITIGNORE, TKIGNORE, VENV_MARK)
 
 _CHUNK_BYTES = 1 << 20
 _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIR, stat.S_IFLNK: LINK}
@@ -50,19 +53,22 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """The tree at one moment. `unreadable`: directories that could not be listed, and why."""
+    """The tree at one moment. `unreadable`: directories that could not be listed, and why.
+    `rules` and `children` (names that are in `entries`, or of directories that were looked
+    into and left out) are by directory: "" or "a/b/"."""
 
     started_ns: int
     entries: dict[str, Entry] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     rules: dict[str, IgnoreRules] = field(default_factory=dict)
+    children: dict[str, set[str]] = field(default_factory=dict)
     duration_s: float = 0.0
 
 
 class Scanner:
     """Walks one root. Remembers which names were ignored while the ignore files in
     force stay the same, since matching costs far more than stat. Not thread-safe: one
-    scan at a time."""
+    scan or update at a time."""
 
     def __init__(self, root: str, rules: IgnoreRules) -> None:
         self.root = root
@@ -76,7 +82,106 @@ class Scanner:
         scan = Scan(started_ns=time.time_ns())
         seen: dict[str, tuple[bytes, bytes]] = {}
         verdicts: dict[tuple[str, bool], bool] = {}
-        stack = [("", self._rules)]
+        self._walk(scan, "", self._rules, seen, verdicts)
+        self._ignore_files, self._verdicts = seen, verdicts
+        scan.duration_s = time.monotonic() - begin
+        return scan
+
+    def update(self, scan: Scan, paths: Collection[str]) -> tuple[Scan, set[str]]:
+        """Look again at these paths, of directories at all that is in them (blocking).
+
+        Changes `scan` in place, to what a scan would find if nothing else has changed since,
+        and returns it; or a new one, if a path decides over others (an ignore file, the mark
+        of a virtual environment, the root). Beside it all paths that were looked at, have
+        appeared or have gone. Raises MirrorHalted as `scan` does.
+        """
+        if any(path.rpartition("/")[2] in DECIDING or not path for path in paths):
+            fresh = self.scan()
+            return fresh, {*paths, *scan.entries, *fresh.entries}
+        begin = time.monotonic()
+        scan.started_ns = time.time_ns()
+        looked: set[str] = set()
+        sound: dict[str, bool] = {}
+        try:
+            with os.scandir(self.root):
+                pass
+        except OSError as error:
+            raise root_lost(self.root, error) from error
+        # A directory comes before what is in it, and speaks for that.
+        for path in sorted(paths):
+            top = self._known(scan, path, sound)
+            if top not in looked:
+                self._look(scan, top, looked)
+            looked.add(path)
+        scan.duration_s = time.monotonic() - begin
+        return scan, looked
+
+    def _known(self, scan: Scan, path: str, sound: dict[str, bool]) -> str:
+        """The path, or the topmost directory above it that must be looked at first: one that
+        is new, or is no directory any more."""
+        end = path.find("/")
+        while end > 0:
+            if path[: end + 1] not in scan.rules or not self._is_dir(path[:end], sound):
+                return path[:end]
+            end = path.find("/", end + 1)
+        return path
+
+    def _is_dir(self, path: str, sound: dict[str, bool]) -> bool:
+        found = sound.get(path)
+        if found is None:
+            try:
+                found = stat.S_ISDIR(os.lstat(os.path.join(self.root, path)).st_mode)
+            except OSError:
+                found = False
+            sound[path] = found
+        return found
+
+    def _look(self, scan: Scan, path: str, looked: set[str]) -> None:
+        """One path as it is now, with all below."""
+        cut = path.rfind("/") + 1
+        base, name = path[:cut], path[cut:]
+        looked.add(path)
+        self._drop(scan, base, name, looked)
+        try:
+            info = os.lstat(os.path.join(self.root, path))
+        except OSError:
+            return
+        is_dir = stat.S_ISDIR(info.st_mode)
+        rules = scan.rules[base]
+        if self._ignored(path, name, is_dir, rules, self._verdicts):
+            return
+        entry = Entry.of(info)
+        if entry is None:
+            return
+        scan.entries[path] = entry
+        scan.children[base].add(name)
+        if is_dir:
+            self._walk(scan, path + "/", rules, self._ignore_files, self._verdicts, looked)
+
+    def _drop(self, scan: Scan, base: str, name: str, looked: set[str]) -> None:
+        """Forget a path with all below."""
+        scan.children[base].discard(name)
+        stack = [base + name]
+        while stack:
+            path = stack.pop()
+            looked.add(path)
+            scan.entries.pop(path, None)
+            scan.unreadable.pop(path, None)
+            inner = path + "/"
+            scan.rules.pop(inner, None)
+            stack.extend(inner + child for child in scan.children.pop(inner, ()))
+
+    def _walk(
+        self,
+        scan: Scan,
+        top: str,
+        above: IgnoreRules,
+        seen: dict[str, tuple[bytes, bytes]],
+        verdicts: dict[tuple[str, bool], bool],
+        looked: set[str] | None = None,
+    ) -> None:
+        """All that is in the directory `top` ("" or "a/b/"), whose parent has these rules."""
+        stack = [(top, above)]
         while stack:
             base, rules = stack.pop()
             directory = os.path.join(self.root, base) if base else self.root
@@ -91,6 +196,7 @@ class Scanner:
                 continue
             above, rules = rules, self._enter(base, directory, children, rules, seen)
             scan.rules[base] = rules
+            names = scan.children[base] = set()
             if base and any(child.name == VENV_MARK for child in children):
                 closed = above.venv(base[:-1])
                 if closed is not None:
@@ -100,12 +206,7 @@ class Scanner:
             for child in children:
                 path = base + child.name
                 is_dir = child.is_dir(follow_symlinks=False)
-                key = (path, is_dir)
-                verdict = self._verdicts.get(key)
-                if verdict is None:
-                    verdict = rules.ignored(path, child.name, is_dir)
-                verdicts[key] = verdict
-                if verdict:
+                if self._ignored(path, child.name, is_dir, rules, verdicts):
                     continue
                 try:
                     entry = Entry.of(child.stat(follow_symlinks=False))
@@ -114,11 +215,28 @@ class Scanner:
                 if entry is None:
                     continue
                 scan.entries[path] = entry
+                names.add(child.name)
+                if looked is not None:
+                    looked.add(path)
                 if entry.kind == DIR:
                     stack.append((path + "/", rules))
-        self._ignore_files, self._verdicts = seen, verdicts
-        scan.duration_s = time.monotonic() - begin
-        return scan
+
+    def _ignored(
+        self,
+        path: str,
+        name: str,
+        is_dir: bool,
+        rules: IgnoreRules,
+        verdicts: dict[tuple[str, bool], bool],
+    ) -> bool:
+        if rules.closed is not None:
+            return True  # not to be remembered: it hangs on the mark, which can go
+        key = (path, is_dir)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = rules.ignored(path, name, is_dir)
+        verdicts[key] = verdict
+        return verdict
 
     def _enter(
         self,
@@ -134,13 +252,15 @@ class Scanner:
             if child.name in (GITIGNORE, TKIGNORE)
         }
         found = (texts.get(GITIGNORE, b""), texts.get(TKIGNORE, b""))
-        if any(found):
-            seen[base] = found
         if self._ignore_files.get(base, (b"", b"")) != found:
             # Changed rules: all that was decided below is decided anew.
-            self._verdicts = {
-                key: value for key, value in self._verdicts.items() if not key[0].startswith(base)
-            }
+            stale = [key for key in self._verdicts if key[0].startswith(base)]
+            for key in stale:
+                del self._verdicts[key]
+        if any(found):
+            seen[base] = found
+        else:
+            seen.pop(base, None)
         return rules.enter(base, *found)
 
 

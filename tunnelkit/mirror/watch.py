@@ -1,130 +1,328 @@
-"""File events, as hints that something changed; and how bursts become one.
+"""File events: which paths to look at again, and when a save is over.
 
-The events' own content is not used: watchdog's queue drops events without a word when
-it is full, so a rescan tells what changed. An event only says when to look.
+The events' own content is not used, only their paths: what a path is, a look at it tells.
+And they are hints: watchdog and the kernel lose some. Whatever may have been lost ends in
+`Dirty.everything`, for which the caller scans.
+
+Ignored directories are watched, too: with one recursive watch watchdog leaves none out, and
+with a watch for each directory it starts a thread for each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
+import os
+import stat
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from watchdog.events import (
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
+from watchdog import events
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
-# Without opened and read-only-closed events, which our own reading causes, and without
-# those of a directory whose content changed: the content has its own.
-_KINDS: list[type[FileSystemEvent]] = [
-    DirCreatedEvent,
-    DirDeletedEvent,
-    DirMovedEvent,
-    FileClosedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-]
+from tunnelkit.mirror import cookie
+from tunnelkit.mirror.dirty import Change, Dirty, Gathering
+from tunnelkit.mirror.gitlock import GitLock
+from tunnelkit.mirror.observation import Complaints, Observation, identity
+from tunnelkit.mirror.pauses import Pauses
+
+_TICK_S = 1.0
+_SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
+_GIT_LIMIT_S = 10.0
+_GIT_STEP_S = 0.01
+_REVIVAL_S = 60.0  # observers that die more often than this are given up
+_LOST_COOKIES = 3
+
+_CHANGES: dict[type[FileSystemEvent], Change] = {
+    events.DirCreatedEvent: Change.TREE,
+    events.DirDeletedEvent: Change.TREE_GONE,
+    events.FileClosedEvent: Change.DONE,
+    events.FileCreatedEvent: Change.CREATED,
+    events.FileDeletedEvent: Change.GONE,
+    events.FileModifiedEvent: Change.WRITTEN,
+}
+_MOVES: dict[type[FileSystemEvent], tuple[Change, Change]] = {
+    events.DirMovedEvent: (Change.TREE_GONE, Change.TREE),
+    events.FileMovedEvent: (Change.GONE, Change.PLACED),
+}
+#: Attributes have events of their own since watchdog 7. Before, they are modifications.
+_ATTRIBUTES: list[type[FileSystemEvent]] = [
+    kind
+    for name in ("DirAttribEvent", "FileAttribEvent")
+    if (kind := getattr(events, name, None)) is not None
+] or [events.DirModifiedEvent]
+# Without opened and read-only-closed events, which our own reading causes.
+_KINDS: list[type[FileSystemEvent]] = [*_CHANGES, *_MOVES, *_ATTRIBUTES]
 
 
 class Watcher(FileSystemEventHandler):
-    """Wakes the loop when something below `root` changes that `interesting(path)` (called
-    in the observer's thread, with an absolute path) does not wave through.
+    """Gathers what changes below `root`, unless `interesting(path)` (called in the observer's
+    thread, with an absolute path) waves it through.
 
-    `problem` says why there are no events (then the caller must poll), or is None.
+    `wake` is called in the loop at the first event of a burst. Who is woken: clear what that
+    set, `settle`, `take`, look; in this order nothing is lost.
     """
 
     def __init__(
         self, root: str, wake: Callable[[], None], *, interesting: Callable[[str], bool]
     ) -> None:
         self._root = root
+        self._prefix = root.rstrip("/") + "/"
         self._wake = wake
         self._interesting = interesting
-        self._observer: BaseObserver | None = None
-        #: held while an observer is begun or ended: never both at once
-        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._first = self._last = 0.0
-        self._armed = True
-        self.problem: str | None = None
+        self._observation = Observation(root, self, _KINDS)
+        self._complaints = Complaints(lambda: self._everything("overflow"))
+        self._gathering = Gathering(closes=sys.platform == "linux")
+        self._git = GitLock(root)
+        self._cookies: dict[str, asyncio.Future[None]] = {}
+        self._lost_cookies = 0
+        self._task: asyncio.Task[None] | None = None
+        self._second_looks: set[asyncio.TimerHandle] = set()
+        #: new directories of which nobody knows whether they have a watch
+        self._unchecked: set[str] = set()
+        self._root_id: tuple[int, int] | None = None
+        self._revived_at: float | None = None
+        self._modes: dict[str, int | None] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """Why events can't be relied on (the caller must poll), with what to do; or None."""
+        return self._observation.problem
+
+    def alive(self) -> bool:
+        """Whether events can be relied on."""
+        return self.problem is None and self._observation.alive()
 
     async def start(self) -> None:
         """Watch. Never raises for want of watches: sets `problem`."""
         self._loop = asyncio.get_running_loop()
-        # Known from now on: a cancelled start leaves its thread running, and `stop` has to
-        # end what that thread begins.
-        observer = self._observer = Observer()
-        try:
-            # Walks the whole tree to add its watches.
-            await asyncio.to_thread(self._begin, observer)
-        except OSError as error:
-            self.problem = f"file events can't be had ({error.strerror or error})"
-            await self._stop_observer()
-
-    def alive(self) -> bool:
-        return self._observer is not None and self._observer.is_alive()
+        self._root_id = identity(self._root)
+        self._complaints.attach()
+        cookie.sweep(self._root)
+        await self._observation.begin()
+        self._task = asyncio.create_task(self._tick(), name="tk-watch")
 
     async def stop(self) -> None:
         """End it, also in the middle of its start. Idempotent."""
         self._loop = None
-        await self._stop_observer()
+        self._complaints.detach()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        for timer in self._second_looks:
+            timer.cancel()
+        self._second_looks.clear()
+        await self._observation.end()
 
-    async def _stop_observer(self) -> None:
-        observer, self._observer = self._observer, None
-        if observer is not None:
-            await asyncio.to_thread(self._end, observer)
+    def take(self) -> Dirty:
+        """What gathered since the last call. Of a new directory it tells twice: files that
+        were made before its watch was could be missed otherwise."""
+        self._root_changed()
+        found, trees = self._gathering.take()
+        self._look_again_at(trees)
+        if found.everything is None and not self.alive():
+            return Dirty(everything="unwatched")
+        return found
 
-    def _begin(self, observer: BaseObserver) -> None:
-        with self._lock:
-            if observer is self._observer:
-                observer.schedule(self, self._root, recursive=True, event_filter=_KINDS)
-                observer.start()
+    async def settle(self) -> None:
+        """Return once a save is over: nothing is being written, git is not at work, and it
+        was quiet for a moment; also if that doesn't come to an end (after 0.25 s for a few
+        files, 1 s for many, 10 s for git)."""
+        begin = time.monotonic()
+        while True:
+            now = time.monotonic()
+            rest_s = self._gathering.rest_s(now)
+            if rest_s > 0:
+                await asyncio.sleep(rest_s)
+            elif not self._git.held():
+                break
+            elif now - begin > _GIT_LIMIT_S:
+                self._git.give_up()
+                break
+            else:
+                self._gathering.put_off(now)
+                await asyncio.sleep(_GIT_STEP_S)
+        self._gathering.settled()
 
-    def _end(self, observer: BaseObserver) -> None:
-        with self._lock:
-            observer.stop()
-            if observer.is_alive():
-                observer.join(5.0)
+    async def flush(self, timeout_s: float = 1.0) -> bool:
+        """Whether every event of what happened before this call has been seen now, so that
+        `take` is complete. False: nobody can tell, scan. (Also where a file was moved out of
+        the tree just now: watchdog then holds all events back for 0.5 s.)"""
+        if not self.alive():
+            return False
+        path = cookie.place(self._root)
+        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cookies[path] = seen
+        try:
+            cookie.write(path)
+        except OSError:
+            self._cookies.pop(path, None)
+            return False
+        try:
+            async with asyncio.timeout(timeout_s):
+                await seen
+        except TimeoutError:
+            self._lost_cookies += 1
+            return False
+        finally:
+            self._cookies.pop(path, None)
+            cookie.remove(path)
+        self._lost_cookies = 0
+        return True
+
+    # --- in the observer's thread
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """In the observer's thread: note the time; wake the loop once per burst."""
-        names = {str_of(event.src_path), str_of(event.dest_path)} - {""}
-        if not any(self._interesting(name) for name in names):
+        """Note what to look at; wake the loop once per burst."""
+        now = time.monotonic()
+        source = str_of(event.src_path)
+        if cookie.is_cookie(source):
+            self._see_cookie(source)
             return
-        self._last = time.monotonic()
-        loop = self._loop
-        if self._armed and loop is not None:
-            self._armed = False
-            self._first = self._last
-            try:
-                loop.call_soon_threadsafe(self._wake)
-            except RuntimeError:
-                pass  # the loop has just ended
+        if self._gathering.count(now):
+            self._call(self._wake)
+        kind = type(event)
+        if kind in _MOVES:
+            gone, placed = _MOVES[kind]
+            self._note(source, gone, now)
+            self._note(str_of(event.dest_path), placed, now)
+        elif kind is not events.DirModifiedEvent or self._other_mode(source):
+            change = _CHANGES.get(kind, Change.TOUCHED)
+            if change is Change.CREATED and _whole(source):
+                change = Change.PLACED
+            self._note(source, change, now)
 
-    async def settle(self, *, quiet_s: float, limit_s: float) -> None:
-        """Return once the burst is over: no event for `quiet_s`, or `limit_s` after its first."""
-        while not self._armed:
+    def _note(self, path: str, change: Change, now: float) -> None:
+        if not path.startswith(self._prefix):
+            if path != self._root or change is not Change.TOUCHED:
+                self._everything("root")
+            return
+        relative = path[len(self._prefix) :]
+        wanted = self._gathering.knows(relative) or self._interesting(path)
+        if wanted and self._gathering.note(relative, change, now):
+            self._call(self._wake)
+
+    def _other_mode(self, path: str) -> bool:
+        """Whether a directory's "modified" is about itself. Old watchdogs say it for each
+        change of what is inside, too."""
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            return False
+        known = self._modes.get(path)
+        self._modes[path] = mode
+        return mode != known
+
+    def _see_cookie(self, path: str) -> None:
+        seen = self._cookies.pop(path, None)
+        if seen is not None:
+            self._call(lambda: None if seen.done() else seen.set_result(None))
+
+    # --- in any thread
+
+    def _everything(self, reason: str) -> None:
+        if self._gathering.all(reason, time.monotonic()):
+            self._call(self._wake)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                loop.call_soon_threadsafe(what)
+
+    # --- in the loop
+
+    def _look_again_at(self, trees: Iterable[str]) -> None:
+        paths, loop = list(trees), self._loop
+        if not paths or loop is None:
+            return
+
+        def look() -> None:
+            self._second_looks.discard(timer)
+            self._unchecked.update(paths)
             now = time.monotonic()
-            rest_s = min(self._last + quiet_s, self._first + limit_s) - now
-            if rest_s <= 0:
-                break
-            await asyncio.sleep(rest_s)
-        self._armed = True
+            first = [self._gathering.note(path, Change.AGAIN, now) for path in paths]
+            if any(first):
+                self._wake()
+
+        timer = loop.call_later(_SECOND_LOOK_S, look)
+        self._second_looks.add(timer)
+
+    def _root_changed(self) -> bool:
+        """Whether the root is another directory than when this was asked last."""
+        found = identity(self._root)
+        if found == self._root_id:
+            return False
+        self._root_id = found
+        self._everything("root")
+        return True
+
+    async def _tick(self) -> None:
+        """Once a second: did the laptop sleep, is the observer well and the root the same?"""
+        pauses = Pauses(_TICK_S)
+        watched = self._root_id
+        await self._check([self._root])
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if pauses.noticed():
+                self._everything("sleep")
+            self._root_changed()
+            if self._root_id is None:
+                continue  # there is nothing to watch
+            if self._root_id != watched or (self.problem and self._observation.limits_changed()):
+                watched = self._root_id
+                await self._begin_anew()
+                await self._check([self._root])
+            elif self.problem is None and self._deaf():
+                await self._revive()
+            elif self._unchecked:
+                paths, self._unchecked = self._unchecked, set()
+                await self._check([self._prefix + path for path in paths])
+
+    def _deaf(self) -> bool:
+        return self._lost_cookies >= _LOST_COOKIES or not self._observation.alive()
+
+    async def _revive(self) -> None:
+        """The observer died or hears nothing: begin a new one, but not again and again."""
+        now, last = time.monotonic(), self._revived_at
+        self._revived_at = now
+        self._lost_cookies = 0
+        if last is not None and now - last < _REVIVAL_S:
+            self._observation.problem = "file events stopped; changes are looked for instead"
+            self._everything("unwatched")
+        else:
+            await self._begin_anew()
+
+    async def _check(self, directories: Iterable[str]) -> None:
+        """Notice directories that have no watch."""
+        if self.problem is not None:
+            return
+        if await self._observation.missing(directories, self._interesting):
+            await self._begin_anew()
+            missing = await self._observation.missing([self._root], self._interesting)
+            if missing:
+                await self._observation.despair(missing)
+                self._everything("unwatched")
+
+    async def _begin_anew(self) -> None:
+        await self._observation.end()
+        await self._observation.begin()
+        self._everything("restart")
 
 
 def str_of(path: str | bytes) -> str:
     """watchdog's paths are str or bytes."""
     return path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+
+
+def _whole(path: str) -> bool:
+    """Whether a new path came into being at one stroke (a symlink, a further link), so that
+    no close follows."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return not stat.S_ISREG(info.st_mode) or info.st_nlink > 1

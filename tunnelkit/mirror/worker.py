@@ -26,8 +26,6 @@ from tunnelkit.mirror.progress import Batch
 from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
 
-_QUIET_S = 0.02  # a burst of events ends with this much silence,
-_BURST_S = 0.2  # or this long after its first
 _RESCAN_S = 120.0  # events are hints: look anyway
 _POLL_S = 2.0  # where there are no events
 _RETRY_FAILED_S = 15.0  # one file can't be written: the others go on
@@ -100,7 +98,7 @@ class Worker:
         """Pass after pass, for ever."""
         while True:
             await self._until_due()
-            await self._watcher.settle(quiet_s=_QUIET_S, limit_s=_BURST_S)
+            await self._watcher.settle()
             await self._pass()
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ async def test_stopped_in_the_middle_of_its_start(
 ) -> None:
     """A cancelled start leaves its thread running; that must not leave a watch behind."""
     watcher = _watcher(tmp_path, asyncio.Event())
-    begin = watcher._begin
+    begin = watcher._observation._begin
     inside, go_on = threading.Event(), threading.Event()
 
     def late(observer: BaseObserver) -> None:
@@ -65,7 +65,7 @@ async def test_stopped_in_the_middle_of_its_start(
         return schedule(self, *args, **more)  # type: ignore[arg-type]
 
     if moment == "before":
-        monkeypatch.setattr(watcher, "_begin", late)
+        monkeypatch.setattr(watcher._observation, "_begin", late)
     else:
         monkeypatch.setattr(BaseObserver, "schedule", slow)
     start = asyncio.create_task(watcher.start())

@@ -1,0 +1,245 @@
+"""What file events left to look at, and when a burst of them is over.
+
+Pure bookkeeping: no clock, no thread of its own. The observer's thread notes, the loop asks.
+Times are those of one monotonic clock, in seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from dataclasses import dataclass
+
+#: More paths than this are looked at faster by a scan of everything.
+MANY_PATHS = 500
+#: Events at once that make a loss by the kernel thinkable (see `Gathering`).
+MANY_EVENTS = 4_000
+_DRAIN_PER_S = 500.0
+
+_QUIET_S = 0.002  # after a file was closed or moved into place
+_QUIET_BLIND_S = 0.02  # where nobody says that a file was closed
+_BURST_PATHS = 20
+_BURST_QUIET_S = 0.03
+_BURST_LIMIT_S = 1.0  # from its first event: it may never end
+_FEW_LIMIT_S = 0.25
+_OPEN_S = 0.05  # how long a file that is written is waited for
+_GONE_S = 0.1  # likewise a file that some editors put away before they write it anew
+_SLOW_S = 0.25  # how often a file that is written for ever counts
+_STEP_S = 0.002
+_SLOW_STEP_S = 0.01
+_SLOW_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dirty:
+    """What may have changed. paths: relative to the root; files, or directories with all
+    that is in them, that may have changed, appeared or gone. everything: why that isn't
+    enough and the whole tree has to be looked at ("overflow", "many", ...), else None."""
+
+    paths: frozenset[str] = frozenset()
+    everything: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.paths) or self.everything is not None
+
+
+class Change(enum.Enum):
+    """What an event says of its path."""
+
+    WRITTEN = "written"  # and not closed yet
+    CREATED = "created"  # a new file that is open yet
+    DONE = "done"  # closed after it was written
+    TOUCHED = "touched"  # only its attributes changed
+    PLACED = "placed"  # there at one stroke, as it is
+    TREE = "tree"  # a new directory, to be looked at with all that is in it
+    AGAIN = "again"  # a directory to be looked at once more
+    GONE = "gone"
+    TREE_GONE = "tree gone"  # a directory with all that was in it
+
+
+_OPEN = (Change.WRITTEN, Change.CREATED)
+_GONE = (Change.GONE, Change.TREE_GONE)
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What this burst did with a path. born: it wasn't there before."""
+
+    state: Change
+    since: float
+    born: bool
+
+
+class Gathering:
+    """Collects events until somebody takes what they left. Thread-safe.
+
+    A loss is found by counting, too. The kernel drops events of a queue that holds its
+    maximum (16,384 unless someone lowered it), and all of those are read after the drop.
+    So a drop is followed by many thousand events at a stretch, and a scan that begins after
+    the last of them sees whatever the dropped ones spoke of. Hence: a stretch of
+    MANY_EVENTS, ignored paths included (they fill the queue as well), asks for a scan.
+    Events that trickle in don't add up: the count drains.
+    """
+
+    def __init__(self, *, closes: bool = True) -> None:
+        self._closes = closes
+        self._lock = threading.Lock()
+        self._paths: set[str] = set()
+        #: those of `_paths` that speak for all that is below them
+        self._covers: set[str] = set()
+        self._trees: set[str] = set()
+        self._everything: str | None = None
+        self._level = 0.0
+        self._level_at = 0.0
+        #: of the burst that has not settled yet
+        self._traces: dict[str, _Trace] = {}
+        self._began = False
+        self._first = self._last = 0.0
+        self._burst = False
+        #: files that are written without an end: nobody waits for them any more
+        self._slow: set[str] = set()
+
+    def count(self, now: float) -> bool:
+        """Note that there was an event, whatever its path. True: now a scan is needed that
+        wasn't before."""
+        with self._lock:
+            drained = (now - self._level_at) * _DRAIN_PER_S
+            self._level = max(0.0, self._level - drained) + 1.0
+            self._level_at = now
+            if self._level < MANY_EVENTS:
+                return False
+            self._level = 0.0
+            return self._all("many", now)
+
+    def knows(self, path: str) -> bool:
+        """Whether this path is among those to be looked at."""
+        with self._lock:
+            return path in self._paths
+
+    def note(self, path: str, change: Change, now: float) -> bool:
+        """Note a change. True if it is the first since the last burst settled."""
+        with self._lock:
+            self._collect(path, change)
+            fresh = not self._began
+            if fresh:
+                self._began, self._first, self._last = True, now, now
+                self._burst = False
+            self._trace(path, change, now)
+            return fresh
+
+    def all(self, reason: str, now: float) -> bool:
+        """Everything has to be looked at. True if that is the first since the last burst."""
+        with self._lock:
+            return self._all(reason, now)
+
+    def put_off(self, now: float) -> None:
+        """Something goes on that isn't seen in events: the burst begins anew."""
+        with self._lock:
+            self._began = self._burst = True
+            self._first = self._last = now
+
+    def rest_s(self, now: float) -> float:
+        """For how long to wait, and then ask again; not above 0: the burst is over."""
+        with self._lock:
+            if not self._began:
+                return 0.0
+            if self._burst:
+                return min(self._last + _BURST_QUIET_S, self._first + _BURST_LIMIT_S) - now
+            quiet_s = _QUIET_S if self._closes else _QUIET_BLIND_S
+            if self._traces and self._slow.issuperset(self._traces):
+                return min(self._first + _SLOW_S - now, _SLOW_STEP_S)
+            held = any(self._holds(path, trace, now) for path, trace in self._traces.items())
+            end = min(self._last + quiet_s, self._first + _FEW_LIMIT_S)
+            # A close comes in another thread and wakes nobody: ask again soon.
+            return min(_STEP_S, self._first + _FEW_LIMIT_S - now) if held else end - now
+
+    def settled(self) -> None:
+        """The burst is over, or was waited for long enough. What it left is still to be taken."""
+        with self._lock:
+            for path, trace in self._traces.items():
+                if trace.state in _OPEN and len(self._slow) < _SLOW_MAX:
+                    self._slow.add(path)
+            self._traces.clear()
+            self._began = self._burst = False
+
+    def take(self) -> tuple[Dirty, frozenset[str]]:
+        """What was gathered since the last call, and which of it are new directories."""
+        with self._lock:
+            found = Dirty(frozenset(self._paths), self._everything)
+            if found.everything is not None:
+                found = Dirty(frozenset(), found.everything)
+            trees = frozenset(self._trees)
+            self._paths, self._covers, self._trees = set(), set(), set()
+            self._everything = None
+            self._traces.clear()
+            self._began = self._burst = False
+            return found, trees
+
+    def _all(self, reason: str, now: float) -> bool:
+        if self._everything is None:
+            self._everything = reason
+            self._paths.clear()
+        fresh = not self._began
+        if fresh:
+            self._first = now
+        self._began = self._burst = True
+        self._last = now
+        return fresh
+
+    def _collect(self, path: str, change: Change) -> None:
+        if change is Change.TREE and len(self._trees) < MANY_PATHS:
+            self._trees.add(path)
+        if self._everything is not None:
+            return
+        if self._covers and self._within(path):
+            return
+        if change in (Change.TREE, Change.TREE_GONE, Change.AGAIN):
+            self._covers.add(path)
+        self._paths.add(path)
+        if len(self._paths) > MANY_PATHS:
+            self._everything = "many"
+            self._paths.clear()
+
+    def _within(self, path: str) -> bool:
+        """Whether a directory above it is looked at as a whole."""
+        end = path.rfind("/")
+        while end > 0:
+            if path[:end] in self._covers:
+                return True
+            end = path.rfind("/", 0, end)
+        return False
+
+    def _trace(self, path: str, change: Change, now: float) -> None:
+        if change in _OPEN and path in self._slow:
+            self._traces.setdefault(path, _Trace(change, now, False))
+            return  # neither waited for nor a sign of unrest
+        self._last = now
+        if change not in _OPEN and change is not Change.TOUCHED:
+            self._slow.discard(path)
+        if self._burst:
+            return
+        old = self._traces.get(path)
+        if change in _GONE:
+            if old is not None and old.born:
+                del self._traces[path]  # came and went
+            else:
+                self._traces[path] = _Trace(Change.GONE, now, False)
+        elif old is None or not self._goes_on(old.state, change):
+            new = change in (Change.CREATED, Change.PLACED, Change.TREE)
+            self._traces[path] = _Trace(change, now, new if old is None else old.born)
+        if len(self._traces) > _BURST_PATHS:
+            self._burst = True
+            self._traces.clear()
+
+    @staticmethod
+    def _goes_on(state: Change, change: Change) -> bool:
+        """Whether what is waited for stays the same, since the same moment."""
+        return change is Change.TOUCHED or (state in _OPEN and change in _OPEN)
+
+    def _holds(self, path: str, trace: _Trace, now: float) -> bool:
+        """Whether the next event of this path should be waited for."""
+        if trace.state is Change.GONE:
+            return now < trace.since + _GONE_S
+        if trace.state in _OPEN:
+            return self._closes and path not in self._slow and now < trace.since + _OPEN_S
+        return False

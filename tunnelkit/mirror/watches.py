@@ -1,0 +1,119 @@
+"""The system's limits on file watches, and which directories have none (Linux)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterator
+
+_IN_DELETE_SELF = 0x400
+_SYSCTL = "/proc/sys/fs/inotify"
+_LIMITS = {errno.ENOSPC: "max_user_watches", errno.EMFILE: "max_user_instances"}
+_ADVICE = {"max_user_watches": 1_048_576, "max_user_instances": 1_024}
+
+
+def limits() -> dict[str, int]:
+    """The limits as they are now; empty where there are none of this kind."""
+    found = {}
+    for name in _LIMITS.values():
+        try:
+            with open(f"{_SYSCTL}/{name}", encoding="ascii") as stream:
+                found[name] = int(stream.read())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def explain(error: OSError) -> str:
+    """Why there are no file events, and what to do, in one line."""
+    name = _LIMITS.get(error.errno or 0)
+    value = limits().get(name) if name is not None else None
+    if name is None or value is None:
+        return f"file events can't be had ({error.strerror or error})"
+    return f"file events can't be had: {_reached(name, value)}"
+
+
+def explain_unwatched(count: int, path: str) -> str:
+    """That some directories have no watch, and what to do, in one line."""
+    name = _LIMITS[errno.ENOSPC]
+    more = f" and {count - 1} more directories" if count > 1 else ""
+    return f"no file events for {path}{more}: {_reached(name, limits().get(name, 0))}"
+
+
+def _reached(name: str, value: int) -> str:
+    advice = max(_ADVICE[name], 2 * value)
+    return (
+        f"the limit fs.inotify.{name} = {value} is reached; changes are looked for instead. "
+        f"Raise it: sudo sysctl fs.inotify.{name}={advice}"
+    )
+
+
+def watched_inodes() -> set[int] | None:
+    """The inode numbers of all that this process watches; None where the kernel doesn't say."""
+    found: set[int] = set()
+    known = False
+    try:
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                if "inotify" not in os.readlink(f"/proc/self/fd/{fd}"):
+                    continue
+                with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as stream:
+                    for line in stream:
+                        if line.startswith("inotify "):
+                            known = True
+                            found.add(int(line.split(" ino:", 1)[1].split(" ", 1)[0], 16))
+            except (OSError, ValueError, IndexError):
+                continue  # closed meanwhile
+    except OSError:
+        return None
+    return found if known else None
+
+
+def unwatched(top: str, watched: set[int], interesting: Callable[[str], bool]) -> list[str]:
+    """The readable directories from `top` downwards that have no watch (blocking)."""
+    missing = []
+    for path, inode in _directories(top, interesting):
+        if inode in watched or not os.access(path, os.R_OK):
+            continue
+        with contextlib.suppress(OSError):  # gone meanwhile
+            if os.lstat(path).st_ino not in watched:  # a listing tells another for a mount
+                missing.append(path)
+    return missing
+
+
+def _directories(top: str, interesting: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
+    try:
+        if os.path.islink(top):
+            return
+        yield top, os.stat(top).st_ino
+    except OSError:
+        return
+    stack = [top]
+    while stack:
+        directory = stack.pop()
+        try:
+            with os.scandir(directory) as found:
+                below = [one for one in found if one.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue
+        for entry in below:
+            if interesting(entry.path):
+                yield entry.path, entry.inode()
+                stack.append(entry.path)
+
+
+def exhausted(directory: str) -> bool:
+    """Whether no more directory can be watched now: one is tried."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    if fd < 0:
+        return ctypes.get_errno() == errno.EMFILE
+    try:
+        return (
+            libc.inotify_add_watch(fd, os.fsencode(directory), ctypes.c_uint32(_IN_DELETE_SELF)) < 0
+            and ctypes.get_errno() == errno.ENOSPC
+        )
+    finally:
+        os.close(fd)
