@@ -24,7 +24,8 @@ from tunnelkit.mirror.base import MirrorState
 pytestmark = needs_rsync
 
 
-async def test_the_node_must_prove(rig: Rig) -> None:
+async def test_the_node_must_prove(rsync_rig: Rig) -> None:
+    rig = rsync_rig
     asked: list[dict[str, str]] = []
     lag = 2
 
@@ -55,7 +56,8 @@ async def test_the_node_must_prove(rig: Rig) -> None:
     assert "main.py" in (caught.value.cause or "")
 
 
-async def test_dead_link_is_stale_then_resync_repairs(rig: Rig) -> None:
+async def test_dead_link_is_stale_then_resync_repairs(rsync_rig: Rig) -> None:
+    rig = rsync_rig
     rig.write("main.py", "1\n")
     mirror = await rig.started()
     rig.sshd.stop()
@@ -141,7 +143,8 @@ async def test_a_killed_transfer_leaves_old_or_new(rig: Rig) -> None:
     assert not [path for path in left if not path.startswith(".big.bin.")], left
 
 
-async def test_a_silent_link_does_not_hang(rig: Rig) -> None:
+async def test_a_silent_link_does_not_hang(rsync_rig: Rig) -> None:
+    rig = rsync_rig
     rig.write("main.py")
     mirror = await rig.started()
     assert rig.sshd.process is not None
@@ -166,7 +169,8 @@ with open(sys.argv[1], "ab", buffering=0) as stream:
 """
 
 
-async def test_a_file_that_never_rests_times_out(rig: Rig) -> None:
+async def test_a_file_that_never_rests_times_out(rsync_rig: Rig) -> None:
+    rig = rsync_rig
     rig.write("main.py")
     noisy = rig.write("noisy.bin", "")
     mirror = await rig.started()

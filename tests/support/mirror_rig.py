@@ -7,22 +7,28 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import secrets
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.tkrig import free_port
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
+from tunnelkit.link.base import ByteStream
 from tunnelkit.mirror.base import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import Completed, MirrorSpec
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.agent_client import AgentClient
+from tunnelkit.session.filehosts import FileHost
+from tunnelkit.session.local_agent import LocalAgent
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 needs_rsync = pytest.mark.skipif(
@@ -56,6 +62,8 @@ class Sshd:
             f"AuthorizedKeysFile {directory}/authorized_keys\nPidFile none\nUsePAM no\n"
             "PasswordAuthentication no\nStrictModes no\nSubsystem sftp internal-sftp\n"
             "PermitRootLogin prohibit-password\nMaxStartups 100\n"
+            # Else each command runs this user's ~/.bashrc, whatever that does.
+            f"SetEnv HOME={directory}\n"
         )
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
@@ -162,10 +170,45 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
     server.stop()
 
 
-class Rig:
-    """A laptop directory, a cluster home, and mirrors between them."""
+class Node:
+    """A real agent on this machine, as the compute node's, and the session's line to it."""
 
-    def __init__(self, sshd: Sshd, tmp_path: Path) -> None:
+    def __init__(self, directory: Path) -> None:
+        self._local = LocalAgent(directory, f"rig-{os.getpid()}-{secrets.token_hex(4)}")
+        self._life: asyncio.Task[str] | None = None
+        self.client = AgentClient(self._dial, on_channel=lambda channel, header: None, notices={})
+        self.host = FileHost(self.client, is_node=True)
+        #: False: no new link can be had
+        self.reachable = True
+
+    async def _dial(self) -> ByteStream:
+        if not self.reachable:
+            raise ConnectionFailed("no route to the node", transient=True)
+        return await self._local.dial()
+
+    async def start(self) -> None:
+        await self.client.connect()
+        self._life = asyncio.create_task(self.client.run())
+
+    async def pid(self) -> int:
+        return int((await self.client.call("info"))["pid"])
+
+    async def stop(self) -> None:
+        self.reachable = True
+        with contextlib.suppress(TunnelkitError, TimeoutError):
+            async with asyncio.timeout(10):
+                await self.client.call("shutdown", reason="the test is over")
+                await self.client.wait_ended()
+        if self._life is not None:
+            await cancel_all(self._life)
+        await self.client.close("the test is over")
+
+
+class Rig:
+    """A laptop directory, a cluster home, and mirrors between them. node: an agent there."""
+
+    def __init__(self, sshd: Sshd, tmp_path: Path, node: Node | None = None) -> None:
+        self.node = node
         self.sshd = sshd
         self.local = tmp_path / "laptop" / "my project"
         self.home = tmp_path / "cluster home"
@@ -179,6 +222,9 @@ class Rig:
 
     def mirror(self, **more: object) -> Mirror:
         exclude = more.pop("exclude", ())
+        if self.node is not None:
+            more.setdefault("agent", self.file_agent)
+            more.setdefault("verify", lambda: self.node_check)
         mirror = Mirror(
             MirrorSpec(str(self.local), "~/tk/my project", tuple(exclude)),  # type: ignore[arg-type]
             self.remote,
@@ -188,6 +234,16 @@ class Rig:
         )
         self.mirrors.append(mirror)
         return mirror
+
+    def file_agent(self) -> FileHost | None:
+        node = self.node
+        return node.host if node is not None and node.host.is_up else None
+
+    async def node_check(self, expected: Mapping[str, str]) -> list[str]:
+        assert self.node is not None
+        root = os.path.realpath(self.far)
+        call = self.node.client.call("mirror.differing", root=root, expected=dict(expected))
+        return [str(path) for path in await call]
 
     async def started(self, **more: object) -> Mirror:
         mirror = self.mirror(**more)
@@ -204,12 +260,38 @@ class Rig:
         return tree(self.local) == tree(self.far)
 
 
+@pytest.fixture(params=["rsync", "live"])
+async def rig(request: pytest.FixtureRequest, sshd: Sshd, tmp_path: Path) -> AsyncIterator[Rig]:
+    """Both ways that files can go: by rsync alone, and over the wire to an agent."""
+    async with made_rig(sshd, tmp_path, live=request.param == "live") as made:
+        yield made
+
+
 @pytest.fixture
-async def rig(sshd: Sshd, tmp_path: Path) -> AsyncIterator[Rig]:
-    made = Rig(sshd, tmp_path)
-    yield made
-    for mirror in made.mirrors:
-        await mirror.stop()
+async def rsync_rig(sshd: Sshd, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with made_rig(sshd, tmp_path, live=False) as made:
+        yield made
+
+
+@pytest.fixture
+async def live_rig(sshd: Sshd, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with made_rig(sshd, tmp_path, live=True) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def made_rig(sshd: Sshd, tmp_path: Path, *, live: bool) -> AsyncIterator[Rig]:
+    node = Node(tmp_path / "agent") if live else None
+    made = Rig(sshd, tmp_path, node)
+    try:
+        if node is not None:
+            await node.start()
+        yield made
+    finally:
+        for mirror in made.mirrors:
+            await mirror.stop()
+        if node is not None:
+            await node.stop()
 
 
 def tree(root: Path) -> dict[bytes, tuple[object, ...]]:

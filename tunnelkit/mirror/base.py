@@ -6,10 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from tunnelkit.errors import MirrorHalted as MirrorHalted
 from tunnelkit.model import Completed
+from tunnelkit.mux.channel import Channel
 
 
 class Remote(Protocol):
@@ -27,6 +28,26 @@ class Remote(Protocol):
 
     def destination(self) -> str:
         """The host to name beside `remote_shell`."""
+        ...
+
+
+class FileAgent(Protocol):
+    """An agent that sees the remote root. is_node: it is the compute node itself, and what it
+    reads back is proof."""
+
+    is_node: bool
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a link carries the conversation at this moment."""
+        ...
+
+    def open(self, header: dict[str, Any]) -> Channel:
+        """Open a channel to it."""
+        ...
+
+    async def call(self, method: str, **params: Any) -> Any:
+        """Call it; waits through link cuts. Raises TunnelkitError."""
         ...
 
 

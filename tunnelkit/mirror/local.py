@@ -32,6 +32,8 @@ class Outcome:
     changing: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     conflicts: set[str] = field(default_factory=set)
+    #: the whole tree was looked at, which took so long
+    scanned: bool = False
     scan_s: float = 0.0
     #: some of the files that were sent or deleted, for people
     names: list[str] = field(default_factory=list)
@@ -85,13 +87,21 @@ def read(
         else:
             work.sends[path] = entry
             work.digests[path] = text
-    for path in difference.absent:
+    work.deletes, work.forgotten = fates(root, difference.absent, scan)
+    return work
+
+
+def fates(root: str, absent: Collection[str], scan: Scan) -> tuple[set[str], set[str]]:
+    """Of the paths that the scan lacks: those that were deleted, and those that are only
+    ignored now (blocking). What can't be told is in neither."""
+    deletes, forgotten = set(), set()
+    for path in absent:
         gone = _gone(root, path, scan)
         if gone:
-            work.deletes.add(path)
+            deletes.add(path)
         elif gone is False:
-            work.forgotten.add(path)
-    return work
+            forgotten.add(path)
+    return deletes, forgotten
 
 
 def _gone(root: str, path: str, scan: Scan) -> bool | None:

@@ -23,10 +23,13 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (
   path BLOB PRIMARY KEY, kind TEXT, mode INTEGER, size INTEGER, mtime_ns INTEGER,
   ctime_ns INTEGER, inode TEXT, digest TEXT, sent INTEGER, racy INTEGER, made INTEGER,
-  proven INTEGER
+  proven INTEGER, stamp TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
-_VERSION = 1
+_VERSION = 2
+_NS = 1_000_000_000
+#: Version 1 had no stamps.
+_UPGRADE = "ALTER TABLE entry ADD COLUMN stamp TEXT NOT NULL DEFAULT ''"
 
 
 class Row(NamedTuple):
@@ -35,6 +38,7 @@ class Row(NamedTuple):
     entry: lstat at that time. digest: sha256 hex, "" for directories. sent: the transfer
     was completed. racy: may have changed without a trace in its time stamps. made: a
     directory that was not there before. proven: the compute node has read the digest back.
+    stamp: how the agent saw the file there (opaque here), "" where no agent told.
     """
 
     entry: Entry
@@ -43,6 +47,14 @@ class Row(NamedTuple):
     racy: bool = False
     made: bool = False
     proven: bool = False
+    stamp: str = ""
+
+
+def same_time(row: Row, stamp: str) -> bool:
+    """Whether a stamp, whose first part is the mtime, tells the time that was sent: make there
+    goes by that. Whole seconds: some file systems keep no more."""
+    mtime_ns = int(stamp.partition(":")[0])
+    return row.entry.kind != FILE or mtime_ns // _NS == row.entry.mtime_ns // _NS
 
 
 class Manifest:
@@ -58,6 +70,10 @@ class Manifest:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: dict[str, Row] = {}
+        #: paths that stat alone can't settle: not (wholly) sent, or racy
+        self.unsettled: set[str] = set()
+        self._unproven: set[str] = set()
+        self._files = self._bytes = 0
         self._db: sqlite3.Connection | None = None
         self._closed = False
         self._lock = threading.RLock()
@@ -102,19 +118,45 @@ class Manifest:
         self._db = db = sqlite3.connect(self.path, check_same_thread=False)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
-        if db.execute("PRAGMA user_version").fetchone()[0] not in (0, _VERSION):
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, 1, _VERSION):
             raise sqlite3.DatabaseError("written by another version")
         db.execute(_SCHEMA)
+        if version == 1:
+            db.execute(_UPGRADE)
         db.execute(f"PRAGMA user_version={_VERSION}")
         db.commit()
-        self.rows = {
-            os.fsdecode(path): Row(
-                Entry(kind, mode, size, mtime, ctime, int(inode)), text, *map(bool, flags)
-            )
-            for path, kind, mode, size, mtime, ctime, inode, text, *flags in db.execute(
-                "SELECT * FROM entry"
-            )
-        }
+        # All of it before any is believed: a damaged file may show that only half-way.
+        found = db.execute(
+            "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
+            " sent, racy, made, proven, stamp FROM entry"
+        ).fetchall()
+        for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp in found:
+            entry = Entry(kind, mode, size, mtime, ctime, int(inode))
+            sent, is_racy, made, proven = map(bool, flags)
+            self._set(os.fsdecode(name), Row(entry, text, sent, is_racy, made, proven, stamp))
+
+    def _set(self, path: str, row: Row | None) -> None:
+        """Put (or, with None, forget) one row in memory, and what is counted of it."""
+        old = self.rows.get(path)
+        for one, sign in ((old, -1), (row, 1)):
+            if one is not None and one.sent and one.entry.kind != DIR:
+                self._files += sign
+                self._bytes += sign * one.entry.size
+        self._mark(self.unsettled, path, row is not None and (row.racy or not row.sent))
+        unproven = row is not None and row.sent and not row.proven and row.entry.kind == FILE
+        self._mark(self._unproven, path, unproven)
+        if row is None:
+            self.rows.pop(path, None)
+        else:
+            self.rows[path] = row
+
+    @staticmethod
+    def _mark(marked: set[str], path: str, is_so: bool) -> None:
+        if is_so:
+            marked.add(path)
+        else:
+            marked.discard(path)
 
     def put(self, rows: Mapping[str, Row]) -> None:
         """Add or replace rows, durably."""
@@ -124,14 +166,15 @@ class Manifest:
             db = self._connection()
             with db:
                 db.executemany(
-                    "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                    "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     [
                         # inode as text: some file systems use all 64 bits, SQLite's are signed
                         (os.fsencode(path), *row.entry[:5], str(row.entry.inode), *row[1:])
                         for path, row in rows.items()
                     ],
                 )
-            self.rows.update(rows)
+            for path, row in rows.items():
+                self._set(path, row)
 
     def refresh(self, seen: Mapping[str, tuple[Entry, bool]]) -> None:
         """Note the new stat (and `racy`) of paths whose content is as sent. All else of the
@@ -157,27 +200,34 @@ class Manifest:
                     "DELETE FROM entry WHERE path=?", [(os.fsencode(path),) for path in gone]
                 )
             for path in gone:
-                del self.rows[path]
+                self._set(path, None)
 
     def unproven(self) -> dict[str, str]:
         """{path: sha256 hex} of the files that no compute node has read back yet."""
         with self._lock:
-            return {
-                path: row.digest
-                for path, row in self.rows.items()
-                if row.sent and not row.proven and row.entry.kind == FILE
-            }
+            return {path: self.rows[path].digest for path in self._unproven}
 
-    def prove(self, digests: Mapping[str, str]) -> int:
-        """Note that these digests were read back; a file sent again meanwhile stays open."""
+    def prove(self, digests: Mapping[str, str], stamps: Mapping[str, str] | None = None) -> int:
+        """Note that these digests were read back, and the stamps that were seen with them; a
+        file sent again meanwhile stays open."""
+        return self._note(digests, stamps or {}, proven=True)
+
+    def stamp(self, digests: Mapping[str, str], stamps: Mapping[str, str]) -> None:
+        """Note stamps seen together with these digests, by somebody whose word is no proof."""
+        self._note(digests, stamps, proven=False)
+
+    def _note(self, digests: Mapping[str, str], stamps: Mapping[str, str], *, proven: bool) -> int:
         with self._lock:
-            proven = {
-                path: self.rows[path]._replace(proven=True)
+            noted = {
+                path: self.rows[path]._replace(
+                    proven=proven or self.rows[path].proven,
+                    stamp=stamps.get(path, self.rows[path].stamp),
+                )
                 for path, text in digests.items()
                 if path in self.rows and self.rows[path].sent and self.rows[path].digest == text
             }
-            self.put(proven)
-            return len(proven)
+            self.put({path: row for path, row in noted.items() if row != self.rows[path]})
+            return len(noted)
 
     def forget_proofs(self) -> None:
         """Have every file proven anew: the compute node is another one."""
@@ -187,10 +237,7 @@ class Manifest:
     def totals(self) -> tuple[int, int]:
         """How many files and symlinks are on the cluster, and their bytes."""
         with self._lock:
-            sizes = [
-                row.entry.size for row in self.rows.values() if row.sent and row.entry.kind != DIR
-            ]
-            return len(sizes), sum(sizes)
+            return self._files, self._bytes
 
     def close(self) -> None:
         """For good. Waits for the thread that is at it; what comes later gets MirrorError."""

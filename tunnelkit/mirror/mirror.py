@@ -13,6 +13,7 @@ from pathlib import Path
 from tunnelkit.errors import MirrorError, MissingProgram, TimeoutExpired, TunnelkitError
 from tunnelkit.mirror.base import (
     DigestCheck,
+    FileAgent,
     MirrorHalted,
     MirrorState,
     MirrorStatus,
@@ -22,11 +23,12 @@ from tunnelkit.mirror.base import (
 )
 from tunnelkit.mirror.conflicts import chosen, relative_to
 from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
+from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.ignore import IgnoreRules, inside
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.owner import Claim, this_owner
 from tunnelkit.mirror.progress import Batch, Progress
-from tunnelkit.mirror.proof import prove
+from tunnelkit.mirror.proof import not_read_back, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
 from tunnelkit.mirror.rsync import Rsync
 from tunnelkit.mirror.scan import Scanner
@@ -45,6 +47,7 @@ from tunnelkit.mirror.worker import Request, Worker
 from tunnelkit.model import MirrorSpec
 
 _RELEASE_S = 3.0
+_CLOSE_S = 5.0
 _PULL_WAIT_S = 120.0
 
 
@@ -52,7 +55,8 @@ class Mirror:
     """Keeps one remote directory equal to one local directory, laptop to cluster only.
 
     spec, remote: what goes where. state_dir: a private directory on the laptop for the
-    record of what was sent. verify: called at each barrier for a check that reads digests
+    record of what was sent. agent: the agent that files go to over the wire, of this moment;
+    None: all goes by rsync. verify: called at each barrier for a check that reads digests
     back on the compute node, or None where there is none yet. on_change: told every change
     of status, on_batch: every pass that changed something there, warn: one line before
     something big is sent; all in the event loop. take_over: from another laptop directory that
@@ -66,6 +70,7 @@ class Mirror:
         remote: Remote,
         *,
         state_dir: Path,
+        agent: Callable[[], FileAgent | None] = lambda: None,
         verify: Callable[[], DigestCheck | None] = lambda: None,
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
         on_batch: Callable[[Batch], None] = lambda batch: None,
@@ -77,6 +82,7 @@ class Mirror:
         self.remote_root = ""
         self._remote = remote
         self._state_dir = state_dir
+        self._agent = agent
         self._verify = verify
         self._on_change = on_change
         self._on_batch = on_batch
@@ -100,7 +106,7 @@ class Mirror:
 
     def progress(self) -> Progress | None:
         """The big transfer that is under way, if one is."""
-        return self._syncer.progress if self._syncer is not None else None
+        return self._syncer.ground.progress if self._syncer is not None else None
 
     async def explain(self, path: str) -> Explanation:
         """Why this absolute local path is mirrored or isn't, and how it stands. Raises
@@ -113,7 +119,7 @@ class Mirror:
             self._real_root,
             manifest,
             self._verify(),
-            self._syncer.conflicts if self._syncer is not None else (),
+            self._syncer.ground.conflicts if self._syncer is not None else (),
         )
         return await standing(found, ends)
 
@@ -150,18 +156,11 @@ class Mirror:
             )
         )
         await asyncio.to_thread(manifest.open)
-        scanner = Scanner(self.local_root, rules)
-        syncer = self._syncer = Syncer(
-            self._remote,
-            rsync,
-            scanner,
-            manifest,
-            target.real,
-            fresh=target.fresh,
-            sizes=self.sizes,
-            delete_limit=self.spec.delete_limit,
-            claim=self._claim,
+        ground = Ground(
+            self._remote, self.local_root, target.real, manifest, self._claim, target.fresh
         )
+        scanner = Scanner(self.local_root, rules)
+        syncer = self._syncer = Syncer(ground, scanner, rsync, agent=self._agent, sizes=self.sizes)
         wake = asyncio.Event()
         watcher = self._watcher = Watcher(self.local_root, wake.set, interesting=syncer.interesting)
         await watcher.start()  # before the first scan, so that nothing falls between
@@ -170,6 +169,7 @@ class Mirror:
             manifest,
             watcher,
             wake=wake,
+            delete_limit=self.spec.delete_limit,
             on_status=self._on_change,
             on_batch=self._on_batch,
         )
@@ -218,10 +218,7 @@ class Mirror:
         worker, manifest = self._running()
         request = worker.post(allow_deletes=allow_deletes)
         report = await self._wait(request, begin + timeout_s, timeout_s)
-        check = self._verify()
-        proven = 0
-        if check is not None:
-            proven = await self._prove(check, manifest, begin + timeout_s, timeout_s)
+        proven = await self._prove(manifest, begin + timeout_s, timeout_s)
         return replace(report, proven=proven, duration_s=time.monotonic() - begin)
 
     async def resync(self, timeout_s: float = 600.0) -> SyncReport:
@@ -240,6 +237,11 @@ class Mirror:
         worker, _ = self._running()
         report = await self._wait(worker.post(repair=True), begin + timeout_s, timeout_s)
         return replace(report, duration_s=time.monotonic() - begin)
+
+    def look_again(self) -> None:
+        """There is an agent (again): have it look at all that was sent. Waits for nothing."""
+        if self._worker is not None:
+            self._worker.post(repair=True, partial_ok=True)
 
     async def resolve(
         self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
@@ -306,6 +308,8 @@ class Mirror:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             await watcher.stop()
+        if self._syncer is not None:
+            await self._syncer.close()
         unreachable = False
         worker, self._worker = self._worker, None
         if worker is not None:
@@ -315,7 +319,9 @@ class Mirror:
         manifest, self._manifest = self._manifest, None
         if manifest is not None:
             # The cancelled task may have left a thread that is at it: not the loop waits for that.
-            await asyncio.to_thread(manifest.close)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await asyncio.to_thread(manifest.close)
         held, self._claim = self._claim, None
         # Not over a dead link: it is no lock that could go stale, see owner.py.
         if held is not None and not unreachable:
@@ -349,11 +355,27 @@ class Mirror:
             transient=True,
         )
 
-    async def _prove(
-        self, check: DigestCheck, manifest: Manifest, deadline: float, timeout_s: float
-    ) -> int:
+    async def _prove(self, manifest: Manifest, deadline: float, timeout_s: float) -> int:
+        """How many files the node has read back for this barrier."""
+        check = self._verify()
+        if check is None:
+            return 0
+        assert self._syncer is not None
+        waiting = len(manifest.unproven())
+        # What went over the live channel is read back already, or just now. If nothing is to be
+        # read: that the node still lives is part of the proof.
+        known = self._syncer.proofs_in() if waiting else self._syncer.greet()
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await known
+        except TimeoutError:
+            raise not_read_back(manifest.unproven(), timeout_s) from None
+
         async def resend(paths: frozenset[str]) -> None:
             worker, _ = self._running()
             await self._wait(worker.post(force=paths), deadline, timeout_s)
 
-        return await prove(check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend)
+        proven = waiting - len(manifest.unproven())
+        return proven + await prove(
+            check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend
+        )

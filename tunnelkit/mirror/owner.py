@@ -96,9 +96,13 @@ def refused(host: str, root: str, text: str) -> MirrorError:
     )
 
 
-def displaced(host: str, root: str, text: str) -> MirrorHalted:
+class Displaced(MirrorHalted):
+    """Another mirror has taken over: nothing more is sent from here."""
+
+
+def displaced(host: str, root: str, text: str) -> Displaced:
     """The error of the first, once another has taken over."""
-    return MirrorHalted(
+    return Displaced(
         f"another mirror has taken over {host}:{root}",
         cause=f"it belongs to {describe_owner(text)} now; nothing more is sent from here",
         hint="`tk down` here; `tk up --take-over` takes it back",

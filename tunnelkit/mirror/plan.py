@@ -22,16 +22,37 @@ class Difference:
 
 
 def compare(
-    rows: Mapping[str, Row], entries: Mapping[str, Entry], *, force: Collection[str] = ()
+    rows: Mapping[str, Row],
+    entries: Mapping[str, Entry],
+    *,
+    force: Collection[str] = (),
+    only: Collection[str] | None = None,
 ) -> Difference:
-    """Which entries may differ from what was sent, by stat alone."""
+    """Which entries may differ from what was sent, by stat alone. only: all other paths are
+    known to be settled."""
     difference = Difference()
-    for path, entry in entries.items():
+    if only is None:
+        seen: Iterable[tuple[str, Entry]] = entries.items()
+        difference.absent = [path for path in rows if path not in entries]
+    else:
+        seen = [(path, entries[path]) for path in only if path in entries]
+        difference.absent = [path for path in only if path in rows and path not in entries]
+    for path, entry in seen:
         row = rows.get(path)
         if row is None or not row.sent or row.racy or row.entry != entry or path in force:
             difference.changed[path] = entry
-    difference.absent = [path for path in rows if path not in entries]
     return difference
+
+
+def split(difference: Difference, paths: Collection[str]) -> tuple[Difference, Difference]:
+    """What concerns these paths apart (second): with it what has to go before they can come."""
+    rest, apart = Difference(), Difference()
+    for path, entry in difference.changed.items():
+        (apart if path in paths else rest).changed[path] = entry
+    for path in difference.absent:
+        in_the_way = any(above in paths for above in parents(path))
+        (apart if in_the_way else rest).absent.append(path)
+    return rest, apart
 
 
 def same_content(row: Row | None, entry: Entry, digest: str) -> bool:

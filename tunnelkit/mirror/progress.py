@@ -64,6 +64,11 @@ class Progress:
             return None
         return Progress(files, size_bytes)
 
+    def add(self, files: int, size_bytes: int) -> None:
+        """So much more was sent."""
+        self.sent_files = min(self.sent_files + files, self.files_total)
+        self.sent_bytes = min(self.sent_bytes + size_bytes, self.bytes_total)
+
     def feed(self, data: bytes) -> None:
         """rsync's output, as it comes."""
         *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from tunnelkit.errors import MirrorError, TimeoutExpired
 from tunnelkit.mirror.base import DigestCheck, name_paths
@@ -37,11 +37,7 @@ async def prove(
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 differing = frozenset(await check(digests))
         except TimeoutError:
-            raise TimeoutExpired(
-                f"the compute node has not read the files back within {timeout_s:g} s",
-                cause=f"{len(digests)} pending: {name_paths(sorted(digests))}",
-                transient=True,
-            ) from None
+            raise not_read_back(digests, timeout_s) from None
         good = {path: text for path, text in digests.items() if path not in differing}
         proven += await asyncio.to_thread(manifest.prove, good)
         if not differing:
@@ -56,6 +52,16 @@ async def prove(
                 raise _node_differs(differing) from None
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _ASK_AGAIN_S[1])
+
+
+def not_read_back(paths: Collection[str], timeout_s: float) -> TimeoutExpired:
+    """The error of a barrier that the node did not answer in time."""
+    pending = f"{len(paths)} pending: {name_paths(sorted(paths))}" if paths else None
+    return TimeoutExpired(
+        f"the compute node has not read the files back within {timeout_s:g} s",
+        cause=pending or "it does not answer",
+        transient=True,
+    )
 
 
 def _node_differs(paths: frozenset[str]) -> MirrorError:

@@ -20,13 +20,17 @@ from tunnelkit.mirror.base import (
     name_paths,
 )
 from tunnelkit.mirror.conflicts import conflict_error
+from tunnelkit.mirror.dirty import Dirty
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.progress import Batch
 from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
+from tunnelkit.mirror.wishes import Wishes
 
 _RESCAN_S = 120.0  # events are hints: look anyway
+_VERIFY_S = 300.0  # so is what was sent: is it still there?
+_FLUSH_S = 0.25  # events that need longer to come are not waited for: a scan is made
 _POLL_S = 2.0  # where there are no events
 _RETRY_FAILED_S = 15.0  # one file can't be written: the others go on
 _BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -58,6 +62,7 @@ class Worker:
         watcher: Watcher,
         *,
         wake: asyncio.Event,
+        delete_limit: int,
         on_status: Callable[[MirrorStatus], None],
         on_batch: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
@@ -65,6 +70,7 @@ class Worker:
         self._manifest = manifest
         self._watcher = watcher
         self._wake = wake
+        self._delete_limit = delete_limit
         self._on_status = on_status
         self._on_batch = on_batch
         self._requests: list[Request] = []
@@ -72,7 +78,8 @@ class Worker:
         self._failures = 0
         self._unsettled = 0
         self._next_at = 0.0
-        self._not_before = 0.0
+        self._scan_at = 0.0
+        self._verify_at = time.monotonic() + _VERIFY_S
         self.status = MirrorStatus(MirrorState.STARTING)
         #: why the last pass failed, None after one that did not
         self.error: TunnelkitError | None = None
@@ -119,8 +126,6 @@ class Worker:
                 return
             self._wake.clear()
             if self._failures == 0 and not self._urgent:
-                # Where a scan is slow, don't spend all the time scanning.
-                await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
                 return
 
     async def _pass(self) -> None:
@@ -131,13 +136,9 @@ class Worker:
         taken = list(requests)
         begin = time.monotonic()
         try:
-            outcome = await self._syncer.run(
-                repair=any(request.repair for request in taken),
-                allow_deletes=any(request.allow_deletes for request in taken),
-                force=frozenset().union(*(request.force for request in taken)),
-                ours=frozenset().union(*(request.ours for request in taken)),
-                on_pending=self._pending,
-            )
+            wishes = self._wishes(taken)
+            dirty = await self._dirty(asked=bool(taken))
+            outcome = await self._syncer.run(dirty, wishes, on_pending=self._pending)
         except MirrorHalted as error:
             self.error = error
             self._retry(MirrorState.HALTED, error, _POLL_S)
@@ -159,7 +160,29 @@ class Worker:
         else:
             self.error = None
             self._tell(outcome, time.monotonic() - begin)
-            self._settle(taken, outcome)
+            self._settle(taken, outcome, wishes)
+
+    def _wishes(self, taken: list[Request]) -> Wishes:
+        verifies = self._syncer.can_verify and time.monotonic() >= self._verify_at
+        return Wishes(
+            repair=verifies or any(request.repair for request in taken),
+            allow_deletes=any(request.allow_deletes for request in taken),
+            force=frozenset().union(*(request.force for request in taken)),
+            ours=frozenset().union(*(request.ours for request in taken)),
+            delete_limit=self._delete_limit,
+        )
+
+    async def _dirty(self, *, asked: bool) -> Dirty:
+        """What to look at. asked: somebody wants to be sure that nothing is overlooked."""
+        flushed = not asked or await self._watcher.flush(_FLUSH_S)
+        dirty = self._watcher.take()
+        if not self._watcher.alive():
+            return Dirty(everything="polling")
+        if not flushed:
+            return Dirty(everything="events are late")
+        if time.monotonic() >= self._scan_at:
+            return Dirty(everything="events are only hints")
+        return dirty
 
     def _tell(self, outcome: Outcome, duration_s: float) -> None:
         """For those who look on."""
@@ -183,11 +206,14 @@ class Worker:
         self._next_at = time.monotonic() + delay_s
         self._set(state, reason=error.one_line(), paths=self._syncer.pending)
 
-    def _settle(self, taken: list[Request], outcome: Outcome) -> None:
+    def _settle(self, taken: list[Request], outcome: Outcome, wishes: Wishes) -> None:
         """After a pass that ran to its end."""
         self._failures = 0
         now = time.monotonic()
-        self._not_before = now + min(1.0, 2 * outcome.scan_s)
+        if outcome.scanned:
+            self._scan_at = now + _RESCAN_S
+        if wishes.repair:
+            self._verify_at = now + _VERIFY_S
         idle_s = _RESCAN_S if self._watcher.alive() else max(_POLL_S, 20 * outcome.scan_s)
         if outcome.changing:
             idle_s = _CHANGING_S[min(self._unsettled, len(_CHANGING_S) - 1)]
@@ -253,7 +279,7 @@ class Worker:
         new = MirrorStatus(
             state, files, size_bytes, len(paths), shown, time.time(), reason, self._watcher.alive()
         )
-        new = replace(new, conflicts=tuple(sorted(self._syncer.conflicts)))
+        new = replace(new, conflicts=tuple(sorted(self._syncer.ground.conflicts)))
         if state is old.state:
             new = replace(new, since=old.since)
         if new != old:

@@ -202,7 +202,8 @@ def test_odd_names_are_exact(side: Side, root: Path, name: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/", "/etc/x", "..", "../x", "a/../../x", "a//b", "a/", ".", "./a", "a/./b", "a\0b"]
+    "path",
+    ["", "/", "/etc/x", "..", "../x", "a/../../x", "a//b", "a/", ".", "./a", "a/./b", "a\0b"],
 )
 def test_paths_that_lead_out_end_the_channel(root: Path, path: str) -> None:
     for parcel in (file(path, b"1"), (link(path, "x"), b""), (delete(path, None), b"")):
@@ -262,9 +263,7 @@ def test_known_by_content(side: Side, root: Path) -> None:
 
 
 @pytest.mark.parametrize("expect", ["stamp", "content", None])
-def test_an_edit_there_is_a_conflict_and_stays(
-    side: Side, root: Path, expect: str | None
-) -> None:
+def test_an_edit_there_is_a_conflict_and_stays(side: Side, root: Path, expect: str | None) -> None:
     (root / "a").write_bytes(b"ours")
     known = {"stamp": left(root / "a", sha(b"ours")), "content": content(b"ours")}.get(str(expect))
     (root / "a").write_bytes(b"edit")
@@ -359,9 +358,12 @@ def test_directories_go_only_if_empty(side: Side, root: Path) -> None:
     (root / "full").mkdir()
     (root / "full/out.npy").write_bytes(b"1")
     (root / "a/b/x").write_bytes(b"1")
-    assert side.batch(
-        rmdir("a"), rmdir("a/b"), rmdir("full"), rmdir("a/b/c"), delete("a/b/x", content(b"1"))
-    ) == {}
+    assert (
+        side.batch(
+            rmdir("a"), rmdir("a/b"), rmdir("full"), rmdir("a/b/c"), delete("a/b/x", content(b"1"))
+        )
+        == {}
+    )
     assert tree_of(root) == {"full": None, "full/out.npy": b"1"}
 
 

@@ -1,0 +1,254 @@
+"""A pass over the live channel: one batch, one generation, no round trip before the writing.
+
+The agent checks what it finds against what we left there, so a saved file is on its way as
+soon as it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror import local, plan
+from tunnelkit.mirror.ground import Ground
+from tunnelkit.mirror.limits import check_deletes
+from tunnelkit.mirror.live import Answer, LiveChannel
+from tunnelkit.mirror.local import Outcome
+from tunnelkit.mirror.manifest import Row
+from tunnelkit.mirror.outgoing import Known, Slice, deletion, slices
+from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.scan import DIR, Entry, Scan
+from tunnelkit.mirror.sizes import SizeWatch
+from tunnelkit.mirror.wishes import Wishes
+
+_TRIED_LIMIT = 8
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is under way. sends: (entry, digest, racy) by path; news: those never sent before."""
+
+    number: int = 0
+    sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
+    news: set[str] = field(default_factory=set)
+    deletes: set[str] = field(default_factory=set)
+    size_bytes: int = 0
+
+
+class LivePass:
+    """Does what a difference asks for, over one live channel. One at a time."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        live: LiveChannel,
+        *,
+        sizes: SizeWatch | None = None,
+    ) -> None:
+        self._ground = ground
+        self._live = live
+        self._sizes = sizes
+
+    async def run(
+        self,
+        scan: Scan,
+        difference: plan.Difference,
+        wishes: Wishes,
+        out: Outcome,
+        on_pending: Callable[[frozenset[str]], None],
+    ) -> None:
+        """Send and delete. Raises as `Syncer.run`."""
+        ground, rows = self._ground, self._ground.manifest.rows
+        self._warn(scan, difference)
+        known = Known(rows, ground.tried, forced=wishes.force | wishes.again, ours=wishes.ours)
+        for path in wishes.again:
+            if path in scan.entries:
+                difference.changed.setdefault(path, scan.entries[path])
+        batch = _Batch()
+        ground.progress = Progress.of(difference.changed, difference.changed)
+        try:
+            await self._send(scan, difference, known, batch, out, on_pending)
+            await self._delete(scan, difference, known, batch, wishes, out)
+            if batch.number == 0:
+                return
+            on_pending(frozenset({*batch.sends, *batch.deletes}))
+            answer = await self._live.commit(
+                batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
+            )
+        except BaseException:
+            if batch.number:
+                self._live.abort(batch.number)
+            raise
+        finally:
+            ground.progress = None
+        digests = await asyncio.to_thread(self._record, batch, answer, out)
+        self._live.recorded(batch.number, digests)
+        ground.fresh = False
+
+    def _warn(self, scan: Scan, difference: plan.Difference) -> None:
+        if self._sizes is not None:
+            rows = self._ground.manifest.rows
+            news = {
+                path: entry
+                for path, entry in difference.changed.items()
+                if path not in rows or rows[path].entry.size != entry.size
+            }
+            self._sizes.look(news, scan.entries)
+
+    async def _send(
+        self,
+        scan: Scan,
+        difference: plan.Difference,
+        known: Known,
+        batch: _Batch,
+        out: Outcome,
+        on_pending: Callable[[frozenset[str]], None],
+    ) -> None:
+        """Read slice by slice, the next one while the last one is on its way."""
+        reading = slices(self._ground.local_root, scan, difference, known, out)
+        piece = await asyncio.to_thread(self._next, reading)
+        while piece is not None:
+            after = asyncio.create_task(asyncio.to_thread(self._next, reading))
+            try:
+                if piece.data:
+                    self._begin(batch)
+                    if not batch.sends:
+                        on_pending(frozenset(piece.sends))
+                    batch.sends.update(piece.sends)
+                    batch.news |= piece.news
+                    batch.size_bytes += len(piece.data)
+                    await self._live.write(piece.data)
+                self._show(piece)
+            except BaseException:
+                after.cancel()
+                await asyncio.wait([after])
+                raise
+            piece = await after
+
+    def _next(self, reading: Iterator[Slice]) -> Slice | None:
+        """In a thread: read one slice, and write down what is about to be sent, so that whoever
+        comes after a kill -9 in the middle does not take it for somebody's edit."""
+        piece = next(reading, None)
+        if piece is None:
+            return None
+        ground, manifest = self._ground, self._ground.manifest
+        rows = manifest.rows
+        intents = {}
+        for path, (entry, text, _) in piece.sends.items():
+            row = rows.get(path)
+            if row is None:
+                piece.news.add(path)
+            if row is None or not row.sent:
+                made = row.made if row is not None else entry.kind == DIR
+                intents[path] = Row(entry, text, made=made)
+            else:
+                intents[path] = row._replace(sent=False)
+            if text:
+                tried = ground.tried.setdefault(path, set())
+                if row is not None and row.digest:
+                    tried.add(row.digest)
+                if len(tried) < _TRIED_LIMIT:
+                    tried.add(text)
+        manifest.put(intents)
+        manifest.refresh(piece.refreshed)
+        ground.in_flight.update(piece.sends)
+        return piece
+
+    def _begin(self, batch: _Batch) -> None:
+        if batch.number == 0:
+            batch.number = self._live.begin(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+
+    def _show(self, piece: Slice) -> None:
+        progress = self._ground.progress
+        if progress is not None:
+            progress.add(len(piece.sends), piece.size_bytes)
+
+    async def _delete(
+        self,
+        scan: Scan,
+        difference: plan.Difference,
+        known: Known,
+        batch: _Batch,
+        wishes: Wishes,
+        out: Outcome,
+    ) -> None:
+        if not difference.absent:
+            return
+        rows = self._ground.manifest.rows
+        deletes, forgotten = await asyncio.to_thread(
+            local.fates, self._ground.local_root, difference.absent, scan
+        )
+        if not wishes.allow_deletes:
+            check_deletes(
+                {path: row for path, row in rows.items() if path not in batch.news},
+                deletes,
+                scan.entries,
+                sent_digests=(batch.sends[path][1] for path in batch.news),
+                limit_files=wishes.delete_limit,
+            )
+        await asyncio.to_thread(self._ground.manifest.drop, forgotten)
+        parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))
+        batch.deletes = deletes
+        if parcels:
+            self._begin(batch)
+            await self._live.write(parcels)
+        else:
+            await asyncio.to_thread(self._ground.manifest.drop, deletes)
+
+    def _record(self, batch: _Batch, answer: Answer, out: Outcome) -> dict[str, str]:
+        """In a thread: write down what became of each path. Returns the digests of those that
+        arrived."""
+        manifest, results = self._ground.manifest, answer.results
+        done, digests, replaced = {}, {}, []
+        for path, (entry, text, is_racy) in batch.sends.items():
+            state, why = results.get(path, ("", ""))
+            if state == "conflict":
+                out.conflicts.add(path)
+            elif state == "absent":
+                out.changing.add(path)  # sent whole next time
+            elif state in ("failed", "blocked"):
+                out.failed[path] = why
+            else:
+                row = manifest.rows[path]
+                made = entry.kind == DIR and row.made and state != "same"
+                done[path] = Row(entry, text, sent=True, racy=is_racy, made=made)
+                digests[path] = text
+                if entry.kind != DIR:
+                    out.sent += 1
+                    out.sent_bytes += entry.size
+                    out.name(path)
+                if state == "replaced":
+                    replaced.append(path)
+        # A conflict is no transfer that was broken off: what tk put there is what it was.
+        undone = {
+            path: manifest.rows[path]._replace(sent=True)
+            for path in out.conflicts & batch.sends.keys()
+            if manifest.rows[path].digest
+        }
+        manifest.put({**done, **undone})
+        self._gone(batch, results, out)
+        for path in (*done, *undone):
+            self._ground.arrived(path)
+        if replaced:
+            out.replaced += sorted(replaced)
+            out.replaced_dir = answer.replaced_dir
+        return digests
+
+    def _gone(self, batch: _Batch, results: Mapping[str, tuple[str, str]], out: Outcome) -> None:
+        rows, dropped = self._ground.manifest.rows, set()
+        for path in sorted(batch.deletes):
+            state, why = results.get(path, ("", ""))
+            if state == "failed":
+                out.failed[path] = f"can't be deleted: {why}"
+                continue
+            dropped.add(path)
+            if state in ("kept", "conflict", "blocked"):
+                out.kept.append(path)
+            elif rows[path].entry.kind != DIR:
+                out.deleted += 1
+                out.name(path)
+        self._ground.manifest.drop(dropped)
+        for path in dropped:
+            self._ground.arrived(path)

@@ -1,0 +1,285 @@
+"""A pass by commands on the login host and rsync: the first copy, big files, repair, and all
+of it where no agent can be had.
+
+The order matters. What a path is on the cluster is looked at right before anything is
+done to it: tk only deletes or overwrites in silence what is still as tk left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from tunnelkit.mirror import conflicts, local, obstacles, plan, shell
+from tunnelkit.mirror.conflicts import as_sent
+from tunnelkit.mirror.ground import Ground
+from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.limits import check_deletes
+from tunnelkit.mirror.local import Outcome, Work
+from tunnelkit.mirror.manifest import Row
+from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.rsync import Rsync, itemized
+from tunnelkit.mirror.scan import DIR, Scan, lstat, racy
+from tunnelkit.mirror.shell import RemoteStat
+from tunnelkit.mirror.sizes import SizeWatch
+from tunnelkit.mirror.wishes import Wishes
+
+
+class ShellPass:
+    """Does what a difference asks for, by shell scripts and rsync. One at a time."""
+
+    def __init__(self, ground: Ground, rsync: Rsync, sizes: SizeWatch | None = None) -> None:
+        self._ground = ground
+        self._rsync = rsync
+        self._sizes = sizes
+
+    async def run(
+        self,
+        scan: Scan,
+        difference: plan.Difference,
+        wishes: Wishes,
+        out: Outcome,
+        on_pending: Callable[[frozenset[str]], None],
+    ) -> None:
+        """Send and delete. Raises as `Syncer.run`."""
+        ground = self._ground
+        rows = ground.manifest.rows
+        work = await asyncio.to_thread(
+            local.read, ground.local_root, rows, scan, difference, wishes.force, out
+        )
+        if not wishes.allow_deletes:
+            check_deletes(
+                rows,
+                work.deletes,
+                scan.entries,
+                sent_digests=(text for path, text in work.digests.items() if path not in rows),
+                limit_files=wishes.delete_limit,
+            )
+        await asyncio.to_thread(self._note, work)
+        self._look_again_at_conflicts(scan, work, wishes.again)
+        work.overruled = {*wishes.ours}
+        if self._sizes is not None:
+            self._sizes.look(work.sends, scan.entries)
+        if work.sends or work.deletes or wishes.repair:
+            on_pending(frozenset({*work.sends, *work.deletes}))
+            await self._apply(scan, work, out, repair=wishes.repair, checked=wishes.force)
+
+    def _note(self, work: Work) -> None:
+        self._ground.manifest.refresh(work.refreshed)
+        self._ground.manifest.drop(work.forgotten)
+
+    async def _apply(
+        self, scan: Scan, work: Work, out: Outcome, *, repair: bool, checked: Collection[str]
+    ) -> None:
+        rows = self._ground.manifest.rows
+        touched = {*work.sends, *work.deletes}
+        if repair:
+            touched.update(path for path in rows if path in scan.entries)
+        there = await self._look(touched)
+        if repair:
+            self._add_missing(scan, work, there)
+        obstacles.drop_blocked(work, there, rows, self._ground.ours, out)
+        await self._set_conflicts_apart(work, there, out, checked)
+        await asyncio.to_thread(self._ground.manifest.drop, work.forgotten)
+        early = plan.swaps(work.deletes, work.sends, rows)
+        removed = await self._delete(early, there, out)
+        for path in removed:
+            there.pop(path, None)
+        turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
+        there |= await shell.survey(self._ground.remote, self._ground.remote_root, turned)
+        obstacles.keep_dirs(work, there, out)
+        await self._send(scan, work, there, out)
+        await self._delete(work.deletes - early, there, out)
+        self._ground.fresh = False
+
+    async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:
+        if self._ground.fresh:  # we have just made the root: nothing can be in it
+            return {}
+        ground, paths = self._ground, plan.with_parents(paths)
+        return await shell.survey(ground.remote, ground.remote_root, paths, claim=ground.claim)
+
+    def _add_missing(self, scan: Scan, work: Work, there: Mapping[str, RemoteStat]) -> None:
+        """Send again what is no longer on the cluster as we left it."""
+        for path, row in self._ground.manifest.rows.items():
+            if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
+                continue
+            if not as_sent(row, there.get(path)):
+                work.sends[path] = row.entry
+                work.digests[path] = row.digest
+
+    def _look_again_at_conflicts(self, scan: Scan, work: Work, wanted: Collection[str]) -> None:
+        rows = self._ground.manifest.rows
+        for path in wanted:
+            row = rows.get(path)
+            if row is None:
+                continue
+            if row.sent and scan.entries.get(path) == row.entry and path not in work.sends:
+                work.sends[path] = row.entry
+                work.digests[path] = row.digest
+
+    async def _set_conflicts_apart(
+        self, work: Work, there: Mapping[str, RemoteStat], out: Outcome, checked: Collection[str]
+    ) -> None:
+        """Take out of `work` what was changed on the cluster since tk put it there."""
+        rows = self._ground.manifest.rows
+        doubted = self._ground.conflicts.union(checked)
+        suspects = conflicts.suspects(work.sends, rows, there, doubted) - self._ground.in_flight
+        edited = await conflicts.edited(
+            self._ground.remote,
+            self._ground.remote_root,
+            {path: there[path] for path in suspects},
+            {path: (rows[path].digest, work.digests[path]) for path in suspects},
+        )
+        # Only touched, or the same as here already: as good as ours.
+        self._ground.in_flight |= suspects - edited
+        work.overruled &= edited
+        out.conflicts |= edited - work.overruled
+        for path in out.conflicts:
+            work.sends.pop(path, None)
+
+    async def _delete(
+        self, paths: Collection[str], there: Mapping[str, RemoteStat], out: Outcome
+    ) -> set[str]:
+        """Remove what is still as we left it. Returns the paths that are gone."""
+        rows = self._ground.manifest.rows
+        files, dirs, kept = set(), set(), []
+        for path in paths:
+            row, found = rows[path], there.get(path)
+            if found is None:
+                continue
+            if row.entry.kind == DIR:
+                if row.made and found.kind == DIR:
+                    dirs.add(path)
+            elif found.kind != DIR and self._ground.ours(path, found):
+                files.add(path)
+            else:
+                kept.append(path)
+        complaint = await shell.remove_files(self._ground.remote, self._ground.remote_root, files)
+        await shell.remove_dirs(self._ground.remote, self._ground.remote_root, dirs)
+        stuck: set[str] = set()
+        if complaint is not None:
+            left = await shell.survey(self._ground.remote, self._ground.remote_root, files)
+            stuck = {path for path in files if path in left}
+            out.failed.update(dict.fromkeys(stuck, f"can't be deleted: {complaint}"))
+        out.kept += kept
+        out.deleted += len(files - stuck)
+        for path in sorted(files - stuck):
+            out.name(path)
+        done = set(paths) - stuck
+        for path in done:
+            self._ground.arrived(path)
+        await asyncio.to_thread(self._ground.manifest.drop, done)
+        return done - set(kept)
+
+    async def _send(
+        self, scan: Scan, work: Work, there: Mapping[str, RemoteStat], out: Outcome
+    ) -> None:
+        if not work.sends:
+            return
+        rows = self._ground.manifest.rows
+        foreign = {
+            path
+            for path in work.sends
+            if path in there
+            and work.sends[path].kind != DIR
+            and not self._ground.ours(path, there[path])
+        } | (work.overruled & work.sends.keys())
+        intents = {
+            path: Row(entry, work.digests[path], made=entry.kind == DIR and path not in there)
+            for path, entry in work.sends.items()
+            if path not in foreign and not (path in rows and rows[path].sent)
+        }
+        await asyncio.to_thread(self._ground.manifest.put, intents)
+        plain = work.sends.keys() - foreign
+        # Not `sent` until it has arrived: whoever comes after a kill -9 in the middle must not
+        # take what we leave there for somebody's edit.
+        opened = {
+            path: rows[path]._replace(sent=False)
+            for path in plain
+            if path in rows and rows[path].sent
+        }
+        await asyncio.to_thread(self._ground.manifest.put, opened)
+        self._ground.in_flight |= plain
+        failed: dict[str, str] = {}
+        if plain:
+            size = _size(work, plain)
+            progress = self._ground.progress = Progress.of(plain, work.sends)
+            try:
+                result = await self._rsync.push(
+                    plain,
+                    self._ground.remote_root,
+                    size_bytes=size,
+                    on_output=progress.feed if progress is not None else None,
+                )
+            finally:
+                self._ground.progress = None
+            if result.partial:
+                failed |= await self._failures(plain, size, result.error_text)
+        if foreign:
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            backup_dir = f"{self._ground.remote_root.rstrip('/')}/{REPLACED_DIR}/{stamp}"
+            size = _size(work, foreign)
+            result = await self._rsync.adopt(
+                foreign, self._ground.remote_root, backup_dir=backup_dir, size_bytes=size
+            )
+            if result.partial:
+                failed |= await self._failures(foreign, size, result.error_text)
+            replaced = _replaced(result.stdout, foreign - failed.keys())
+            if replaced:
+                out.replaced += replaced
+                out.replaced_dir = backup_dir
+        await asyncio.to_thread(self._confirm, scan, work, failed, there, out)
+
+    async def _failures(self, paths: Collection[str], size: int, cause: str) -> dict[str, str]:
+        left = await self._rsync.differing(paths, self._ground.remote_root, size_bytes=size)
+        return {path: cause for path in left if path in paths}
+
+    def _confirm(
+        self,
+        scan: Scan,
+        work: Work,
+        failed: Mapping[str, str],
+        there: Mapping[str, RemoteStat],
+        out: Outcome,
+    ) -> None:
+        """Write down what arrived: only what is here still as it was when it was read."""
+        rows, done = self._ground.manifest.rows, {}
+        for path, entry in work.sends.items():
+            try:
+                unchanged = lstat(self._ground.local_root, path) == entry
+            except OSError:
+                unchanged = False
+            if not unchanged:
+                out.changing.add(path)
+            elif path in failed:
+                out.failed[path] = failed[path]
+            else:
+                row = rows.get(path)
+                made = row.made if row and row.entry.kind == DIR else path not in there
+                done[path] = Row(
+                    entry,
+                    work.digests[path],
+                    sent=True,
+                    # Sent after it was read: what a later tick hides shows in its digest.
+                    racy=racy(entry, scan.started_ns),
+                    made=entry.kind == DIR and made,
+                )
+                if entry.kind != DIR:
+                    out.sent += 1
+                    out.sent_bytes += entry.size
+                    out.name(path)
+        self._ground.manifest.put(done)
+        for path in done:
+            self._ground.arrived(path)
+
+
+def _size(work: Work, paths: Collection[str]) -> int:
+    return sum(work.sends[path].size for path in paths)
+
+
+def _replaced(stdout: bytes, foreign: Collection[str]) -> list[str]:
+    """Which foreign files' content gave way: lines of a transfer or a remade symlink, not
+    those of attributes alone (`.f..t....`)."""
+    moved = b"\n".join(line for line in stdout.split(b"\n") if line[:1] in b"<c" and line)
+    return sorted(path for path in itemized(moved) if path in foreign)

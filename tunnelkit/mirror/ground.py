@@ -1,0 +1,45 @@
+"""What every pass over one remote root works on, and what it leaves for the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.conflicts import as_sent
+from tunnelkit.mirror.manifest import Manifest
+from tunnelkit.mirror.owner import Claim
+from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.shell import RemoteStat
+
+
+@dataclass(slots=True)
+class Ground:
+    """One root here and one there. remote_root: absolute, symlinks resolved. fresh: tk has
+    just made it, nothing can be in it."""
+
+    remote: Remote
+    local_root: str
+    remote_root: str
+    manifest: Manifest
+    claim: Claim | None = None
+    fresh: bool = False
+    #: sent, but not yet known to have arrived as they are here: what is there is ours
+    in_flight: set[str] = field(default_factory=set)
+    #: the digests that were sent without an answer, by path: to be found there, or not
+    tried: dict[str, set[str]] = field(default_factory=dict)
+    #: mirrored paths that were changed on the cluster: looked at again in each pass
+    conflicts: frozenset[str] = frozenset()
+    #: the big transfer that is under way
+    progress: Progress | None = None
+
+    def ours(self, path: str, found: RemoteStat) -> bool:
+        """Whether what is there is what tk put there, and may go without a word."""
+        if path in self.in_flight:
+            return True
+        row = self.manifest.rows.get(path)
+        return row is not None and as_sent(row, found)
+
+    def arrived(self, path: str) -> None:
+        """What was sent to this path is there."""
+        self.in_flight.discard(path)
+        self.tried.pop(path, None)

@@ -1,0 +1,90 @@
+"""Which agent carries the live channel at this moment; the channel's one owner."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from tunnelkit.errors import ConnectionFailed
+from tunnelkit.mirror.base import FileAgent
+from tunnelkit.mirror.ground import Ground
+from tunnelkit.mirror.live import LiveChannel, NotThere
+from tunnelkit.mirror.manifest import same_time
+
+#: An agent that does not see the root is asked again after this: its file system may lag.
+_ASK_AGAIN_S = 10.0
+
+
+class Lane:
+    """Opens a live channel to whatever agent there is, and gives it up with the agent."""
+
+    def __init__(self, ground: Ground, agent: Callable[[], FileAgent | None]) -> None:
+        self._ground = ground
+        self._agent = agent
+        self._live: LiveChannel | None = None
+        self._not_before = 0.0
+        self._prover: str | None = None
+
+    @property
+    def on_node(self) -> bool:
+        """Whether the compute node's own agent carries the channel."""
+        return self._live is not None and self._live.agent.is_node and self._live.is_usable
+
+    async def live(self) -> LiveChannel | None:
+        """The channel; None where none can be had now. Raises MirrorHalted if another mirror
+        has taken over the target, ConnectionFailed."""
+        agent = self._agent()
+        if self._live is not None and (self._live.agent is not agent or not self._live.is_usable):
+            await self.close()
+        if agent is None or not agent.is_up:
+            return None
+        if self._live is None and time.monotonic() >= self._not_before:
+            await self._open(agent)
+        return self._live
+
+    async def proofs_in(self) -> None:
+        """Return once all that was sent was read back there, or won't be."""
+        if self._live is not None:
+            await self._live.proofs_in()
+
+    async def close(self) -> None:
+        """End the channel. Idempotent."""
+        live, self._live = self._live, None
+        if live is not None:
+            await live.close()
+
+    async def _open(self, agent: FileAgent) -> None:
+        ground = self._ground
+
+        async def proof(digests: Mapping[str, str], stamps: Mapping[str, str]) -> None:
+            rows = ground.manifest.rows
+            seen = {
+                path: text
+                for path, text in digests.items()
+                # Touched there since: the next look at all finds it.
+                if path in stamps and path in rows and same_time(rows[path], stamps[path])
+            }
+            note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
+            await asyncio.to_thread(note, seen, stamps)
+
+        try:
+            live = await LiveChannel.open(
+                agent,
+                ground.remote_root,
+                ground.claim,
+                host=ground.remote.destination(),
+                on_proof=proof,
+            )
+        except NotThere:
+            self._not_before = time.monotonic() + _ASK_AGAIN_S
+            return
+        except ConnectionFailed:
+            if agent.is_up:  # it hangs: the other way may work
+                self._not_before = time.monotonic() + _ASK_AGAIN_S
+            return
+        self._live = live
+        if agent.is_node and self._prover != live.instance:
+            # What another agent has read back, maybe on another node, is no proof by this one.
+            self._prover = live.instance
+            await asyncio.to_thread(ground.manifest.forget_proofs)

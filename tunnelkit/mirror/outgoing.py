@@ -1,0 +1,208 @@
+"""The laptop's files as parcels for the live channel: read once, hashed on the way.
+
+All of this runs in a worker thread; nothing here waits for the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunnelkit.mirror import plan
+from tunnelkit.mirror.local import Outcome
+from tunnelkit.mirror.manifest import Row
+from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry, Scan, lstat, racy
+from tunnelkit.mux.parcels import encode
+
+#: One slice of a batch: what is read before it is sent.
+SLICE_BYTES = 1 << 20
+#: At most this much of a file in one parcel.
+_PIECE_BYTES = 512 << 10
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Slice:
+    """Some paths of a batch. sends: what the parcels in `data` send, as it was when it was
+    read, with its digest and whether that may be racy; news: those never sent before;
+    refreshed: content that is there already."""
+
+    data: bytes = b""
+    sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
+    news: set[str] = field(default_factory=set)
+    refreshed: dict[str, tuple[Entry, bool]] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the far side. rows: what was sent; tried: digests that were sent without
+    an answer; doubted: stat may not tell the truth about these; forced: send these whatever
+    is recorded; ours: the laptop's wins in any case."""
+
+    rows: Mapping[str, Row]
+    tried: Mapping[str, Collection[str]]
+    forced: Collection[str] = ()
+    ours: Collection[str] = ()
+
+
+def slices(
+    root: str, scan: Scan, difference: plan.Difference, known: Known, out: Outcome
+) -> Iterator[Slice]:
+    """Read what may have changed, directories first (blocking). What can't be read, or changes
+    while it is read, goes into `out`."""
+    piece, parents = Slice(), set[str]()
+    parts: list[bytes] = []
+    paths = sorted(difference.changed, key=lambda one: difference.changed[one].kind != DIR)
+    for path in paths:
+        entry = difference.changed[path]
+        if path in scan.unreadable:
+            continue  # a directory: its permissions there must not become these
+        before = len(parts)
+        try:
+            found = _one(root, path, entry, known, piece)
+        except FileNotFoundError:
+            found = None
+        except OSError as error:
+            out.failed[path] = f"can't be read: {error.strerror or error}"
+            continue
+        if found is None:
+            out.changing.add(path)
+            continue
+        parts += found
+        if len(parts) > before and entry.kind != DIR:
+            parts[before:before] = _parents(path, scan, known.rows, difference.changed, parents)
+            piece.size_bytes += entry.size
+        if sum(map(len, parts)) >= SLICE_BYTES or len(piece.sends) >= 500:
+            piece.data = b"".join(parts)
+            yield piece
+            piece, parts = Slice(), []
+    piece.data = b"".join(parts)
+    yield piece
+
+
+def deletion(path: str, known: Known) -> bytes:
+    """The parcel that deletes one path."""
+    row = known.rows[path]
+    if row.entry.kind == DIR:
+        return encode({"op": "rmdir", "path": path}) if row.made else b""
+    return encode({"op": "del", "path": path, "expect": expectation(path, known)})
+
+
+def expectation(path: str, known: Known) -> dict[str, Any] | None:
+    """What the agent is to find at a path if nobody but tk was there."""
+    row = known.rows.get(path)
+    tried = known.tried.get(path, ())
+    if row is None and not tried:
+        return None
+    digests = {*tried, *((row.digest,) if row is not None and row.digest else ())}
+    if row is None or not row.sent or path in known.forced:
+        return {"stamp": "", "size": -1, "mtime_s": None, "digests": sorted(digests)}
+    entry = row.entry
+    # Protocols before 31 of rsync's carry whole seconds; a symlink is told by its target.
+    mtime_s = entry.mtime_ns // _NS if entry.kind == FILE else None
+    size = entry.size if entry.kind == FILE else -1
+    return {"stamp": row.stamp, "size": size, "mtime_s": mtime_s, "digests": sorted(digests)}
+
+
+def _one(root: str, path: str, entry: Entry, known: Known, piece: Slice) -> list[bytes] | None:
+    """The parcels of one path; none if nothing has to be sent; None if it changed meanwhile."""
+    row, seen_ns = known.rows.get(path), time.time_ns()
+    forced = path in known.forced
+    if entry.kind == DIR:
+        if not forced and plan.same_content(row, entry, ""):
+            piece.refreshed[path] = (entry, False)
+            return []
+        piece.sends[path] = (entry, "", False)
+        was_file = row is not None and row.entry.kind != DIR
+        new = row is None or not row.sent or was_file
+        way = {"op": "dir", "path": path, "mode": entry.mode, "new": new, "chmod": True}
+        return [*([deletion(path, known)] if was_file else []), encode(way)]
+    if entry.kind == LINK:
+        target = os.readlink(os.path.join(root, path))
+        content, text = b"", hashlib.sha256(os.fsencode(target)).hexdigest()
+    else:
+        target = ""
+        content = _read(os.path.join(root, path), entry.size)
+        text = hashlib.sha256(content).hexdigest()
+    if lstat(root, path) != entry:
+        return None
+    is_racy = racy(entry, seen_ns)
+    if not forced and plan.same_content(row, entry, text):
+        piece.refreshed[path] = (entry, is_racy)
+        return []
+    piece.sends[path] = (entry, text, is_racy)
+    header = {
+        "path": path,
+        "mtime_ns": entry.mtime_ns,
+        "sha256": text,
+        "expect": expectation(path, known),
+        "unlike": _unlike(path, row, known),
+    }
+    if entry.kind == LINK:
+        return [encode({"op": "link", "target": target, **header})]
+    header.update(mode=entry.mode, size=entry.size)
+    there = row is not None and row.sent and row.entry.kind == FILE and row.digest == text
+    if there and not forced and content:
+        return [encode({"op": "meta", **header})]
+    return _file(header, content)
+
+
+def _unlike(path: str, row: Row | None, known: Known) -> str:
+    """What becomes of content there that is not tk's: what was there before tk gives way (and
+    is kept); what a person edited there does not, until a person decides."""
+    return "conflict" if row is not None and row.sent and path not in known.ours else "backup"
+
+
+def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
+    first = content[:_PIECE_BYTES]
+    parcels = [encode({"op": "file", "more": len(content) > len(first), **header}, first)]
+    for begin in range(_PIECE_BYTES, len(content), _PIECE_BYTES):
+        last = begin + _PIECE_BYTES >= len(content)
+        piece = content[begin : begin + _PIECE_BYTES]
+        parcels.append(encode({"op": "data", "last": last}, piece))
+    return parcels
+
+
+def _read(full: str, size: int) -> bytes:
+    # O_NOFOLLOW, O_NONBLOCK: it may have become a symlink or a fifo since the scan.
+    fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise FileNotFoundError(full)
+        content = os.read(fd, size + 1)
+        while 0 < len(content) < size:
+            more = os.read(fd, size + 1 - len(content))
+            if not more:
+                break
+            content += more
+        return content
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def _parents(
+    path: str,
+    scan: Scan,
+    rows: Mapping[str, Row],
+    changed: Collection[str],
+    told: set[str],
+) -> list[bytes]:
+    """Parcels for the directories above a path, in case one is gone there."""
+    found = []
+    for above in plan.parents(path):
+        if above in told:
+            break
+        told.add(above)
+        entry = scan.entries.get(above)
+        if entry is not None and above in rows and above not in changed:
+            parcel = {"op": "dir", "path": above, "mode": entry.mode, "new": False}
+            found.append(encode(parcel))
+    return found[::-1]

@@ -1,0 +1,66 @@
+"""The agent compares what is there with what was sent: by stat, by digest where that differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from tunnelkit.mirror.base import FileAgent
+from tunnelkit.mirror.ground import Ground
+from tunnelkit.mirror.live import owner_json, refusal
+from tunnelkit.mirror.manifest import Row, same_time
+
+#: Paths in one call: no message grows beyond a megabyte or two.
+_CALL_PATHS = 5_000
+
+
+async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
+    """Have every path that was sent looked at; those that are not there as tk left them. What
+    was found right is proven, if the agent is the node. Also removes what a broken transfer
+    left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
+    wrong: set[str] = set()
+    for part in _parts(ground):
+        wrong |= await _check(agent, ground, part)
+    return frozenset(wrong)
+
+
+async def greet(agent: FileAgent, ground: Ground) -> None:
+    """Make sure that the agent lives and sees the root. Raises as `verify`."""
+    await _call(agent, ground, [], clean=False)
+
+
+async def _check(agent: FileAgent, ground: Ground, part: dict[str, Row]) -> set[str]:
+    files = [
+        [path, row.entry.kind, row.entry.size, row.entry.mode, row.digest, row.stamp]
+        for path, row in part.items()
+    ]
+    found = await _call(agent, ground, files, clean=True)
+    # Permissions there are the person's own affair, once the file has come.
+    wrong = {path for path, why in found["differ"].items() if why != "mode"}
+    wrong |= {path for path, stamp in found["stamps"].items() if not same_time(part[path], stamp)}
+    right = {path: row.digest for path, row in part.items() if path not in wrong}
+    note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
+    await asyncio.to_thread(note, right, found["stamps"])
+    return wrong
+
+
+async def _call(
+    agent: FileAgent, ground: Ground, files: list[list[Any]], *, clean: bool
+) -> dict[str, Any]:
+    found: dict[str, Any] = await agent.call(
+        "mirror.verify",
+        root=ground.remote_root,
+        owner=owner_json(ground.claim),
+        files=files,
+        clean=clean,
+    )
+    if "code" in found:
+        raise refusal(found, ground.remote.destination(), ground.remote_root)
+    return found
+
+
+def _parts(ground: Ground) -> Iterator[dict[str, Row]]:
+    sent = [(path, row) for path, row in ground.manifest.rows.items() if row.sent]
+    for begin in range(0, max(1, len(sent)), _CALL_PATHS):
+        yield dict(sent[begin : begin + _CALL_PATHS])
