@@ -76,6 +76,8 @@ class DebugLoop:
         self._rank_ports = RankPorts(port.port, self._editors.serve)
         #: Those that have not ended, by number; `_front` is the one whose turn it is.
         self._generations: dict[int, Generation] = {}
+        #: Those that have, and whose adapters are being ended.
+        self._dropped: list[Generation] = []
         self._front = 0
         self.standby: dict[str, Any] = {}
         #: The exception that the program is kept at, while no editor is on it.
@@ -126,7 +128,8 @@ class DebugLoop:
         self._wake()
         await self._rank_ports.close()
         await cancel_all(*self._tasks)
-        for generation in self._generations.values():
+        # Also those that were being closed: an adapter that is not told its end lives on.
+        for generation in (*self._generations.values(), *self._dropped):
             if lost and not generation.ending.done():
                 generation.ending.set_result({"lost": lost})
             await generation.close()
@@ -278,8 +281,17 @@ class DebugLoop:
         for one in [one for one in self._in_order() if first <= one.number <= number]:
             one.ended = True
             if one.editor is None:
-                del self._generations[one.number]
-                self._spawn(one.close())
+                self._drop(one)
+
+    def _drop(self, generation: Generation) -> None:
+        """Nobody wants it any more."""
+        self._generations.pop(generation.number, None)
+        self._dropped.append(generation)
+        self._spawn(self._close_dropped(generation))
+
+    async def _close_dropped(self, generation: Generation) -> None:
+        await generation.close()
+        self._dropped.remove(generation)
 
     def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
         """A process of this loop dialled in; `header` as the agent told it."""
@@ -398,8 +410,7 @@ class DebugLoop:
             return
         if generation.ended:
             if generation.editor is None:
-                self._generations.pop(generation.number, None)
-                self._spawn(generation.close())
+                self._drop(generation)
         elif target.terminated or not target.attached:
             pass
         elif target is not generation.primary:
@@ -446,3 +457,5 @@ class DebugLoop:
         task = asyncio.create_task(quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Cancelled before its first step, the task has never touched it.
+        task.add_done_callback(lambda _: work.close())
