@@ -190,9 +190,13 @@ class PathMapping:
 @dataclass(frozen=True, slots=True)
 class MirrorSpec:
     """One mirrored root. `remote_dir` may start with `~/`; excludes are gitignore lines;
-    delete_limit: how many files may be deleted at once before a person is asked."""
+    delete_limit: how many files may be deleted at once before a person is asked; symlinks:
+    "keep" sends them as they are, "ignore" leaves them out; name: as the person calls it where
+    there are several, "" for the project's own directory."""
 
     local_dir: str
     remote_dir: str
     exclude: tuple[str, ...] = field(default=())
     delete_limit: int = 200
+    symlinks: str = "keep"
+    name: str = ""

@@ -227,6 +227,12 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 {line("remote", answers.remote, remote_example)}
 # Not copied, besides what .gitignore names.
 # exclude = ["data/", "*.ckpt"]
+# Symlinks are sent as they are ("keep"), or left out ("ignore").
+# symlinks = "keep"
+# More directories, each with its place there; `local` counts from this one:
+# [[mirror.also]]
+# local = "../lib"
+# remote = "~/tk/lib"
 
 [debug]
 # The port that your editor attaches to, on 127.0.0.1 here.

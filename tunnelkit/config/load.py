@@ -18,6 +18,7 @@ from tunnelkit.config import profiles
 from tunnelkit.config.names import unknown_key, unknown_variable
 from tunnelkit.config.profiles import user_config_dir
 from tunnelkit.config.project import FILE_NAME, find_project
+from tunnelkit.config.roots import check_apart
 from tunnelkit.config.schema import KEYS, SECTIONS, Key, Origin, OriginKind, Settings, build
 from tunnelkit.config.toml_source import Document, read
 from tunnelkit.config.values import BadValue
@@ -98,6 +99,8 @@ def assemble(
         config_file=None if document is None else document.path,
     )
     _check_ports(settings)
+    if settings.mirror.also:
+        check_apart(settings.mirror_specs(), str(settings.origins["mirror.also"]))
     return settings
 
 

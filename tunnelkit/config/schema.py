@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from tunnelkit.config import values as v
+from tunnelkit.config.roots import ROOTS, SYMLINKS, AlsoRoot, Symlinks
 from tunnelkit.errors import ConfigError
 from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
 
@@ -91,7 +92,9 @@ class AllocationSettings:
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
     """[mirror]: `remote` is absolute or starts with `~/`; excludes are gitignore lines;
-    `delete_limit`: more files gone at once than this, and tk asks before it deletes them.
+    `delete_limit`: more files gone at once than this, and tk asks before it deletes them;
+    `symlinks`: "keep" sends them as they are, "ignore" leaves them out; `also`: more
+    directories, each with its place on the cluster.
 
     The loader gives `remote` a default made of the project directory's name.
     """
@@ -100,6 +103,8 @@ class MirrorSettings:
     remote: Annotated[str, v.REMOTE_DIR] = "~/tk/project"
     exclude: Annotated[tuple[str, ...], v.LINES] = ()
     delete_limit: Annotated[int, v.COUNT_OR_ZERO] = 200
+    symlinks: Annotated[Symlinks, SYMLINKS] = "keep"
+    also: Annotated[tuple[AlsoRoot, ...], ROOTS] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +215,30 @@ class Settings:
             )
         return self.cluster.login
 
-    def mirror_spec(self) -> MirrorSpec:
-        """The mirrored root: the whole project directory."""
+    def mirror_specs(self) -> tuple[MirrorSpec, ...]:
+        """The mirrored roots: the whole project directory first, then [[mirror.also]]."""
         mirror = self.mirror
-        return MirrorSpec(str(self.project_dir), mirror.remote, mirror.exclude, mirror.delete_limit)
+        own = MirrorSpec(
+            str(self.project_dir),
+            mirror.remote,
+            mirror.exclude,
+            mirror.delete_limit,
+            mirror.symlinks,
+        )
+        return (
+            own,
+            *(
+                MirrorSpec(
+                    root.place(self.project_dir),
+                    root.remote,
+                    root.exclude,
+                    mirror.delete_limit,
+                    root.symlinks or mirror.symlinks,
+                    name=root.local,
+                )
+                for root in mirror.also
+            ),
+        )
 
     def to_json(self) -> dict[str, object]:
         """Everything, as JSON types, for `from_json` in another process."""

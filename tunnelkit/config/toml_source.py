@@ -142,9 +142,11 @@ def quote(text: str) -> str:
 
 
 def dump(value: object) -> str:
-    """A value of a key (text, number, true/false, list) as TOML on one line."""
+    """A value of a key (text, number, true/false, list, table) as TOML on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {dump(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(dump(one) for one in value) + "]"
     return quote(value) if isinstance(value, str) else str(value)

@@ -147,3 +147,21 @@ class Generation:
     def _settle(self) -> None:
         self._settled = True
         self._changed()
+
+
+class Closing:
+    """Generations that nobody wants any more, until their adapters have ended. Not to be
+    cancelled: an adapter that is not told its end lives on."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, generation: Generation) -> None:
+        """Close it."""
+        task = asyncio.create_task(generation.close())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Return once all are closed."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)

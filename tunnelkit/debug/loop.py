@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from tunnelkit.debug.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.editors import Editors
-from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.generation import Claim, Closing, Generation
 from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.debug.rankports import RankPorts
@@ -76,8 +76,7 @@ class DebugLoop:
         self._rank_ports = RankPorts(port.port, self._editors.serve)
         #: Those that have not ended, by number; `_front` is the one whose turn it is.
         self._generations: dict[int, Generation] = {}
-        #: Those that have, and whose adapters are being ended.
-        self._dropped: list[Generation] = []
+        self._over_with = Closing()
         self._front = 0
         self.standby: dict[str, Any] = {}
         #: The exception that the program is kept at, while no editor is on it.
@@ -128,11 +127,11 @@ class DebugLoop:
         self._wake()
         await self._rank_ports.close()
         await cancel_all(*self._tasks)
-        # Also those that were being closed: an adapter that is not told its end lives on.
-        for generation in (*self._generations.values(), *self._dropped):
+        for generation in self._generations.values():
             if lost and not generation.ending.done():
                 generation.ending.set_result({"lost": lost})
             await generation.close()
+        await self._over_with.wait()
         await self._ahead.close()
 
     def _follow(self, description: dict[str, Any], *, first: int) -> None:
@@ -281,17 +280,7 @@ class DebugLoop:
         for one in [one for one in self._in_order() if first <= one.number <= number]:
             one.ended = True
             if one.editor is None:
-                self._drop(one)
-
-    def _drop(self, generation: Generation) -> None:
-        """Nobody wants it any more."""
-        self._generations.pop(generation.number, None)
-        self._dropped.append(generation)
-        self._spawn(self._close_dropped(generation))
-
-    async def _close_dropped(self, generation: Generation) -> None:
-        await generation.close()
-        self._dropped.remove(generation)
+                self._over_with.add(self._generations.pop(one.number))
 
     def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
         """A process of this loop dialled in; `header` as the agent told it."""
@@ -410,7 +399,8 @@ class DebugLoop:
             return
         if generation.ended:
             if generation.editor is None:
-                self._drop(generation)
+                self._generations.pop(generation.number, None)
+                self._over_with.add(generation)
         elif target.terminated or not target.attached:
             pass
         elif target is not generation.primary:
@@ -457,5 +447,3 @@ class DebugLoop:
         task = asyncio.create_task(quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Cancelled before its first step, the task has never touched it.
-        task.add_done_callback(lambda _: work.close())

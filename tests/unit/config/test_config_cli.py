@@ -130,7 +130,7 @@ def test_every_commented_line_of_the_template_holds(tk: Tk) -> None:
     path = tk.project / "tunnelkit.toml"
     lines = [
         line.removeprefix("# ")
-        if " = " in line and line[2:].split(" = ")[0].isidentifier()
+        if line.startswith("# [[") or (" = " in line and line[2:].split(" = ")[0].isidentifier())
         else line
         for line in path.read_text().splitlines()
         if not line.startswith("# profile")
@@ -139,6 +139,7 @@ def test_every_commented_line_of_the_template_holds(tk: Tk) -> None:
     shown = json.loads(tk("config", "show", "--json"))["values"]
     assert shown["allocation.time"]["value"] == "2:00:00"
     assert shown["mirror.remote"]["value"] == "~/tk/proj"
+    assert shown["mirror.also"]["value"] == [{"local": "../lib", "remote": "~/tk/lib"}]
     assert shown["cluster.prologue"]["value"] == "module load cuda\nsource ~/venv/bin/activate"
 
 

@@ -108,7 +108,9 @@ def test_all_values_and_their_lines(rig: Rig) -> None:
     assert settings.allocation.request("node4") == ResourceRequest(
         node="node4", gpus=2, time_limit_s=86400, partition="gpu", extra=("--exclusive",)
     )
-    assert settings.mirror_spec() == MirrorSpec(str(rig.project), "~/tk/proj", ("data/", "*.ckpt"))
+    assert settings.mirror_specs() == (
+        MirrorSpec(str(rig.project), "~/tk/proj", ("data/", "*.ckpt")),
+    )
     lines = {name: str(origin) for name, origin in settings.origins.items()}
     assert lines["profile"] == f"{path}:1"
     assert lines["cluster.login"] == f"{path}:5"
