@@ -5,7 +5,6 @@ Nothing slow is imported here before it is needed: `tk status` is to be instant.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,9 +67,3 @@ def find_session() -> SessionPaths:
             hint="change to the project's directory, or start one here: tk up",
         )
     raise no_session()
-
-
-def below(project: str) -> str:
-    """The current directory relative to the project, "." if it is not inside."""
-    relative = os.path.relpath(os.path.realpath(os.getcwd()), os.path.realpath(project))
-    return "." if relative.split(os.sep)[0] == ".." else relative

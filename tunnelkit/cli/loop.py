@@ -128,16 +128,11 @@ def _session_or_none() -> Any:
 
 
 async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -> int:
-    from tunnelkit.cli.common import below
-    from tunnelkit.session import client
-
     view = _view_factory()
-    async with client.connect(paths) as session:
-        status = await session.call("status")
     header: dict[str, Any] = {
         "type": "loop",
         "words": command,
-        "below": below(status["project"]),
+        "here": os.getcwd(),
         **options,
     }
     while True:

@@ -68,16 +68,14 @@ class _Terminal:
     async def run(self, paths: Any) -> int:
         """Run to the end and return the exit code as a shell would give it."""
         from tunnelkit.cli import terminal
-        from tunnelkit.cli.common import below
         from tunnelkit.session import client
 
         self._stderr = asyncio.get_running_loop().create_future()
         async with client.connect(paths, on_channel=self._opened) as session:
-            status = await session.call("status")
             header: dict[str, Any] = {
                 "type": "exec",
                 "argv": self._argv,
-                "below": below(status["project"]),
+                "here": os.getcwd(),
                 "env": {},
             }
             guard: Any = contextlib.nullcontext()

@@ -176,7 +176,7 @@ def down(
     tk down --keep  the laptop's side only; `tk up` takes the job over again
     """
     from tunnelkit.cli.common import project_dir, run
-    from tunnelkit.errors import NoSessionError
+    from tunnelkit.errors import AllocationError, NoSessionError
     from tunnelkit.session.ask import is_alive, no_session
     from tunnelkit.session.launch import Launch
     from tunnelkit.session.paths import session_paths
@@ -185,6 +185,12 @@ def down(
     paths = session_paths(project_dir())
     if is_alive(paths):
         run(_stop(paths, keep=keep))
+        if not keep and paths.launch.exists():
+            raise AllocationError(
+                "the session has ended, but its job may still be there",
+                cause="the cluster did not confirm its end in time",
+                hint="`tk down` once more",
+            )
         say("down" if not keep else "down; the job lives on")
         return
     if keep:

@@ -1,4 +1,4 @@
-"""`[[mirror.also]]`: directories beside the project that are mirrored too, each to its own place."""
+"""`[[mirror.also]]`: more directories that are mirrored, each to a place of its own."""
 
 from __future__ import annotations
 

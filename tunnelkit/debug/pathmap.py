@@ -12,7 +12,7 @@ import posixpath
 import re
 import sys
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,21 @@ def _fold_here() -> bool:
 
 @dataclass(frozen=True)
 class Mirror:
-    """The mirror's two roots, absolute. fold_case: the laptop's file names ignore case."""
+    """A mirror's two roots, absolute. fold_case: the laptop's file names ignore case. also:
+    further mirrors; no root lies in another, here or there."""
 
     local_root: str
     remote_root: str
     fold_case: bool = field(default_factory=_fold_here)
+    also: tuple[Mirror, ...] = ()
+
+    def with_also(self, *more: Mirror) -> Mirror:
+        """The same with these further mirrors."""
+        return replace(self, also=more)
 
     def holds(self, path: str) -> bool:
-        """True if `path`, as an editor writes it, is the local root or below it."""
-        return self.below(path) is not None
+        """True if `path`, as an editor writes it, is a local root or below one."""
+        return self.below(path) is not None or any(one.holds(path) for one in self.also)
 
     def below(self, path: str) -> Parts | None:
         """The rest of a local path below (or at) the local root; None if outside."""
@@ -62,17 +68,18 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Correction:
-    """The mappings to use, and the remote roots given that were wrong."""
+    """The mappings to use, and the remote roots given that were wrong, of these mirrors."""
 
     mappings: list[Any]
     wrong: tuple[str, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
 
-    def told(self, mirror: Mirror) -> str:
+    def told(self) -> str:
         """The one line for the person."""
         said = ", ".join(self.wrong)
+        right = ", ".join(f"{one.local_root} -> {one.remote_root}" for one in self.mirrors)
         return (
-            f"path mappings taken from the mirror: {mirror.local_root} -> "
-            f"{mirror.remote_root} (the launch configuration said {said})"
+            f"path mappings taken from the mirror: {right} (the launch configuration said {said})"
         )
 
 
@@ -84,15 +91,22 @@ def correct(given: object, mirror: Mirror) -> Correction | None:
     does one of a directory inside it that leads out of the remote root to another layout
     (a virtual environment, an installed copy): the mirror says nothing about such places.
     """
-    mappings = given if isinstance(given, list) else []
-    work = _Work(mirror)
-    for mapping in mappings:
-        work.take(mapping)
-    if not work.placed and not work.same_paths:
-        work.put(mirror.local_root, mirror.remote_root)
-    if work.result == mappings:
+    given = given if isinstance(given, list) else []
+    mappings, wrong, wronged = given, list[str](), list[Mirror]()
+    # Twice where there are several: one may have had to take away what placed another.
+    for one in (mirror, *mirror.also) * (2 if mirror.also else 1):
+        work = _Work(one)
+        for mapping in mappings:
+            work.take(mapping)
+        if not work.placed and not work.same_paths:
+            work.put(one.local_root, one.remote_root)
+        mappings = work.result
+        wrong += [root for root in work.wrong if root not in wrong]
+        if work.wrong and one not in wronged:
+            wronged.append(one)
+    if mappings == given:
         return None
-    return Correction(work.result, tuple(work.wrong))
+    return Correction(mappings, tuple(wrong), tuple(wronged))
 
 
 class _Work:
@@ -112,7 +126,7 @@ class _Work:
         if not local or not remote:
             self.result.append(mapping)
             return
-        expanded = _expand(local, self.mirror)
+        expanded = _plain(_expand(local, self.mirror))
         if expanded != local:
             mapping = {**mapping, "localRoot": expanded}
         below, above = self.mirror.below(expanded), self.mirror.above(expanded)
@@ -192,6 +206,12 @@ def _expand(local: str, mirror: Mirror) -> str:
     if not rest or root.replace("\\", "/").endswith("/" + rest.replace("\\", "/")):
         return mirror.local_root
     return f"{root}/{rest}"
+
+
+def _plain(path: str) -> str:
+    """Without `..`, as of a directory beside the workspace: pydevd compares the text."""
+    beside = path.startswith("/") and ".." in path.split("/")
+    return posixpath.normpath(path) if beside else path
 
 
 def _is_windows(path: str) -> bool:

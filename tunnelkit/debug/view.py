@@ -130,12 +130,12 @@ class View(Facts):
         correction = None
         if self.mirror is not None:
             correction = correct(arguments.get("pathMappings"), self.mirror)
-        if correction is not None and self.mirror is not None:
+        if correction is not None:
             arguments = {**arguments, "pathMappings": correction.mappings}
             message["arguments"] = arguments
             body = dump(message)
             if correction.wrong:
-                told.append(self.console(correction.told(self.mirror)))
+                told.append(self.console(correction.told()))
         self._note_attach(message, arguments)
         return Routed([body], told)
 

@@ -25,6 +25,7 @@ from tunnelkit.mirror.conflicts import chosen, relative_to
 from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.ignore import IgnoreRules, inside
+from tunnelkit.mirror.links import Links
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.owner import Claim, this_owner
 from tunnelkit.mirror.progress import Batch, Progress
@@ -90,6 +91,7 @@ class Mirror:
         self._claim: Claim | None = None
         self._rsync: Rsync | None = None
         self.sizes = SizeWatch(warn)
+        self.links = Links(spec.symlinks)
         self._rules = IgnoreRules()
         self._syncer: Syncer | None = None
         self.taken_from: str | None = None
@@ -159,7 +161,7 @@ class Mirror:
         ground = Ground(
             self._remote, self.local_root, target.real, manifest, self._claim, target.fresh
         )
-        scanner = Scanner(self.local_root, rules)
+        scanner = Scanner(self.local_root, rules, self.links.apply)
         syncer = self._syncer = Syncer(ground, scanner, rsync, agent=self._agent, sizes=self.sizes)
         wake = asyncio.Event()
         watcher = self._watcher = Watcher(self.local_root, wake.set, interesting=syncer.interesting)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -65,14 +65,25 @@ class Scan:
     duration_s: float = 0.0
 
 
+#: (root, entries, paths that were looked at; None: all)
+Policy = Callable[[str, dict[str, Entry], Collection[str] | None], None]
+
+
 class Scanner:
     """Walks one root. Remembers which names were ignored while the ignore files in
     force stay the same, since matching costs far more than stat. Not thread-safe: one
-    scan or update at a time."""
+    scan or update at a time. by_policy: given the root, the entries and which of them were
+    looked at, takes out what no rule, but a policy, leaves out (links.py)."""
 
-    def __init__(self, root: str, rules: IgnoreRules) -> None:
+    def __init__(
+        self,
+        root: str,
+        rules: IgnoreRules,
+        by_policy: Policy | None = None,
+    ) -> None:
         self.root = root
         self._rules = rules
+        self._by_policy = by_policy
         self._ignore_files: dict[str, tuple[bytes, bytes]] = {}
         self._verdicts: dict[tuple[str, bool], bool] = {}
 
@@ -84,6 +95,8 @@ class Scanner:
         verdicts: dict[tuple[str, bool], bool] = {}
         self._walk(scan, "", self._rules, seen, verdicts)
         self._ignore_files, self._verdicts = seen, verdicts
+        if self._by_policy is not None:
+            self._by_policy(self.root, scan.entries, None)
         scan.duration_s = time.monotonic() - begin
         return scan
 
@@ -113,6 +126,8 @@ class Scanner:
             if top not in looked:
                 self._look(scan, top, looked)
             looked.add(path)
+        if self._by_policy is not None:
+            self._by_policy(self.root, scan.entries, looked)
         scan.duration_s = time.monotonic() - begin
         return scan, looked
 

@@ -14,11 +14,14 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.rpc import RpcError
+from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session.control import ControlServer
+from tunnelkit.session.ending import BUDGET_S, Ending
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.service import Service
@@ -28,13 +31,19 @@ log = logging.getLogger("tunnelkit.session")
 _PROMPT_TIMEOUT_S = 120.0
 #: A failed session stays this long, so that the command that waits hears why.
 _FAILED_STAYS_S = 2.0
+#: More than the steps of the end may take: then the process is cut off.
+_CLOSING_S = 6.0
 
 
 class Daemon:
-    """One session with its control socket, from start to end."""
+    """One session with its control socket, from start to end. end_within: told, as the end
+    begins, after how many seconds whatever still runs may be cut off."""
 
-    def __init__(self, paths: SessionPaths) -> None:
+    def __init__(
+        self, paths: SessionPaths, *, end_within: Callable[[float], None] = lambda limit_s: None
+    ) -> None:
         self._paths = paths
+        self._end_within = end_within
         self._session = Session(
             Launch.load(paths.launch_wanted),
             paths,
@@ -42,6 +51,7 @@ class Daemon:
             say=self._say,
             changed=self._changed,
             tell=lambda event: self._control.notify_watchers(event),
+            sending=lambda progress: self._control.notify_followers("sending", **progress),
         )
         self._service = Service(self._session, self._stop)
         self._control = ControlServer(
@@ -64,11 +74,13 @@ class Daemon:
         try:
             await asyncio.wait([life, stop], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            life.cancel()
-            stop.cancel()
-            await asyncio.gather(life, stop, return_exceptions=True)
-            await self._finish()
-            await self._control.close()
+            self._end_within(BUDGET_S + _CLOSING_S)
+            ending = Ending()
+            await ending.step("the session's life", cancel_all(life, stop), 6.0)
+            await self._finish(ending)
+            await ending.step("the control socket", self._control.close(), 2.0)
+            # What remains are threads, and asyncio would wait for them without end.
+            self._end_within(_CLOSING_S)
 
     async def _live(self) -> None:
         try:
@@ -110,13 +122,13 @@ class Daemon:
                     came = came or follows
                     await asyncio.sleep(0.02)
 
-    async def _finish(self) -> None:
+    async def _finish(self, ending: Ending) -> None:
         failed = self._session.failure is not None and not self._stopping.is_set()
         if self._keep or (failed and not self._session.may_cancel()):
-            await self._session.close("session ended")
+            await self._session.close("session ended", ending)
         else:
-            await self._session.down()
-            if self._reached_cluster:
+            await self._session.down(ending)
+            if self._reached_cluster and self._session.all_ended:
                 # Its absence tells the next `tk up` that nothing is left to take over.
                 self._paths.launch.unlink(missing_ok=True)
         self._paths.launch_wanted.unlink(missing_ok=True)
@@ -163,6 +175,11 @@ def _log_tasks() -> None:
         log.warning("%s", text.getvalue())
 
 
+def _cut_off(limit_s: float) -> None:
+    """End this process after so long, whatever hangs, with every thread's stack in the log."""
+    faulthandler.dump_traceback_later(limit_s, exit=True)
+
+
 def _log_to(path: Path) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     # Whatever a library prints goes to the log too, not to a terminal that is not ours.
@@ -186,7 +203,7 @@ def main() -> int:
     os.chdir("/")
 
     async def run() -> None:
-        await Daemon(paths).run()
+        await Daemon(paths, end_within=_cut_off).run()
 
     try:
         with hold_lock(paths):

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from tunnelkit.mirror.base import SyncReport
-from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.session.control import ControlConnection
+from tunnelkit.session.mirrors import Mirrors
 
 _PROGRESS_EVERY_S = 0.2
 
@@ -27,18 +27,18 @@ def report_json(report: SyncReport) -> dict[str, Any]:
     }
 
 
-async def resolve(mirror: Mirror, params: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+async def resolve(mirrors: Mirrors, params: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     """Settle conflicts at absolute local paths; `theirs`: the cluster's version wins."""
-    report = await mirror.resolve(
+    report = await mirrors.resolve(
         [str(path) for path in params["files"]],
         theirs=bool(params.get("theirs")),
         timeout_s=timeout_s,
     )
-    return {**report_json(report), "conflicts": list(mirror.status().conflicts)}
+    return {**report_json(report), "conflicts": mirrors.conflicts()}
 
 
 async def pull(
-    mirror: Mirror, params: dict[str, Any], connection: ControlConnection
+    mirrors: Mirrors, params: dict[str, Any], connection: ControlConnection
 ) -> dict[str, Any]:
     """Bring outputs; the command is told how far it is by `pull` notices."""
     last = 0.0
@@ -50,7 +50,7 @@ async def pull(
             last = now
             connection.rpc.notify("pull", **progress.to_json())
 
-    report = await mirror.pull([str(path) for path in params["paths"]], on_progress=tell)
+    report = await mirrors.pull([str(path) for path in params["paths"]], on_progress=tell)
     return {
         "pulled": list(report.pulled),
         "bytes": report.bytes,

@@ -9,20 +9,26 @@ from typing import Any
 from tunnelkit.mirror.base import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.sizes import human
+
+#: A first copy that took so long is told with its time.
+_WORTH_TELLING_S = 5.0
 
 #: Tells the commands that look on of one event.
 Tell = Callable[[dict[str, Any]], None]
 
 
 def describe(mirror: Mirror) -> dict[str, Any]:
-    """The mirror's part of `tk status --json`."""
+    """One mirror in `tk status --json`. root: as the configuration names it, "" for the
+    project's own directory."""
     status, progress = mirror.status(), mirror.progress()
     return {
+        "root": mirror.spec.name,
         **_state(status),
         "local": mirror.local_root,
         "remote": mirror.remote_root,
         "watching": status.watching,
-        "warnings": list(mirror.sizes.current()),
+        "warnings": [*mirror.sizes.current(), *mirror.links.current()],
         "progress": progress.to_json() if progress is not None else None,
     }
 
@@ -41,14 +47,20 @@ def _state(status: MirrorStatus) -> dict[str, Any]:
     }
 
 
-def state_event(status: MirrorStatus) -> dict[str, Any]:
-    """The mirror's state has changed."""
-    return {"event": "state", "time": time.time(), **_state(status)}
+def state_event(root: str, status: MirrorStatus) -> dict[str, Any]:
+    """The state of that root's mirror has changed."""
+    return {"event": "state", "root": root, "time": time.time(), **_state(status)}
 
 
-def batch_event(batch: Batch) -> dict[str, Any]:
+def batch_event(root: str, batch: Batch) -> dict[str, Any]:
     """A pass has changed something on the cluster."""
-    return {"event": "batch", **batch.to_json()}
+    return {"event": "batch", "root": root, **batch.to_json()}
+
+
+def first_copy(status: MirrorStatus, duration_s: float) -> str:
+    """What a person is told when it is done."""
+    took = f" in {duration_s:.0f} s" if duration_s >= _WORTH_TELLING_S else ""
+    return f"{status.files} files ({human(status.bytes)}){took}"
 
 
 def warning_event(text: str) -> dict[str, Any]:

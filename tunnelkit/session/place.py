@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.view import Mirror as Roots
 from tunnelkit.mirror.base import DigestCheck
+from tunnelkit.mirror.explain import relative_to_root
 
 
-def place_of(local_root: str, remote_root: str, check: DigestCheck | None) -> Place:
-    """The place of a mirror; without `check` nothing is compared."""
+class Root(Protocol):
+    """A mirrored root; `remote_root` is empty before its mirror has started."""
+
+    local_root: str
+    remote_root: str
+
+
+def place_of(roots: Sequence[Root], check: Callable[[str], DigestCheck | None]) -> Place:
+    """The place of these roots, the project's first. check: given a remote root, how files in
+    it are read back; where it gives None nothing is compared."""
+    known = [root for root in roots if root.remote_root]
 
     async def differs(path: str) -> str | None:
-        try:
-            relative = os.path.relpath(path, local_root)
-            data = await asyncio.to_thread(Path(path).read_bytes)
-        except (OSError, ValueError):
-            return None
-        if check is None or relative.startswith(os.pardir):
-            return None
-        name = Path(relative).as_posix()
-        if await check({name: hashlib.sha256(data).hexdigest()}):
-            return "this file is not the same on the node: tk sync"
+        for root in known:
+            relative = relative_to_root(root.local_root, path)
+            asks = check(root.remote_root) if relative is not None else None
+            if relative is None or asks is None:
+                continue
+            try:
+                data = await asyncio.to_thread(Path(path).read_bytes)
+            except (OSError, ValueError):
+                return None
+            if await asks({Path(relative).as_posix(): hashlib.sha256(data).hexdigest()}):
+                return "this file is not the same on the node: tk sync"
         return None
 
-    return Place(Roots(local_root, remote_root), differs)
+    first, *more = (Roots(root.local_root, root.remote_root) for root in known)
+    return Place(first.with_also(*more), differs)

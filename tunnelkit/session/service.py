@@ -13,7 +13,6 @@ from typing import Any
 from tunnelkit import __version__
 from tunnelkit.debug.command import LoopCommand, understand
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
-from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
@@ -22,6 +21,7 @@ from tunnelkit.session import mirrorcalls, mirrorview
 from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.lend import lend_debugpy
+from tunnelkit.session.mirrors import Mirrors
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
@@ -59,16 +59,18 @@ class Service:
 
         async def watch(params: dict[str, Any]) -> None:
             """Tell of the mirror's events until the command has gone."""
-            mirror = self._mirror()
+            mirrors = self._mirrors()
             assert connection.rpc is not None
             connection.watches_mirror = True
-            connection.rpc.notify("mirror", **mirrorview.state_event(mirror.status()))
+            for one in mirrors.all:
+                event = mirrorview.state_event(one.spec.name, one.status())
+                connection.rpc.notify("mirror", **event)
             await asyncio.Event().wait()
 
         async def pull(params: dict[str, Any]) -> dict[str, Any]:
-            mirror = self._mirror()
+            mirrors = self._mirrors()
             await self._wait_settled()
-            return await mirrorcalls.pull(mirror, params, connection)
+            return await mirrorcalls.pull(mirrors, params, connection)
 
         return {
             "follow": follow,
@@ -111,7 +113,7 @@ class Service:
         """The whole session as one JSON object; `tk status --json` prints it."""
         session = self._session
         allocation = session.cluster.allocation
-        pending = session.pending
+        pending, mirrors = session.pending, session.mirrors
         return {
             "version": __version__,
             "state": session.state,
@@ -135,7 +137,8 @@ class Service:
             "node": session.agent_info.get("node"),
             "route": session.cluster.route,
             "agent": session.agent_info or None,
-            "mirror": mirrorview.describe(session.mirror) if session.mirror is not None else None,
+            "mirror": mirrorview.describe(mirrors.project) if mirrors is not None else None,
+            "mirrors": [mirrorview.describe(one) for one in mirrors.by_state()] if mirrors else [],
             "debug_port": session.editor_port.port,
             "loops": [loop.loop.describe() for loop in session.loops.all()],
             "forwards": session.forwards.list(),
@@ -165,38 +168,36 @@ class Service:
     # -- mirror and readiness ---------------------------------------------
 
     async def _sync(self, params: dict[str, Any]) -> dict[str, Any]:
-        mirror = self._mirror()
+        mirrors = self._mirrors()
         await self._wait_settled()
-        report = await mirror.barrier(
+        report = await mirrors.barrier(
             float(params.get("timeout_s", _SYNC_TIMEOUT_S)),
             allow_deletes=bool(params.get("allow_deletes")),
         )
-        return {**mirrorcalls.report_json(report), "warnings": mirror.sizes.news()}
+        return {**mirrorcalls.report_json(report), "warnings": mirrors.news()}
 
     async def _sync_resolve(self, params: dict[str, Any]) -> dict[str, Any]:
         """Settle conflicts at absolute local paths: `tk sync --ours`, `--theirs`."""
-        mirror = self._mirror()
+        mirrors = self._mirrors()
         await self._wait_settled()
         timeout_s = float(params.get("timeout_s", _SYNC_TIMEOUT_S))
-        found = await mirrorcalls.resolve(mirror, params, timeout_s)
-        return {**found, "warnings": mirror.sizes.news()}
+        found = await mirrorcalls.resolve(mirrors, params, timeout_s)
+        return {**found, "warnings": mirrors.news()}
 
     async def _sync_explain(self, params: dict[str, Any]) -> dict[str, Any]:
         """Why an absolute local path is mirrored or isn't, and how it stands."""
-        mirror = self._mirror()
-        found = (await mirror.explain(str(params["path"]))).to_json()
-        if found["mirrored"]:
-            there = os.path.normpath(os.path.join(mirror.remote_root, str(found["path"])))
-            found["remote"] = f"{self._session.link.login}:{there}"
+        found = (await self._mirrors().explain(str(params["path"]))).to_json()
+        if found["remote"]:
+            found["remote"] = f"{self._session.link.login}:{found['remote']}"
         return found
 
-    def _mirror(self) -> Mirror:
-        mirror = self._session.mirror
-        if mirror is None:
+    def _mirrors(self) -> Mirrors:
+        mirrors = self._session.mirrors
+        if mirrors is None:
             raise MirrorError(
                 "the mirror is off", hint="set [mirror] enabled = true in tunnelkit.toml"
             )
-        return mirror
+        return mirrors
 
     async def _ready(self, params: dict[str, Any]) -> dict[str, Any]:
         """Allocation, mirror barrier, armed debuggee: what F5 needs, in that order."""
@@ -206,7 +207,7 @@ class Service:
             async with asyncio.timeout(timeout_s):
                 await self._wait_settled()
                 self._check_alive()
-                if params.get("sync") and self._session.mirror is not None:
+                if params.get("sync") and self._session.mirrors is not None:
                     synced = await self._sync({"timeout_s": timeout_s})
                 loop = self._session.loops.get(params.get("loop"))
                 if not loop.loop.info.get("debug"):
@@ -268,8 +269,8 @@ class Service:
                 words = [str(word) for word in header["words"]]
                 command = understand(words, ranks=bool(header.get("ranks")))
                 notes = command.notes
-                if self._session.mirror is not None:
-                    await self._session.mirror.barrier(_SYNC_TIMEOUT_S)
+                if self._session.mirrors is not None:
+                    await self._session.mirrors.barrier(_SYNC_TIMEOUT_S)
                 command, lent = await self._with_debugpy(command, self._cwd(header))
                 notes += lent
                 if header.get("post_mortem") and (command.ranks or not command.interpreter):
@@ -345,11 +346,11 @@ class Service:
         """The directory on the node that stands for where the command was typed."""
         if header.get("cwd"):
             return str(header["cwd"])
-        mirror = self._session.mirror
-        if mirror is None or not mirror.remote_root:
+        mirrors = self._session.mirrors
+        if mirrors is None or not mirrors.project.remote_root:
             return "~"
-        below = str(header.get("below") or ".")
-        return mirror.remote_root if below == "." else f"{mirror.remote_root}/{below}"
+        there = mirrors.remote_path(str(header["here"])) if header.get("here") else None
+        return there or mirrors.project.remote_root
 
     def _placed(self, header: dict[str, Any]) -> dict[str, Any]:
         return {**header, "cwd": self._cwd(header)}

@@ -24,7 +24,6 @@ from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.openssh import OpenSSHLink
 from tunnelkit.mirror import sshfs
 from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
-from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import JobState, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
@@ -32,11 +31,13 @@ from tunnelkit.session import mirrorview
 from tunnelkit.session.agent_client import AgentClient, AgentGone
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
+from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
+from tunnelkit.session.mirrors import Mirrors, named
 from tunnelkit.session.mirrorview import Tell
 from tunnelkit.session.paths import SessionPaths, job_name
 from tunnelkit.session.place import place_of
@@ -45,6 +46,7 @@ from tunnelkit.session.remote import LinkRemote
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
 _YOUNG_S = 60.0
+_PROGRESS_EVERY_S = 0.25
 
 
 class Session:
@@ -60,6 +62,7 @@ class Session:
         say: Callable[[str], None],
         changed: Callable[[], None],
         tell: Tell = lambda event: None,
+        sending: Tell = lambda progress: None,
     ) -> None:
         settings = launch.settings
         self.launch = launch
@@ -74,6 +77,7 @@ class Session:
         self._say = say
         self._changed = changed
         self._tell = tell
+        self._sending = sending
         self._name = job_name(settings.project_dir, paths.id)
         self.link = OpenSSHLink(
             link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
@@ -100,18 +104,20 @@ class Session:
         )
         self.execs = Execs(self.agent)
         self.time_left: tuple[int, float] | None = None
-        self.mirror: Mirror | None = None
+        self.mirrors: Mirrors | None = None
         if settings.mirror.enabled:
-            self.mirror = Mirror(
-                settings.mirror_spec(),
+            self.mirrors = Mirrors(
+                settings.mirror_specs(),
                 LinkRemote(self.link),
                 state_dir=paths.mirror_state,
-                verify=self._digest_check,
+                check=self._digest_check,
                 on_change=self._mirror_changed,
-                on_batch=lambda batch: tell(mirrorview.batch_event(batch)),
+                on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
                 warn=self._mirror_warns,
                 take_over=launch.take_over,
             )
+        #: After `down`: nothing of the allocation can be left.
+        self.all_ended = False
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
         self._mounts: list[Path] = []
@@ -136,6 +142,9 @@ class Session:
         """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
         try:
             self.editor_port.open()
+            if self.mirrors is not None:
+                # Before anyone is asked for a password.
+                await asyncio.to_thread(self.mirrors.check_local)
             self._become("connecting", str(self.link.login))
             await self._keeper.open()
             self._spawn(self._keeper.run())
@@ -159,15 +168,33 @@ class Session:
         self._become("ready")
 
     async def _start_mirror(self) -> None:
-        if self.mirror is None:
+        if self.mirrors is None:
             return
-        await self.mirror.start()
-        status = self.mirror.status()
-        if self.mirror.taken_from is not None:
-            self._say(f"mirror: taken over from {self.mirror.taken_from}")
-        if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
-            self._say(f"mirror: {status.describe()}")
-        self._say(f"mirror: {status.files} files on {self.link.login}:{self.mirror.remote_root}")
+        begin = time.monotonic()
+        showing = asyncio.create_task(self._show_sending(self.mirrors))
+        try:
+            await self.mirrors.start()
+        finally:
+            await cancel_all(showing)
+        for mirror in self.mirrors.all:
+            name, status = mirror.spec.name, mirror.status()
+            if mirror.taken_from is not None:
+                self._say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
+            if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
+                self._say(f"mirror: {named(name, status.describe())}")
+            there = f"{self.link.login}:{mirror.remote_root}"
+            text = mirrorview.first_copy(status, time.monotonic() - begin)
+            self._say(f"mirror: {named(name, f'{text} on {there}')}")
+        for text in self.mirrors.news():
+            self._mirror_warns(text)
+
+    async def _show_sending(self, mirrors: Mirrors) -> None:
+        """Tell how far the first copy is until cancelled: rsync's own count, which has no event."""
+        while True:
+            await asyncio.sleep(_PROGRESS_EVERY_S)
+            progress = mirrors.progress()
+            if progress is not None:
+                self._sending(progress.to_json())
 
     async def _get_agent(self) -> None:
         self._become("pending")
@@ -250,47 +277,59 @@ class Session:
             return False
         return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
 
-    async def down(self) -> None:
-        """End everything, the allocation too. Idempotent."""
+    async def down(self, ending: Ending | None = None) -> None:
+        """End everything, the allocation too; `all_ended` tells whether that is sure.
+        Idempotent. Never takes much longer than `ending` allows, whatever hangs."""
+        over = self.state == "ended"
+        ending = ending or Ending()
         self._become("closing")
-        await cancel_all(*self._tasks)
-        for loop in self.loops.all():
-            with contextlib.suppress(TunnelkitError, TimeoutError):
-                async with asyncio.timeout(10.0):
-                    await self.loops.stop(loop.loop.id)
+        await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
+        await ending.step("the debug loops on the node", self._stop_loops(), 7.0)
+        ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
-            with contextlib.suppress(TunnelkitError, TimeoutError):
-                # Its goodbye comes when all that it ran is gone. The scheduler, told too early,
-                # would kill it in the middle of that.
-                async with asyncio.timeout(10.0):
-                    await self._agent.call("shutdown", reason="tk down")
-                    await self._agent.wait_ended()
+            ended = await ending.step("the agent", self._end_agent(self._agent), 8.0) or ended
         if self.cluster.job is not None:
-            with contextlib.suppress(TunnelkitError, TimeoutError):
-                async with asyncio.timeout(30.0):
-                    await self.cluster.job.cancel()
-        await self.close("tk down")
+            # It takes all that runs in it along.
+            ended = await ending.step("the job", self.cluster.job.cancel(), 8.0)
+        self.all_ended = ended
+        await self.close("tk down", ending)
 
-    async def close(self, why: str) -> None:
-        """Let go of everything on the laptop; the allocation lives on."""
-        await cancel_all(*self._tasks)
-        await self.loops.close()
+    async def _stop_loops(self) -> None:
+        async def stop(loop_id: int) -> None:
+            with contextlib.suppress(TunnelkitError):
+                await self.loops.stop(loop_id)
+
+        await asyncio.gather(*(stop(loop.loop.id) for loop in self.loops.all()))
+
+    async def _end_agent(self, agent: AgentClient) -> None:
+        """Its goodbye comes when all that it ran is gone. The scheduler, told too early, would
+        kill it in the middle of that."""
+        with contextlib.suppress(AgentGone):
+            await agent.call("shutdown", reason="tk down")
+            await agent.wait_ended()
+
+    async def close(self, why: str, ending: Ending | None = None) -> None:
+        """Let go of everything on the laptop; the allocation lives on. As bounded as `down`."""
+        ending = ending or Ending()
+        await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
+        await ending.step("the debug loops", self.loops.close(), 7.0)
         if self._agent is not None:
-            await self._agent.close(why)
-        with contextlib.suppress(TunnelkitError, TimeoutError):
-            async with asyncio.timeout(10.0):
-                await self.forwards.close()
-        if self.mirror is not None:
-            await self.mirror.stop()
-        await self._umount_all()
-        await self.editor_port.close()
-        await self.link.close()
+            await ending.step("the agent's connection", self._agent.close(why), 5.0)
+        steps = [
+            ("the forwards", self.forwards.close(), 7.0),
+            ("the mounts", self._umount_all(), 7.0),
+            ("the editor port", self.editor_port.close(), 3.0),
+        ]
+        if self.mirrors is not None:
+            steps.append(("the mirror", self.mirrors.stop(), 9.0))
+        await ending.together(*steps)
+        await ending.step("the connection", self.link.close(), 8.0)
 
     # -- what the rest of the house tells ---------------------------------
 
-    def _mirror_changed(self, status: MirrorStatus) -> None:
+    def _mirror_changed(self, name: str, status: MirrorStatus) -> None:
         self._changed()
-        self._tell(mirrorview.state_event(status))
+        self._tell(mirrorview.state_event(name, status))
 
     def _mirror_warns(self, text: str) -> None:
         self._say(f"warning: {text}")
@@ -305,8 +344,8 @@ class Session:
     def _on_agent_link(self, up: bool, why: str) -> None:
         if up:
             self._become("ready")
-            if self.mirror is not None:
-                self._spawn(self._resync())
+            if self.mirrors is not None:
+                self._spawn(self._resync(self.mirrors))
         else:
             self._become("reconnecting", why)
 
@@ -324,10 +363,9 @@ class Session:
     async def _time_limit(self, params: dict[str, Any]) -> None:
         self._say(f"the allocation ends in {params.get('left_s')} s: save your work")
 
-    async def _resync(self) -> None:
-        assert self.mirror is not None
+    async def _resync(self, mirrors: Mirrors) -> None:
         with contextlib.suppress(TunnelkitError):
-            await self.mirror.resync()
+            await mirrors.resync()
 
     def retry(self) -> None:
         """A person is there: try to connect once more if that was given up."""
@@ -360,17 +398,15 @@ class Session:
     # -- inside -----------------------------------------------------------
 
     def _place(self) -> Place | None:
-        mirror = self.mirror
-        if mirror is None or not mirror.remote_root:
+        if self.mirrors is None or not self.mirrors.project.remote_root:
             return None
-        return place_of(mirror.local_root, mirror.remote_root, self._digest_check())
+        return place_of(self.mirrors.all, self._digest_check)
 
-    def _digest_check(self) -> DigestCheck | None:
-        """Proof by the compute node: it reads the files back and compares digests."""
+    def _digest_check(self, root: str) -> DigestCheck | None:
+        """Proof by the compute node: it reads files below a remote root and compares digests."""
         agent = self._agent
-        if agent is None or not agent.is_up or self.mirror is None:
+        if agent is None or not agent.is_up:
             return None
-        root = self.mirror.remote_root
 
         async def check(expected: Any) -> list[str]:
             differ = await agent.call("mirror.differing", root=root, expected=dict(expected))

@@ -148,7 +148,7 @@ def test_entries_that_are_no_mappings_stay() -> None:
 def test_it_tells_what_the_launch_configuration_said() -> None:
     correction = correct(listed(("/home/me/code", "/old")), MIRROR)
     assert correction is not None
-    assert correction.told(MIRROR) == (
+    assert correction.told() == (
         "path mappings taken from the mirror: /home/me/code -> /scratch/me/code "
         "(the launch configuration said /old)"
     )

@@ -1,0 +1,45 @@
+"""Several remote roots: none may be, hold or lie in another, wherever symlinks lead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.shell import run_script
+from tunnelkit.mirror.target import check_remote_dir
+
+# What is not there yet is not made: the way to it is resolved, the rest is as it is written.
+_RESOLVE = r"""
+for path do
+  case $path in "~/"*) path=${HOME%/}/${path#"~/"} ;; esac
+  rest=
+  while [ ! -d "$path" ]; do
+    rest=/${path##*/}$rest
+    path=${path%/*}
+    [ -n "$path" ] || path=/
+  done
+  real=$(cd -- "$path" && pwd -P) || exit 92
+  printf '%s\0' "${real%/}$rest"
+done
+"""
+
+
+async def check_apart(remote: Remote, remote_dirs: Sequence[str]) -> None:
+    """Raise MirrorError if two of these directories meet on the cluster; or ConnectionFailed."""
+    done = await run_script(
+        remote,
+        _RESOLVE,
+        [check_remote_dir(one) for one in remote_dirs],
+        what="the remote directories can't be looked at",
+    )
+    real = [os.fsdecode(item).rstrip("/") + "/" for item in done.items]
+    for number, one in enumerate(real):
+        for other in range(number):
+            if one.startswith(real[other]) or real[other].startswith(one):
+                raise MirrorError(
+                    f"{remote_dirs[number]} and {remote_dirs[other]} can't both be mirrored into",
+                    cause=f"on {remote.destination()} they are {one[:-1]} and {real[other][:-1]}",
+                    hint="choose directories of which none lies in another: [[mirror.also]] remote",
+                )
