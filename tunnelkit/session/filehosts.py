@@ -65,14 +65,13 @@ class FileHosts:
         return None
 
     def node_is(self, client: AgentClient) -> None:
-        """The node's agent has been reached, or reached again."""
-        if self._node is None or self._node.client is not client:
-            self._node = FileHost(client, is_node=True)
+        """The node's agent has been reached."""
+        self._node = FileHost(client, is_node=True)
         self._changed.set()
         self._arrived()
 
-    def node_lost(self) -> None:
-        """Its link broke; it may come back."""
+    def node_changed(self) -> None:
+        """Its link broke, or is back."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus, Remote, SyncReport
+from tunnelkit.mirror.base import (
+    DigestCheck,
+    FileAgent,
+    MirrorState,
+    MirrorStatus,
+    Remote,
+    SyncReport,
+)
 from tunnelkit.mirror.explain import Explanation, relative_to_root
 from tunnelkit.mirror.links import by_policy
 from tunnelkit.mirror.mirror import Mirror
@@ -42,9 +49,9 @@ class Mirrors:
     """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
     begin with the root's name.
 
-    check: given a remote root, how files in it are read back on the compute node, or None.
-    on_change, on_batch: told with the root's name, "" for the project's. For the rest see
-    `Mirror`.
+    agent: see `Mirror`. check: given a remote root, how files in it are read back on the
+    compute node, or None. on_change, on_batch: told with the root's name, "" for the project's.
+    For the rest see `Mirror`.
     """
 
     def __init__(
@@ -53,6 +60,7 @@ class Mirrors:
         remote: Remote,
         *,
         state_dir: Path,
+        agent: Callable[[], FileAgent | None] = lambda: None,
         check: Callable[[str], DigestCheck | None] = lambda root: None,
         on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
         on_batch: Callable[[str, Batch], None] = lambda name, batch: None,
@@ -68,6 +76,7 @@ class Mirrors:
                 spec,
                 remote,
                 state_dir=state_dir,
+                agent=agent,
                 verify=lambda: self._check(mirror.remote_root),
                 on_change=lambda status: on_change(name, status),
                 on_batch=lambda batch: on_batch(name, batch),
@@ -121,6 +130,11 @@ class Mirrors:
     async def resync(self) -> SyncReport:
         """As `Mirror.resync`, for all roots."""
         return await self._each(self.all, lambda one: one.resync())
+
+    def look_again(self) -> None:
+        """As `Mirror.look_again`, for all roots."""
+        for mirror in self.all:
+            mirror.look_again()
 
     def status(self) -> MirrorStatus:
         """That of the root that is worst off."""

@@ -33,6 +33,7 @@ from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
+from tunnelkit.session.filehosts import FileHosts
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
@@ -104,12 +105,14 @@ class Session:
         )
         self.execs = Execs(self.agent)
         self.time_left: tuple[int, float] | None = None
+        self._file_hosts = FileHosts(self._dial_files, arrived=self._files_agent_arrived)
         self.mirrors: Mirrors | None = None
         if settings.mirror.enabled:
             self.mirrors = Mirrors(
                 settings.mirror_specs(),
                 LinkRemote(self.link),
                 state_dir=paths.mirror_state,
+                agent=self._file_hosts.current,
                 check=self._digest_check,
                 on_change=self._mirror_changed,
                 on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
@@ -149,6 +152,8 @@ class Session:
             await self._keeper.open()
             self._spawn(self._keeper.run())
             await self.cluster.prepare()
+            if self.mirrors is not None:
+                self._spawn(self._file_hosts.run())
             ways = [
                 asyncio.create_task(self._start_mirror()),
                 asyncio.create_task(self._get_agent()),
@@ -211,6 +216,7 @@ class Session:
         )
         await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
+        self._file_hosts.node_is(client)
         job = f"job {allocation.job_id}, " if allocation.job_id else ""
         self._say(f"agent: {job}{self.agent_info['node']}, pid {self.agent_info['pid']}")
         adopted = await self.loops.adopt()
@@ -342,12 +348,17 @@ class Session:
         self._become("pending", f"job {status.job_id}: {why}{eta}")
 
     def _on_agent_link(self, up: bool, why: str) -> None:
+        self._file_hosts.node_changed()
         if up:
             self._become("ready")
             if self.mirrors is not None:
                 self._spawn(self._resync(self.mirrors))
         else:
             self._become("reconnecting", why)
+
+    def _files_agent_arrived(self) -> None:
+        if self.mirrors is not None:
+            self.mirrors.look_again()
 
     def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
         if header.get("type") == "debuggee":
@@ -378,6 +389,10 @@ class Session:
         while self.state not in ("ready", "ended", "failed", "closing"):
             await self.state_changed.wait()
 
+    async def _dial_files(self) -> ByteStream:
+        await self._keeper.wait_up()
+        return await self.link.open_stream(self.cluster.installed.argv("files"))
+
     async def _dial(self) -> ByteStream:
         await self._keeper.wait_up()
         return await self.cluster.open_stream()
@@ -400,12 +415,14 @@ class Session:
     def _place(self) -> Place | None:
         if self.mirrors is None or not self.mirrors.project.remote_root:
             return None
-        return place_of(self.mirrors.all, self._digest_check)
+        is_up = self._agent is not None and self._agent.is_up
+        return place_of(self.mirrors.all, self._digest_check if is_up else lambda root: None)
 
     def _digest_check(self, root: str) -> DigestCheck | None:
         """Proof by the compute node: it reads files below a remote root and compares digests."""
         agent = self._agent
-        if agent is None or not agent.is_up:
+        # While only its link is lost nothing is proven: the caller waits, for as long as it will.
+        if agent is None or self.state == "ended":
             return None
 
         async def check(expected: Any) -> list[str]:
