@@ -24,6 +24,8 @@ from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.wishes import Wishes
 
 _TRIED_LIMIT = 8
+#: A first copy need not appear at once; what has come stays, if the link breaks.
+_FIRST_COPY_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class LivePass:
         self._ground = ground
         self._live = live
         self._sizes = sizes
+        self._batch = _Batch()
 
     async def run(
         self,
@@ -66,26 +69,31 @@ class LivePass:
         for path in wishes.again:
             if path in scan.entries:
                 difference.changed.setdefault(path, scan.entries[path])
-        batch = _Batch()
+        self._batch = _Batch()
         ground.progress = Progress.of(difference.changed, difference.changed)
         try:
-            await self._send(scan, difference, known, batch, out, on_pending)
-            await self._delete(scan, difference, known, batch, wishes, out)
-            if batch.number == 0:
-                return
-            on_pending(frozenset({*batch.sends, *batch.deletes}))
-            answer = await self._live.commit(
-                batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
-            )
+            await self._send(scan, difference, known, out, on_pending)
+            await self._delete(scan, difference, known, wishes, out)
+            await self._commit(out)
         except BaseException:
-            if batch.number:
-                self._live.abort(batch.number)
+            if self._batch.number:
+                self._live.abort(self._batch.number)
             raise
         finally:
             ground.progress = None
+        ground.fresh = False
+
+    async def _commit(self, out: Outcome) -> None:
+        """Have the batch published, and write down what became of it."""
+        batch = self._batch
+        if batch.number == 0:
+            return
+        answer = await self._live.commit(
+            batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
+        )
         digests = await asyncio.to_thread(self._record, batch, answer, out)
         self._live.recorded(batch.number, digests)
-        ground.fresh = False
+        self._batch = _Batch()
 
     def _warn(self, scan: Scan, difference: plan.Difference) -> None:
         if self._sizes is not None:
@@ -102,7 +110,6 @@ class LivePass:
         scan: Scan,
         difference: plan.Difference,
         known: Known,
-        batch: _Batch,
         out: Outcome,
         on_pending: Callable[[frozenset[str]], None],
     ) -> None:
@@ -113,14 +120,15 @@ class LivePass:
             after = asyncio.create_task(asyncio.to_thread(self._next, reading))
             try:
                 if piece.data:
-                    self._begin(batch)
-                    if not batch.sends:
-                        on_pending(frozenset(piece.sends))
+                    batch = self._begin()
                     batch.sends.update(piece.sends)
                     batch.news |= piece.news
                     batch.size_bytes += len(piece.data)
+                    on_pending(frozenset(batch.sends))
                     await self._live.write(piece.data)
                 self._show(piece)
+                if self._ground.fresh and self._batch.size_bytes > _FIRST_COPY_BYTES:
+                    await self._commit(out)
             except BaseException:
                 after.cancel()
                 await asyncio.wait([after])
@@ -156,9 +164,11 @@ class LivePass:
         ground.in_flight.update(piece.sends)
         return piece
 
-    def _begin(self, batch: _Batch) -> None:
+    def _begin(self) -> _Batch:
+        batch = self._batch
         if batch.number == 0:
             batch.number = self._live.begin(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        return batch
 
     def _show(self, piece: Slice) -> None:
         progress = self._ground.progress
@@ -170,13 +180,12 @@ class LivePass:
         scan: Scan,
         difference: plan.Difference,
         known: Known,
-        batch: _Batch,
         wishes: Wishes,
         out: Outcome,
     ) -> None:
         if not difference.absent:
             return
-        rows = self._ground.manifest.rows
+        rows, batch = self._ground.manifest.rows, self._batch
         deletes, forgotten = await asyncio.to_thread(
             local.fates, self._ground.local_root, difference.absent, scan
         )
@@ -192,7 +201,7 @@ class LivePass:
         parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))
         batch.deletes = deletes
         if parcels:
-            self._begin(batch)
+            self._begin()
             await self._live.write(parcels)
         else:
             await asyncio.to_thread(self._ground.manifest.drop, deletes)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class Mirror:
 
     spec, remote: what goes where. state_dir: a private directory on the laptop for the
     record of what was sent. agent: the agent that files go to over the wire, of this moment;
-    None: all goes by rsync. verify: called at each barrier for a check that reads digests
+    None: all goes by rsync; agent_soon: returns once there is one, or in a moment. verify: called at each barrier for a check that reads digests
     back on the compute node, or None where there is none yet. on_change: told every change
     of status, on_batch: every pass that changed something there, warn: one line before
     something big is sent; all in the event loop. take_over: from another laptop directory that
@@ -72,6 +72,7 @@ class Mirror:
         *,
         state_dir: Path,
         agent: Callable[[], FileAgent | None] = lambda: None,
+        agent_soon: Callable[[], Awaitable[None]] | None = None,
         verify: Callable[[], DigestCheck | None] = lambda: None,
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
         on_batch: Callable[[Batch], None] = lambda batch: None,
@@ -84,6 +85,7 @@ class Mirror:
         self._remote = remote
         self._state_dir = state_dir
         self._agent = agent
+        self._agent_soon = agent_soon
         self._verify = verify
         self._on_change = on_change
         self._on_batch = on_batch
@@ -162,7 +164,14 @@ class Mirror:
             self._remote, self.local_root, target.real, manifest, self._claim, target.fresh
         )
         scanner = Scanner(self.local_root, rules, self.links.apply)
-        syncer = self._syncer = Syncer(ground, scanner, rsync, agent=self._agent, sizes=self.sizes)
+        syncer = self._syncer = Syncer(
+            ground,
+            scanner,
+            rsync,
+            agent=self._agent,
+            agent_soon=self._agent_soon,
+            sizes=self.sizes,
+        )
         wake = asyncio.Event()
         watcher = self._watcher = Watcher(self.local_root, wake.set, interesting=syncer.interesting)
         await watcher.start()  # before the first scan, so that nothing falls between

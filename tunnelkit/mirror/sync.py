@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from tunnelkit.mirror import local, plan
@@ -31,6 +31,7 @@ from tunnelkit.mirror.wishes import Wishes
 LIVE_FILE_BYTES = 8 << 20
 #: So does everything, if it is more than this at once.
 LIVE_BATCH_BYTES = 256 << 20
+_MUCH_FILES = 200
 
 OnPending = Callable[[frozenset[str]], None]
 
@@ -38,7 +39,8 @@ OnPending = Callable[[frozenset[str]], None]
 class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
-    agent: the agent of this moment, or None.
+    agent: the agent of this moment, or None. agent_soon: returns once there is one, or in a
+    moment.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class Syncer:
         rsync: Rsync,
         *,
         agent: Callable[[], FileAgent | None] = lambda: None,
+        agent_soon: Callable[[], Awaitable[None]] | None = None,
         sizes: SizeWatch | None = None,
     ) -> None:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
         self._lane = Lane(ground, agent)
+        self._agent_soon = agent_soon
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
         self._owed: frozenset[str] | None = None
@@ -87,6 +91,10 @@ class Syncer:
         for path, why in scan.unreadable.items():
             out.failed[path] = f"can't be read: {why}"
         live = await self._lane.live()
+        if live is None and self._is_much(scan, looked):
+            assert self._agent_soon is not None
+            await self._agent_soon()
+            live = await self._lane.live()
         if wishes.repair and live is not None:
             changed_there = await verify(live.agent, ground)
             wishes = replace(wishes, repair=False, force=wishes.force | changed_there)
@@ -115,6 +123,13 @@ class Syncer:
         self.last_scan, looked = self._scanner.update(scan, dirty.paths | owed)
         return self.last_scan, frozenset(looked)
 
+    def _is_much(self, scan: Scan, looked: frozenset[str] | None) -> bool:
+        """Whether so much may have to be sent that an agent, faster than rsync, is waited for."""
+        if self._agent_soon is None or looked is not None:
+            return False
+        rows = self.ground.manifest.rows
+        return sum(path not in rows for path in scan.entries) > _MUCH_FILES
+
     def _only(self, looked: frozenset[str] | None, wishes: Wishes) -> frozenset[str] | None:
         """The paths that may not be settled; None: any."""
         if looked is None or wishes.repair:
@@ -135,7 +150,7 @@ class Syncer:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
         shell = ShellPass(ground, self._rsync, self._sizes)
-        if live is None or _is_bulk(difference):
+        if live is None or (not ground.fresh and _is_bulk(difference)):
             await shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
             return
         by_live = LivePass(ground, live, sizes=self._sizes)

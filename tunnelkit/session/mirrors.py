@@ -49,7 +49,7 @@ class Mirrors:
     """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
     begin with the root's name.
 
-    agent: see `Mirror`. check: given a remote root, how files in it are read back on the
+    agent, agent_soon: see `Mirror`. check: given a remote root, how files in it are read back on the
     compute node, or None. on_change, on_batch: told with the root's name, "" for the project's.
     For the rest see `Mirror`.
     """
@@ -61,6 +61,7 @@ class Mirrors:
         *,
         state_dir: Path,
         agent: Callable[[], FileAgent | None] = lambda: None,
+        agent_soon: Callable[[], Awaitable[None]] | None = None,
         check: Callable[[str], DigestCheck | None] = lambda root: None,
         on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
         on_batch: Callable[[str, Batch], None] = lambda name, batch: None,
@@ -77,6 +78,7 @@ class Mirrors:
                 remote,
                 state_dir=state_dir,
                 agent=agent,
+                agent_soon=agent_soon,
                 verify=lambda: self._check(mirror.remote_root),
                 on_change=lambda status: on_change(name, status),
                 on_batch=lambda batch: on_batch(name, batch),

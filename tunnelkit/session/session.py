@@ -113,6 +113,7 @@ class Session:
                 LinkRemote(self.link),
                 state_dir=paths.mirror_state,
                 agent=self._file_hosts.current,
+                agent_soon=self._file_hosts.soon,
                 check=self._digest_check,
                 on_change=self._mirror_changed,
                 on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
