@@ -35,6 +35,8 @@ class Files:
         self._nonces: Set[str] = set()
         self._reader = Worker("tk-mirror-reader")
         self._tasks: Set[asyncio.Task[None]] = set()
+        #: Of channels that are over: their temporaries go.
+        self._closing: Set[asyncio.Future[None]] = set()
 
     def serve(self, channel: Channel, header: Dict[str, Any]) -> None:
         """A mirror's channel was opened: serve it to its end."""
@@ -45,6 +47,8 @@ class Files:
     async def close(self) -> None:
         """End all channels; what is staged goes."""
         await cancel_all(*self._tasks)
+        if self._closing:
+            await asyncio.wait(list(self._closing), timeout=_END_S)
         self._reader.end()
 
     # -- channels ---------------------------------------------------------
@@ -69,13 +73,22 @@ class Files:
             told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
             channel.write_nowait(encode(told))
         finally:
-            if batches is not None:
-                batches.stop()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(worker.do(batches.close), _END_S)
+            channel.close({})
+            await self._clean_up(worker, nonce, batches)
+
+    async def _clean_up(self, worker: Worker, nonce: str, batches: Optional[Batches]) -> None:
+        if batches is None:
             worker.end()
             self._nonces.discard(nonce)
-            channel.close({})
+            return
+        batches.stop()
+        closing = worker.do(batches.close)
+        worker.end()
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        closing.add_done_callback(lambda _: self._nonces.discard(nonce))
+        # If we are cancelled meanwhile, `close` waits for it.
+        await asyncio.wait([closing], timeout=_END_S)
 
     # -- calls ------------------------------------------------------------
 

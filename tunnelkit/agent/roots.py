@@ -36,7 +36,7 @@ class Root:
             raise self._no_root(error) from None
         try:
             self.check()
-        except Refused:
+        except BaseException:
             self.close()
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -601,7 +602,7 @@ def test_readers_see_whole_files_only(side: Side, root: Path) -> None:
         return None if len(set(data)) == 1 and len(data) == 50_000 else repr(data[:20])
 
     with Watcher(look) as watcher:
-        for before, after in zip(versions, versions[1:], strict=False):
+        for before, after in itertools.pairwise(versions):
             assert side.batch(file("a", after, content(before))) == {}
     assert watcher.wrong == []
     assert watcher.looks > 0
