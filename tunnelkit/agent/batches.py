@@ -53,6 +53,9 @@ class Batches:
             told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
         except OSError as error:
             told = {"error": "failed", "message": error.strerror or str(error)}
+        except Exception as error:
+            # Whatever it is, the laptop must not wait for ever.
+            told = {"error": "failed", "message": f"{type(error).__name__}: {error}"}
         self._send(encode(told))
         return False
 

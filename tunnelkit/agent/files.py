@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from tunnelkit.agent.batches import Batches, new_nonce
 from tunnelkit.agent.roots import Refused, Root
-from tunnelkit.agent.tree import Tree
+from tunnelkit.agent.tree import Tree, open_directory
 from tunnelkit.agent.verify import Cleaning, Verification, differing
 from tunnelkit.agent.worker import Gate, Worker
 from tunnelkit.mux import rpc
@@ -169,7 +169,7 @@ def _close(tree: Tree, root: Root) -> None:
 
 def _differing(base: str, expected: Dict[str, Optional[str]]) -> List[str]:
     try:
-        fd = os.open(base, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+        fd = open_directory(base.encode("utf-8", "surrogateescape"))
     except OSError:
         return [path for path, digest in expected.items() if digest is not None]
     tree = Tree(fd)

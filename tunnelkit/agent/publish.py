@@ -141,16 +141,23 @@ class _Publication:
         if verdict.what == DIRECTORY:
             raise OSError(0, _full_directory(item.raw))
         if verdict.what == SAME and stays:
-            item.result = Result("same")
-            if item.kind != LINK:
-                fd, name = self._tree.find(item.raw)
-                set_mode(fd, name, item.mode, item.mtime_ns)
+            item.result = self._dress(item)
             return
         if verdict.what == THEIRS:
             self._back_up(item, gone=False)
         self._rename(item)
         if verdict.what == THEIRS:
             item.result = Result("replaced", verdict.why)
+
+    def _dress(self, item: Item) -> Result:
+        """The content is there already; the rest, as far as it is ours to set."""
+        if item.kind != LINK:
+            fd, name = self._tree.find(item.raw)
+            try:
+                set_mode(fd, name, item.mode, item.mtime_ns)
+            except PermissionError as error:
+                return Result("same", f"its mode can't be set: {error.strerror}")
+        return Result("same")
 
     def _rename(self, item: Item) -> None:
         """From where it is staged to where it is to be."""

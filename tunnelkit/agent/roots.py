@@ -3,6 +3,8 @@
 import os
 from typing import Any, Dict, Optional
 
+from tunnelkit.agent.tree import open_directory
+
 _OWNER_BYTES = 4096
 
 
@@ -31,7 +33,7 @@ class Root:
         if not path.startswith("/"):
             raise Refused("no-root", f"{path!r} is no absolute path")
         try:
-            self.fd = os.open(_bytes(path), getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+            self.fd = open_directory(_bytes(path))
         except (OSError, ValueError) as error:
             raise self._no_root(error) from None
         try:

@@ -10,8 +10,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 #: Open descriptors that one Tree keeps, the root's apart.
 _MAX_OPEN = 64
-#: O_PATH: a directory that may be entered but not read is a way, too.
-_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 #: Never waits for the other end of a fifo.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -95,7 +94,7 @@ class Tree:
 
     def _enter(self, above: int, name: bytes, path: bytes) -> int:
         try:
-            fd = os.open(name, _WAY, dir_fd=above)
+            fd = open_directory(name, os.O_NOFOLLOW, above)
         except OSError:
             state = lstat(above, name)
             if state is None or stat.S_ISDIR(state.st_mode):
@@ -128,6 +127,18 @@ class Tree:
     def close(self) -> None:
         """Let go of all descriptors but the root's."""
         self.renew()
+
+
+def open_directory(path: bytes, flags: int = 0, dir_fd: Optional[int] = None) -> int:
+    """A descriptor of a directory, to go through. Raises OSError.
+
+    It is opened to be read where that is allowed: that makes an NFS client ask the server
+    whether its names have changed, which O_PATH does not.
+    """
+    try:
+        return os.open(path, os.O_RDONLY | _DIRECTORY | flags, dir_fd=dir_fd)
+    except PermissionError:
+        return os.open(path, os.O_PATH | _DIRECTORY | flags, dir_fd=dir_fd)
 
 
 def lstat(dir_fd: int, name: bytes) -> Optional[os.stat_result]:

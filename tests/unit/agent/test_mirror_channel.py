@@ -382,7 +382,7 @@ async def test_a_client_that_comes_back_is_unknown(server: Server) -> None:
     with pytest.raises(AgentGone, match="restarted"):
         await soon(server.client.run())
     assert len(server.streams) == 2
-    assert await soon(server.streams[1]._process.wait()) == 1
+    assert await soon(server.streams[1]._process.wait()) in (1, -signal.SIGTERM)
 
 
 async def test_what_a_killed_one_left_is_cleaned_up(
