@@ -12,7 +12,6 @@ from tunnelkit.agent.roots import Refused, Root
 from tunnelkit.agent.tree import Tree, open_directory
 from tunnelkit.agent.verify import Cleaning, Verification, differing
 from tunnelkit.agent.worker import Gate, Worker
-from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import encode
 from tunnelkit.mux.waiting import cancel_all
@@ -100,8 +99,7 @@ class Files:
             root, _ = await _kept(opening, _close_root)
         except Refused as refused:
             told = refused.as_json()
-            code = told.pop("error")
-            raise rpc.error(code=code, **told) from None
+            return {"code": told.pop("error"), **told}
         tree = Tree(root.fd)
         try:
             check = Verification(tree, files)

@@ -25,6 +25,8 @@ from tunnelkit.agent.tree import (
 
 REPLACED_DIR = b".tk-replaced"
 _MANY = 1000
+#: What is told of a directory that was thought new.
+_THERE = Result("same")
 
 
 def publish(batch: Batch, root_fd: int, gate: ContextManager[Any]) -> Dict[str, Result]:
@@ -278,8 +280,8 @@ class _Publication:
     def _fresh_failed(self, fresh: Fresh, result: Result) -> None:
         for item in self._members(fresh):
             item.result = result
-        for path in fresh.ways:
-            self._results.setdefault(text_of(path), result)
+        for path in fresh.ways.keys() & self._batch.directories.keys():
+            self._results.setdefault(self._batch.directories[path].path, result)
 
     def _merge(self, fresh: Fresh) -> None:
         """Somebody has made that directory meanwhile: file by file, with all that is checked
@@ -290,6 +292,8 @@ class _Publication:
             fd, name = self._tree.find(path)
             if lstat(fd, name) is None:
                 os.mkdir(name, 0o700, dir_fd=fd)
+            elif path in self._batch.directories:
+                self._results[self._batch.directories[path].path] = _THERE
         for item in self._members(fresh):
             item.fresh = None
             self._judge(item)
@@ -311,7 +315,7 @@ class _Publication:
             one = wanted[raw]
             made = whole.get(raw)
             settled = not one.sets_mode if made is None else not made.merged
-            if settled or one.path in self._results:
+            if settled or self._results.get(one.path, _THERE) != _THERE:
                 continue
             try:
                 fd, name = self._tree.find(raw)

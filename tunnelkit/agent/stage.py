@@ -128,7 +128,9 @@ class Batch:
         mode = int(header["mode"]) & 0o7777
         self.directories[raw] = Directory(header["path"], mode, sets_mode)
         try:
-            self._place(raw)
+            _, fresh = self._place(raw)
+            if fresh is None and header.get("new"):
+                self.results[header["path"]] = Result("same")
         except (OSError, Blocked) as error:
             self.results[header["path"]] = failure(error)
 

@@ -151,13 +151,14 @@ def test_directories_get_their_modes_and_need_not_come_first(side: Side, root: P
 def test_a_directory_that_is_there_keeps_its_mode_unless_told(side: Side, root: Path) -> None:
     for name in ("kept", "told", "thought-new"):
         (root / name).mkdir(mode=0o700)
-    side.batch(
+    results = side.batch(
         directory("kept", new=False, mode=0o755),
         directory("told", new=False, mode=0o755, chmod=True),
         directory("thought-new", new=True, mode=0o755),
         directory("missing", new=False, mode=0o750),
     )
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
+    assert results == {"thought-new": ["same", ""]}
     assert modes == {"kept": 0o700, "told": 0o755, "thought-new": 0o755, "missing": 0o750}
 
 
@@ -547,7 +548,8 @@ def test_a_directory_that_appears_meanwhile_is_joined(side: Side, root: Path) ->
     (root / "p/b").write_bytes(b"foreign")
     (root / "p/own").write_bytes(b"foreign")
     results = side.commit()
-    assert {path: state for path, (state, _) in results.items()} == {"p/b": "conflict"}
+    states = {path: state for path, (state, _) in results.items()}
+    assert states == {"p": "same", "p/sub": "same", "p/b": "conflict"}
     found = tree_of(root / "p")
     assert found == {"a": b"new", "b": b"foreign", "own": b"foreign", "sub": None, "sub/c": b"new"}
     assert stat.S_IMODE((root / "p").stat().st_mode) == 0o750

@@ -7,8 +7,12 @@ import struct
 from pathlib import Path
 
 import tunnelkit.wire
+from tunnelkit.agent import batches
+from tunnelkit.agent.files import Files
+from tunnelkit.agent.publish import REPLACED_DIR
 from tunnelkit.agent.server import Agent
-from tunnelkit.mux import records, rpc
+from tunnelkit.agent.stage import PART_PREFIX
+from tunnelkit.mux import parcels, records, rpc
 from tunnelkit.wire import endpoint, frames, handshake
 from tunnelkit.wire.frames import FIRST_UNNUMBERED, HEADER, PAYLOAD_LENGTHS, Kind
 from tunnelkit.wire.handshake import MAGIC, NO_ID, VERSION, Hello, Status
@@ -56,7 +60,7 @@ def test_kinds() -> None:
 
 
 def test_frame_header() -> None:
-    assert tables("field", "type") == 2, "frames and records"
+    assert tables("field", "type") == 3, "frames, records and parcels"
     rows = table("field", "type")
     widths = [int(kind[1:]) // 8 for _, kind, _ in rows if re.fullmatch(r"u\d+", kind)]
     codes = {1: "B", 4: "I", 8: "Q"}
@@ -106,7 +110,18 @@ def test_limits() -> None:
 
 def test_the_layer_above() -> None:
     assert f"at most {rpc.MAX_MESSAGE_BYTES}" in TEXT
-    handlers = Agent.__new__(Agent)._handlers()
+    agent = Agent.__new__(Agent)
+    agent.files = Files()
+    handlers = agent._handlers()
     assert sorted(name for name, *_ in table("call", "params")) == sorted(handlers)
     kinds = f"{records.EVENT} EVENT, {records.STDOUT} STDOUT, {records.STDERR} STDERR"
     assert kinds in TEXT
+
+
+def test_the_mirror() -> None:
+    for limit in (parcels.MAX_HEADER_BYTES, parcels.MAX_DATA_BYTES):
+        assert f"at most {limit}" in TEXT
+    names = [name for cell, *_ in table("op", "keys") for name in cell.split(", ")]
+    assert sorted(names) == sorted([*batches._OPS, "begin", "commit", "abort"])
+    assert f"`{PART_PREFIX}NONCE-N`" in TEXT
+    assert f"`{REPLACED_DIR.decode()}/REPLACED/path`" in TEXT
