@@ -2,7 +2,12 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.lab_fixtures", "tests.support.tkrig", "tests.support.mirror_rig"]
+pytest_plugins = [
+    "tests.lab_fixtures",
+    "tests.support.tkrig",
+    "tests.support.mirror_rig",
+    "tests.support.watch_rig",
+]
 
 # No example is judged by its time: the machine may be busy.
 settings.register_profile("untimed", deadline=None)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
@@ -37,6 +38,8 @@ class Observation:
         """Watch. Never raises for want of watches: sets `problem`."""
         self.problem = None
         self._limits = watches.limits()
+        # watchdog's way to say that a directory was moved; it floods the log.
+        warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
         try:
             # Known from now on: a cancelled begin leaves its thread running, and `end` has
             # to end what that thread begins.

@@ -9,17 +9,21 @@ import os
 from collections.abc import Callable, Iterator
 
 _IN_DELETE_SELF = 0x400
-_SYSCTL = "/proc/sys/fs/inotify"
-_LIMITS = {errno.ENOSPC: "max_user_watches", errno.EMFILE: "max_user_instances"}
-_ADVICE = {"max_user_watches": 1_048_576, "max_user_instances": 1_024}
+_WATCHES, _INSTANCES = errno.ENOSPC, errno.EMFILE
+#: The sysctls that limit each, of the system and of a user namespace (a container).
+_LIMITS = {
+    _WATCHES: ("fs.inotify.max_user_watches", "user.max_inotify_watches"),
+    _INSTANCES: ("fs.inotify.max_user_instances", "user.max_inotify_instances"),
+}
+_ADVICE = {_WATCHES: 1_048_576, _INSTANCES: 1_024}
 
 
 def limits() -> dict[str, int]:
-    """The limits as they are now; empty where there are none of this kind."""
+    """The limits as they are now, by their sysctls' names; empty where there are none."""
     found = {}
-    for name in _LIMITS.values():
+    for name in (name for names in _LIMITS.values() for name in names):
         try:
-            with open(f"{_SYSCTL}/{name}", encoding="ascii") as stream:
+            with open("/proc/sys/" + name.replace(".", "/"), encoding="ascii") as stream:
                 found[name] = int(stream.read())
         except (OSError, ValueError):
             continue
@@ -28,25 +32,26 @@ def limits() -> dict[str, int]:
 
 def explain(error: OSError) -> str:
     """Why there are no file events, and what to do, in one line."""
-    name = _LIMITS.get(error.errno or 0)
-    value = limits().get(name) if name is not None else None
-    if name is None or value is None:
-        return f"file events can't be had ({error.strerror or error})"
-    return f"file events can't be had: {_reached(name, value)}"
+    reached = _reached(error.errno or 0)
+    return f"file events can't be had: {reached or error.strerror or error}"
 
 
 def explain_unwatched(count: int, path: str) -> str:
     """That some directories have no watch, and what to do, in one line."""
-    name = _LIMITS[errno.ENOSPC]
     more = f" and {count - 1} more directories" if count > 1 else ""
-    return f"no file events for {path}{more}: {_reached(name, limits().get(name, 0))}"
+    return f"no file events for {path}{more}: {_reached(_WATCHES) or 'they have no watch'}"
 
 
-def _reached(name: str, value: int) -> str:
-    advice = max(_ADVICE[name], 2 * value)
+def _reached(number: int) -> str | None:
+    now = limits()
+    names = [name for name in _LIMITS.get(number, ()) if name in now]
+    if not names:
+        return None
+    name = min(names, key=now.__getitem__)  # the one that is met first
+    advice = max(_ADVICE[number], 2 * now[name])
     return (
-        f"the limit fs.inotify.{name} = {value} is reached; changes are looked for instead. "
-        f"Raise it: sudo sysctl fs.inotify.{name}={advice}"
+        f"the limit {name} = {now[name]} is reached, so changes are looked for by scans. "
+        f"Raise it: sudo sysctl {name}={advice}"
     )
 
 
