@@ -45,6 +45,11 @@ class StatusLine:
         self._live = sys.stderr.isatty()
         self._shown = ""
 
+    @property
+    def live(self) -> bool:
+        """True on a terminal."""
+        return self._live
+
     def update(self, text: str) -> None:
         """Show the state of the moment."""
         if text == self._shown:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from tunnelkit.cli import terminal
 from tunnelkit.cli.console import StatusLine, note
+from tunnelkit.cli.statusview import sending
 
 _WORDS = {
     "connecting": "connecting to {}",
@@ -22,6 +24,8 @@ _BARE = {"pending": "asking for the node", "closing": "cleaning up"}
 #: Ctrl-C in any other state only ends the waiting: there is work that must not be lost.
 _WAY_UP = {"new", "connecting", "pending", "starting"}
 _WITH_JOB = {"pending", "starting"}
+#: Where there is no line to rewrite, a copy that takes so long is told once.
+_LONG_S = 5.0
 
 
 def progress(state: str, detail: str) -> str:
@@ -39,6 +43,9 @@ class Follower:
         self._line = StatusLine()
         self._state = ""
         self._detail = ""
+        self._sending = ""
+        self._sending_since: float | None = None
+        self._told_long = False
         self._interrupted = asyncio.Event()
         #: One question at a time, and no progress over it.
         self._asking = asyncio.Lock()
@@ -60,7 +67,12 @@ class Follower:
         """
         from tunnelkit.session import client
 
-        notices = {"say": self._said, "state": self._changed, "prompt": self._asked}
+        notices = {
+            "say": self._said,
+            "state": self._changed,
+            "prompt": self._asked,
+            "sending": self._copying,
+        }
         try:
             async with client.connect(self._paths, notices=notices) as session:
                 await self._changed(await session.call("follow"))
@@ -96,8 +108,22 @@ class Follower:
         if not self._asking.locked():
             self._show()
 
+    async def _copying(self, params: dict[str, Any]) -> None:
+        """How far the first copy is; without words when it is done."""
+        text = sending(params) if params else ""
+        if self._line.live:
+            self._sending = text
+            if not self._asking.locked():
+                self._show()
+        elif text and not self._told_long:
+            now = time.monotonic()
+            self._sending_since = self._sending_since or now
+            if now - self._sending_since > _LONG_S:
+                self._told_long = True
+                note(f"  {text}")
+
     def _show(self) -> None:
-        text = progress(self._state, self._detail)
+        text = "; ".join(filter(None, (self._sending, progress(self._state, self._detail))))
         if text:
             self._line.update(f"  {text}")
         else:

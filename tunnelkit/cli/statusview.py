@@ -40,9 +40,9 @@ def lines(status: dict[str, Any]) -> list[str]:
             f"node     {agent['node']} by {status['route'] or 'ssh'}"
             + (f", CUDA_VISIBLE_DEVICES={gpus}" if gpus is not None else "")
         )
-    mirror = status["mirror"]
-    if mirror:
-        out.append(f"mirror   {mirror_state(mirror)} -> {printable(mirror['remote'])}")
+    for mirror in status.get("mirrors") or filter(None, [status["mirror"]]):
+        root = f"{printable(mirror['root'])}: " if mirror.get("root") else ""
+        out.append(f"mirror   {root}{mirror_state(mirror)} -> {printable(mirror['remote'])}")
         out += [f"  warning: {printable(text)}" for text in mirror["warnings"]]
     for loop in status["loops"]:
         out += [_loop_line(loop), *_rank_lines(loop), *_standby_lines(loop)]
@@ -56,18 +56,23 @@ def mirror_state(mirror: dict[str, Any]) -> str:
     """How the mirror stands: what is pending by name, a big transfer by how far it is."""
     progress = mirror["progress"]
     if progress is not None and mirror["state"] in ("starting", "pending"):
-        eta = progress["eta_s"]
-        left = f", {hours(round(eta))} left" if eta is not None else ""
-        return (
-            f"sending: {progress['files']} of {progress['files_total']} files, "
-            f"{size(progress['bytes'])} of {size(progress['bytes_total'])}{left}"
-        )
+        return sending(progress)
     text = printable(mirror["text"])
     if mirror["state"] == "pending" and not mirror["reason"]:
         paths = [printable(path) for path in mirror["pending_paths"][:_NAMED]]
         more = mirror["pending"] - len(paths)
         text += f": {', '.join(paths)}" + (f" and {more} more" if more > 0 else "")
     return f"{text}; {mirror['files']} files ({size(mirror['bytes'])})"
+
+
+def sending(progress: dict[str, Any]) -> str:
+    """How far a big transfer is."""
+    eta = progress["eta_s"]
+    left = f", {hours(round(eta))} left" if eta is not None else ""
+    return (
+        f"sending: {progress['files']} of {progress['files_total']} files, "
+        f"{size(progress['bytes'])} of {size(progress['bytes_total'])}{left}"
+    )
 
 
 def size(size_bytes: float) -> str:

@@ -34,15 +34,18 @@ def _from_session(path: str) -> dict[str, Any] | None:
 
 
 def _from_rules(path: str) -> dict[str, Any]:
-    from tunnelkit.mirror.explain import explain
+    from tunnelkit.mirror.explain import explain, relative_to_root
     from tunnelkit.mirror.ignore import IgnoreRules, inside
+    from tunnelkit.mirror.links import by_policy
     from tunnelkit.session.paths import session_paths
 
-    wanted = settings()
-    root = os.path.realpath(wanted.project_dir)
-    never = inside(session_paths(project_dir()).mirror_state, Path(root))
-    rules = IgnoreRules.from_exclude(wanted.mirror.exclude, never=never)
-    return explain(root, rules, path).to_json()
+    state = session_paths(project_dir()).mirror_state
+    specs = settings().mirror_specs()
+    roots = {os.path.realpath(spec.local_dir): spec for spec in specs}
+    holds = [root for root in roots if relative_to_root(root, path) is not None]
+    root = holds[0] if holds else next(iter(roots))
+    rules = IgnoreRules.from_exclude(roots[root].exclude, never=inside(state, Path(root)))
+    return by_policy(explain(root, rules, path), roots[root].symlinks).to_json()
 
 
 def line(found: dict[str, Any]) -> str:

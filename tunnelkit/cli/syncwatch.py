@@ -33,7 +33,8 @@ class BatchView:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
-        self._shown: str | None = None
+        #: The state that was told last, by root.
+        self._shown: dict[str, str] = {}
 
     async def told(self, event: dict[str, Any]) -> None:
         """One event."""
@@ -44,12 +45,16 @@ class BatchView:
     def line(self, event: dict[str, Any]) -> str | None:
         """An event as a line of text; None for one that a person need not see."""
         at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+        root = event.get("root", "")
+        if root:
+            at += f"  {printable(root)}:"
         if event["event"] == "batch":
             return f"{at}  {batch(event)}"
         if event["event"] == "warning":
             return f"{at}  {paint('warning', 'yellow')}: {printable(event['text'])}"
         state = event["state"]
-        first, self._shown, before = self._shown is None, state, self._shown
+        before = self._shown.get(root)
+        first, self._shown[root] = before is None, state
         if state in _CALM and before in _CALM:
             return None
         if state == before and state == "starting":

@@ -15,6 +15,7 @@ from tunnelkit.errors import UsageError
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
     from tunnelkit.debug.files import FileChange
+    from tunnelkit.model import PathMapping
 
 
 def vscode(
@@ -67,6 +68,7 @@ def plan_editor_files(
         raise UsageError(f"{folder} is not a directory", hint="give the directory VS Code opens")
     project = settings.project_dir
     remote_root, subdir = _remote_root(settings), ""
+    also = _also(settings, folder, remote_root)
     if folder.is_relative_to(project):
         below = folder.relative_to(project)
         remote_root = remote_root if below == Path() else f"{remote_root}/{below.as_posix()}"
@@ -85,7 +87,28 @@ def plan_editor_files(
         tk_command=tk_command(),
         subdir=subdir,
         ranks=ranks,
+        also=also,
     )
+
+
+def _also(settings: Settings, folder: Path, remote_root: str) -> list[PathMapping]:
+    """The mappings of [[mirror.also]]. Where `~` is can't always be told from the project's
+    own remote root; what is missing here the session adds at F5."""
+    from tunnelkit.model import PathMapping
+
+    rest = settings.mirror.remote[1:]
+    own_home = settings.mirror.remote.startswith("~/") and remote_root.endswith(rest)
+    home = remote_root.removesuffix(rest) if own_home else ""
+    found = []
+    for root in settings.mirror.also:
+        remote = home + root.remote[1:] if home and root.remote.startswith("~/") else root.remote
+        if remote.startswith("/"):
+            local = root.place(settings.project_dir)
+            if not os.path.isabs(os.path.expanduser(root.local)):
+                # As it was written, from here: so the file serves other laptops, too.
+                local = "${workspaceFolder}/" + os.path.relpath(local, folder)
+            found.append(PathMapping(local, remote))
+    return found
 
 
 def _remote_root(settings: Settings) -> str:

@@ -12,6 +12,7 @@ single ranks, and the compound of them, are for editors that open no child sessi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tunnelkit.debug.facts import RANK_KEY
 from tunnelkit.debug.files import FileChange, apply
 from tunnelkit.debug.vscode_merge import Assignment, Document, Entry, Section, listed, plan_file
 from tunnelkit.errors import DebugError, UsageError
+from tunnelkit.model import PathMapping
 
 __all__ = ["ATTACH_NAME", "MAX_RANKS", "READY_LABEL", "FileChange", "apply", "plan"]
 
@@ -41,12 +43,14 @@ def plan(
     tk_command: str = "tk",
     subdir: str = "",
     ranks: int | None = None,
+    also: Sequence[PathMapping] = (),
 ) -> list[FileChange]:
     """The changes that make F5 in `project_dir` attach to 127.0.0.1:`port`.
 
     remote_root: absolute path of the project on the cluster. subdir: where the
     project is inside `project_dir`, if VS Code opens a directory above it. ranks: how many
     ranks have a launch configuration of their own; below 2 none has, None: as many as now.
+    also: further mirrored directories, as they are to stand in pathMappings.
     Raises DebugError, naming file, line and column, if a file can't be understood, and
     UsageError for ranks that have no port; nothing is written before `apply`.
     """
@@ -55,7 +59,8 @@ def plan(
     if ranks is None:
         ranks = _ranks_in(folder / "launch.json")
     _check_ranks(ranks, port)
-    attach = _attach(port, remote_root, just_my_code, subdir)
+    mappings = [PathMapping(_local_root(subdir), remote_root), *also]
+    attach = _attach(port, mappings, just_my_code)
     documents = (_tasks(tk_command, subdir), _launch(attach, ranks if ranks > 1 else 0))
     return [plan_file(folder / one.name, one) for one in documents]
 
@@ -99,13 +104,15 @@ def _tasks(tk_command: str, subdir: str) -> Document:
     return Document("tasks.json", "2.0.0", [Section("tasks", "label", [Entry(task, _owned_task)])])
 
 
-def _attach(port: int, remote_root: str, just_my_code: bool, subdir: str) -> Values:
+def _attach(port: int, mappings: Sequence[PathMapping], just_my_code: bool) -> Values:
     return {
         "name": ATTACH_NAME,
         "type": "debugpy",
         "request": "attach",
         "connect": {"host": "127.0.0.1", "port": port},
-        "pathMappings": [{"localRoot": _local_root(subdir), "remoteRoot": remote_root}],
+        "pathMappings": [
+            {"localRoot": one.local_root, "remoteRoot": one.remote_root} for one in mappings
+        ],
         "justMyCode": just_my_code,
         "preLaunchTask": READY_LABEL,
     }
@@ -193,20 +200,30 @@ def _owned_configuration(entry: Values, found: Values) -> list[Assignment]:
     always = [(key,) for key in ("preLaunchTask", RANK_KEY) if key in entry]
     return [
         (("connect",), connect) if whole else (("connect", "port"), connect["port"]),
-        _owned_mapping(entry["pathMappings"][0], found.get("pathMappings")),
+        *_owned_mappings(entry["pathMappings"], found.get("pathMappings")),
         *((place, entry[place[0]]) for place in always),
     ]
 
 
-def _owned_mapping(mapping: dict[str, str], found: Any) -> Assignment:
-    """The remote root of the mapping of our directory; a person's own mappings stay."""
+def _owned_mappings(mappings: list[dict[str, str]], found: Any) -> list[Assignment]:
+    """The remote roots of the mappings of our directories; a person's own mappings stay."""
     if not isinstance(found, list):
-        return ("pathMappings",), [mapping]
-    for index, one in enumerate(found):
-        local_root = one.get("localRoot") if isinstance(one, dict) else None
-        if isinstance(local_root, str) and local_root.rstrip("/") == mapping["localRoot"]:
-            return ("pathMappings", index, "remoteRoot"), mapping["remoteRoot"]
-    return ("pathMappings", len(found)), mapping
+        return [(("pathMappings",), mappings)]
+    places = {
+        one["localRoot"].rstrip("/"): index
+        for index, one in reversed(list(enumerate(found)))
+        if isinstance(one, dict) and isinstance(one.get("localRoot"), str)
+    }
+    owned: list[Assignment] = []
+    added = len(found)
+    for mapping in mappings:
+        index = places.get(mapping["localRoot"])
+        if index is not None:
+            owned.append((("pathMappings", index, "remoteRoot"), mapping["remoteRoot"]))
+        else:
+            owned.append((("pathMappings", added), mapping))
+            added += 1
+    return owned
 
 
 def _owned_compound(entry: Values, found: Values) -> list[Assignment]:

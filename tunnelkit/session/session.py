@@ -195,12 +195,18 @@ class Session:
             self._mirror_warns(text)
 
     async def _show_sending(self, mirrors: Mirrors) -> None:
-        """Tell how far the first copy is until cancelled: rsync's own count, which has no event."""
-        while True:
-            await asyncio.sleep(_PROGRESS_EVERY_S)
-            progress = mirrors.progress()
-            if progress is not None:
-                self._sending(progress.to_json())
+        """Tell how far the first copy is, until cancelled: it is counted, and has no event."""
+        shown = False
+        try:
+            while True:
+                await asyncio.sleep(_PROGRESS_EVERY_S)
+                progress = mirrors.progress()
+                if progress is not None:
+                    shown = True
+                    self._sending(progress.to_json())
+        finally:
+            if shown:
+                self._sending({})
 
     async def _get_agent(self) -> None:
         self._become("pending")
