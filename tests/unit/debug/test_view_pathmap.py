@@ -183,3 +183,45 @@ def test_a_file_of_the_mirror_is_found_where_it_is(
             assert there == posixpath.join(remote, file)
             return
     assert local == remote
+
+
+LIB = Mirror("/home/me/lib", "/scratch/me/tk/lib", fold_case=False)
+BOTH = MIRROR.with_also(LIB)
+LIBS = ("/home/me/lib", "/scratch/me/tk/lib")
+
+
+@pytest.mark.parametrize("pairs", [[OURS, LIBS], [LIBS, OURS], [LIBS, SITE, OURS]], ids=str)
+def test_several_mirrors_that_agree(pairs: list[Pair]) -> None:
+    assert corrected(BOTH, *pairs) is None
+
+
+def test_each_of_several_mirrors_gets_its_mapping() -> None:
+    assert corrected(BOTH) == ([OURS, LIBS], ())
+    assert corrected(BOTH, OURS) == ([OURS, LIBS], ())
+    assert corrected(BOTH, SITE, LIBS) == ([SITE, LIBS, OURS], ())
+    beside = ("${workspaceFolder}/../lib", "/scratch/me/tk/lib")
+    assert corrected(BOTH, OURS, beside) == ([OURS, LIBS], ())
+    assert corrected(BOTH, OURS, ("/home/me/code/../lib", ".")) == ([OURS, LIBS], ())
+
+
+def test_what_is_wrong_about_one_of_several_is_told_of_that_one() -> None:
+    correction = correct(listed(OURS, ("/home/me/lib", "/old/lib")), BOTH)
+    assert correction is not None and correction.mappings == listed(OURS, LIBS)
+    assert correction.told() == (
+        "path mappings taken from the mirror: /home/me/lib -> /scratch/me/tk/lib "
+        "(the launch configuration said /old/lib)"
+    )
+
+
+def test_a_mapping_that_is_right_for_one_and_wrong_for_another() -> None:
+    """It has to go, and the one that it was right for needs one of its own."""
+    correction = correct(listed(("/home/me", "/scratch/me")), BOTH)
+    assert correction is not None
+    assert sorted(map(str, correction.mappings)) == sorted(map(str, listed(OURS, LIBS)))
+    again = correct(correction.mappings, BOTH)
+    assert again is None
+
+
+def test_a_file_is_held_by_any_of_them() -> None:
+    assert BOTH.holds("/home/me/code/a.py") and BOTH.holds("/home/me/lib/x/b.py")
+    assert not BOTH.holds("/home/me/library/b.py")
