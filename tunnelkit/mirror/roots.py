@@ -11,11 +11,17 @@ from tunnelkit.mirror.shell import run_script
 from tunnelkit.mirror.target import check_remote_dir
 
 # What is not there yet is not made: the way to it is resolved, the rest is as it is written.
+# A symlink to nothing counts as well: another root may be about to make what it leads to.
 _RESOLVE = r"""
 for path do
   case $path in "~/"*) path=${HOME%/}/${path#"~/"} ;; esac
-  rest=
+  rest= links=0
   while [ ! -d "$path" ]; do
+    if [ -L "$path" ] && [ $((links += 1)) -le 40 ]; then
+      to=$(readlink -- "$path")
+      case $to in /*) path=$to ;; *) path=${path%/*}/$to ;; esac
+      continue
+    fi
     rest=/${path##*/}$rest
     path=${path%/*}
     [ -n "$path" ] || path=/
