@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunnelkit.cli.statusview import mirror_state, size
+from tunnelkit.cli.statusview import lines, mirror_state, size
 from tunnelkit.cli.syncwatch import BatchView
 
 MIRROR: dict[str, Any] = {
@@ -98,3 +98,33 @@ async def test_json_is_every_event(capsys: pytest.CaptureFixture[str]) -> None:
         await view.told(event)
     events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     assert events == ["state", "state", "batch"]
+
+
+def test_events_of_several_roots_are_told_apart() -> None:
+    view = BatchView()
+
+    def line(event: dict[str, Any]) -> str:
+        return (view.line(event) or "")[10:]
+
+    assert line(state("in_sync", "in sync", root="")) == "in sync; 2 files (9 B) there"
+    assert line(state("in_sync", "in sync", root="../lib")) == (
+        "../lib:  in sync; 2 files (9 B) there"
+    )
+    assert line(state("stale", "stale: no link", root="../lib")) == "../lib:  stale: no link"
+    assert line(state("pending", "1 pending", root="")) == ""
+    assert line(batch(root="../lib")) == "../lib:  1 file, 20 B sent in 12 ms: a.py"
+
+
+def test_status_has_a_line_for_each_root() -> None:
+    lib = {**MIRROR, "root": "../lib", "remote": "/far/lib", "warnings": ["big"]}
+    lib |= {"state": "stale", "text": "stale since 10:00:00: no link"}
+    own = {**MIRROR, "root": "", "remote": "/far/own", "warnings": []}
+    status: dict[str, Any] = {"state": "ready", "detail": "", "project": "/p", "login": "login"}
+    status |= {"job": None, "agent": None, "loops": [], "forwards": [], "debug_port": 1}
+    shown = lines(status | {"mirror": own, "mirrors": [lib, own]})
+    assert shown[3:6] == [
+        "mirror   ../lib: stale since 10:00:00: no link; 12 files (3.4 kB) -> /far/lib",
+        "  warning: big",
+        "mirror   in sync; 12 files (3.4 kB) -> /far/own",
+    ]
+    assert not [one for one in lines(status | {"mirror": None, "mirrors": []}) if "mirror" in one]

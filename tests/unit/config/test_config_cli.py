@@ -277,5 +277,24 @@ def test_vscode_in_another_folder(tk: Tk) -> None:
     assert "not a directory" in tk.refusal(UsageError, "vscode", "--folder", "nope")
 
 
+def test_vscode_writes_mappings_for_all_roots(tk: Tk) -> None:
+    (tk.project / "tunnelkit.toml").write_text(
+        '[cluster]\nlogin = "h"\n[mirror]\nremote = "~/tk/proj"\n'
+        '[[mirror.also]]\nlocal = "../lib"\nremote = "~/tk/lib"\n'
+        '[[mirror.also]]\nlocal = "/data/x"\nremote = "/scratch/x"\n'
+    )
+    tk("vscode")
+    text = (tk.project / ".vscode/launch.json").read_text()
+    for local, remote in (
+        ("${workspaceFolder}", "/home/me/tk/proj"),
+        ("${workspaceFolder}/../lib", "/home/me/tk/lib"),
+        ("/data/x", "/scratch/x"),
+    ):
+        assert f'"localRoot": "{local}"' in text and f'"remoteRoot": "{remote}"' in text
+    tk("vscode", "--folder", "..")
+    above = (tk.project.parent / ".vscode/launch.json").read_text()
+    assert '"localRoot": "${workspaceFolder}/lib"' in above
+
+
 def test_vscode_needs_a_login_host_to_ask(tk: Tk) -> None:
     assert "no login host is configured" in tk.refusal(ConfigError, "vscode")

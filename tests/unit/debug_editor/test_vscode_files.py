@@ -14,6 +14,7 @@ from tunnelkit.debug import jsonc
 from tunnelkit.debug import vscode as editor
 from tunnelkit.debug.vscode import ATTACH_NAME, READY_LABEL
 from tunnelkit.errors import DebugError
+from tunnelkit.model import PathMapping
 
 TASK = {
     "label": "tk: ready",
@@ -218,6 +219,32 @@ def test_project_below_the_workspace_folder(tmp_path: Path) -> None:
     assert configuration["pathMappings"][0]["localRoot"] == "${workspaceFolder}/a/b"
     task = read(tmp_path, "tasks.json")["tasks"][0]
     assert task["options"] == {"cwd": "${workspaceFolder}/a/b"}
+
+
+def test_further_roots_have_mappings_of_their_own(tmp_path: Path) -> None:
+    own = {"localRoot": "${workspaceFolder}", "remoteRoot": "/home/me/code"}
+    site = {"localRoot": "/opt/site", "remoteRoot": "/usr/site"}
+    lib = {"localRoot": "${workspaceFolder}/../lib", "remoteRoot": "/home/me/lib"}
+    data = {"localRoot": "/data", "remoteRoot": "/scratch/data"}
+    merge(tmp_path)
+    also = [PathMapping(*one.values()) for one in (lib, data)]
+    merge(tmp_path, also=also)
+    path = tmp_path / ".vscode/launch.json"
+
+    def mappings() -> list[dict[str, str]]:
+        found: list[dict[str, str]] = read(tmp_path, "launch.json")["configurations"][0][
+            "pathMappings"
+        ]
+        return found
+
+    assert mappings() == [own, lib, data]
+    assert statuses(merge(tmp_path, also=also)) == ["already right", "already right"]
+    # A person's own stays where it is, and one that moved on the cluster is followed.
+    text = path.read_text()
+    first = f'"pathMappings": [{json.dumps(site)}, '
+    path.write_text(text.replace('"pathMappings": [', first))
+    merge(tmp_path, also=[PathMapping(lib["localRoot"], "/new/lib"), also[1]])
+    assert mappings() == [site, own, {**lib, "remoteRoot": "/new/lib"}, data]
 
 
 WORDS = st.sampled_from(["a", "name", "label", "tk: attach", "tk: ready", "x"])
