@@ -20,6 +20,7 @@ from tests.support.mirror_rig import (
 from tests.support.tkrig import Project
 from tunnelkit.errors import ExitCode, MirrorError
 from tunnelkit.mirror import sshfs
+from tunnelkit.mirror.mounttable import is_mounted
 
 pytestmark = needs_rsync
 
@@ -34,16 +35,16 @@ async def test_sshfs_mount_and_umount(rig: Rig, tmp_path: Path) -> None:
     state = tmp_path / "plain"
     await sshfs.mount(rig.remote, str(far), point, state_dir=state)
     try:
-        assert sshfs.is_mounted(point)
+        assert is_mounted(point)
         assert await asyncio.to_thread((point / "a.txt").read_text) == "there\n"
         await asyncio.to_thread((point / "b.txt").write_text, "here\n")
         assert (far / "b.txt").read_text() == "here\n"
         with pytest.raises(MirrorError, match="can't mount"):
             await sshfs.mount(rig.remote, str(far), point, state_dir=state)
-        assert sshfs.is_mounted(point)
+        assert is_mounted(point)
     finally:
         assert await sshfs.umount(point, state_dir=state)
-    assert not sshfs.is_mounted(point)
+    assert not is_mounted(point)
     assert not [line for line in children() if line.startswith("sshfs")]
     assert list((state / "sshfs").iterdir()) == []
     assert not await sshfs.umount(point, state_dir=state), "there is nothing to unmount any more"
@@ -69,7 +70,7 @@ async def test_sshfs_of_a_dead_server_unmounts(rig: Rig, tmp_path: Path) -> None
         if reader is not None:
             async with asyncio.timeout(10):
                 await reader.wait()
-    assert not sshfs.is_mounted(point)
+    assert not is_mounted(point)
 
 
 @needs_fuse
@@ -89,7 +90,7 @@ async def test_sshfs_refusals(rig: Rig, tmp_path: Path) -> None:
     with pytest.raises(MirrorError, match="can't mount") as caught:
         await sshfs.mount(rig.remote, str(rig.home), point, state_dir=tmp_path / "s")
     assert "not empty" in (caught.value.cause or "")
-    assert not sshfs.is_mounted(point)
+    assert not is_mounted(point)
 
 
 @needs_fuse

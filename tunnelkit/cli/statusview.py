@@ -49,7 +49,13 @@ def lines(status: dict[str, Any]) -> list[str]:
     if not status["loops"]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
+    out += [_mount_line(one) for one in status.get("mounts") or []]
     return out
+
+
+def _mount_line(mount: dict[str, Any]) -> str:
+    where = f"{printable(mount['mountpoint'])} <- {mount['host']}:{printable(mount['remote'])}"
+    return f"mount    {where}" + ("" if mount["state"] == "ok" else f", {mount['state']}")
 
 
 def mirror_state(mirror: dict[str, Any]) -> str:

@@ -19,17 +19,18 @@ from tunnelkit.mirror.limits import check_deletes
 from tunnelkit.mirror.local import Outcome, Work
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.mirror.rsync import Rsync, itemized
+from tunnelkit.mirror.rsync import itemized
 from tunnelkit.mirror.scan import DIR, Scan, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
 from tunnelkit.mirror.sizes import SizeWatch
+from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.wishes import Wishes
 
 
 class ShellPass:
     """Does what a difference asks for, by shell scripts and rsync. One at a time."""
 
-    def __init__(self, ground: Ground, rsync: Rsync, sizes: SizeWatch | None = None) -> None:
+    def __init__(self, ground: Ground, rsync: Transfer, sizes: SizeWatch | None = None) -> None:
         self._ground = ground
         self._rsync = rsync
         self._sizes = sizes
@@ -82,9 +83,11 @@ class ShellPass:
         obstacles.drop_blocked(work, there, rows, self._ground.ours, out)
         await self._set_conflicts_apart(work, there, out, checked)
         await asyncio.to_thread(self._ground.manifest.drop, work.forgotten)
+        folding = self._ground.folding
         early = plan.swaps(work.deletes, work.sends, rows)
+        early |= folding.replaced(work.deletes, work.sends)
         removed = await self._delete(early, there, out)
-        for path in removed:
+        for path in removed | folding.same_place(removed, there):
             there.pop(path, None)
         turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
         there |= await shell.survey(self._ground.remote, self._ground.remote_root, turned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.collisions import EXACT, Folding
 from tunnelkit.mirror.conflicts import as_sent
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.owner import Claim
@@ -15,7 +16,8 @@ from tunnelkit.mirror.shell import RemoteStat
 @dataclass(slots=True)
 class Ground:
     """One root here and one there. remote_root: absolute, symlinks resolved. fresh: tk has
-    just made it, nothing can be in it."""
+    just made it, nothing can be in it. folding: which names the file system there holds for
+    the same."""
 
     remote: Remote
     local_root: str
@@ -23,6 +25,7 @@ class Ground:
     manifest: Manifest
     claim: Claim | None = None
     fresh: bool = False
+    folding: Folding = EXACT
     #: sent, but not yet known to have arrived as they are here: what is there is ours
     in_flight: set[str] = field(default_factory=set)
     #: the digests that were sent without an answer, by path: to be found there, or not

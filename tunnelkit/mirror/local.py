@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.mirror import plan
+from tunnelkit.mirror.collisions import renamed_by_case
 from tunnelkit.mirror.ignore import GITIGNORE, TKIGNORE, VENV_MARK
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.progress import NAMED
@@ -118,7 +119,7 @@ def _gone(root: str, path: str, scan: Scan) -> bool | None:
         return True
     except OSError:
         return None
-    return False
+    return renamed_by_case(root, path)  # found, but perhaps only by another spelling
 
 
 def interesting(root: str, scan: Scan | None, path: str) -> bool:

@@ -31,7 +31,6 @@ from tunnelkit.mirror.owner import Claim, this_owner
 from tunnelkit.mirror.progress import Batch, Progress
 from tunnelkit.mirror.proof import not_read_back, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.rsync import Rsync
 from tunnelkit.mirror.scan import Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.sync import Syncer
@@ -43,6 +42,7 @@ from tunnelkit.mirror.target import (
     prepare,
     release,
 )
+from tunnelkit.mirror.transfer import Transfer, choose_transfer
 from tunnelkit.mirror.watch import Watcher
 from tunnelkit.mirror.worker import Request, Worker
 from tunnelkit.model import MirrorSpec
@@ -57,12 +57,13 @@ class Mirror:
 
     spec, remote: what goes where. state_dir: a private directory on the laptop for the
     record of what was sent. agent: the agent that files go to over the wire, of this moment;
-    None: all goes by rsync; agent_soon: returns once there is one, or in a moment. verify: called at each barrier for a check that reads digests
-    back on the compute node, or None where there is none yet. on_change: told every change
+    None: all goes by rsync; agent_soon: returns once there is one, or in a moment. verify:
+    called at each barrier for a check that reads digests back on the compute node, or None
+    where there is none yet. on_change: told every change
     of status, on_batch: every pass that changed something there, warn: one line before
-    something big is sent; all in the event loop. take_over: from another laptop directory that
-    mirrors into the same place, and which `taken_from` then names. `remote_root` is known once
-    `start` has returned.
+    something big is sent, say: one line for the person; all in the event loop. take_over: from
+    another laptop directory that mirrors into the same place, and which `taken_from` then
+    names. `remote_root` is known once `start` has returned.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Mirror:
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
         on_batch: Callable[[Batch], None] = lambda batch: None,
         warn: Callable[[str], None] = lambda text: None,
+        say: Callable[[str], None] = lambda text: None,
         take_over: bool = False,
     ) -> None:
         self.spec = spec
@@ -89,9 +91,10 @@ class Mirror:
         self._verify = verify
         self._on_change = on_change
         self._on_batch = on_batch
+        self._say = say
         self._take_over = take_over
         self._claim: Claim | None = None
-        self._rsync: Rsync | None = None
+        self._rsync: Transfer | None = None
         self.sizes = SizeWatch(warn)
         self.links = Links(spec.symlinks)
         self._rules = IgnoreRules()
@@ -146,9 +149,14 @@ class Mirror:
         self.local_root = str(local)
         never = inside(self._state_dir, local)
         rules = self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
-        rsync = self._rsync = Rsync(self._remote, self.local_root)
-        await rsync.probe()
         target = await self._prepare()
+        rsync = self._rsync = await choose_transfer(
+            self._remote,
+            self.local_root,
+            far_rsync=target.rsync,
+            far_tar=target.tar,
+            say=self._say,
+        )
         self._real_root = target.real
         await self._hold(take_over=self._take_over)
         manifest = self._manifest = Manifest(
@@ -161,7 +169,13 @@ class Mirror:
         )
         await asyncio.to_thread(manifest.open)
         ground = Ground(
-            self._remote, self.local_root, target.real, manifest, self._claim, target.fresh
+            self._remote,
+            self.local_root,
+            target.real,
+            manifest,
+            self._claim,
+            target.fresh,
+            target.folding,
         )
         scanner = Scanner(self.local_root, rules, self.links.apply)
         syncer = self._syncer = Syncer(
@@ -208,12 +222,11 @@ class Mirror:
 
     async def _prepare(self) -> Target:
         target = await prepare(self._remote, self.spec.remote_dir)
-        for program, found in (("rsync", target.has_rsync), ("GNU stat", target.has_stat)):
-            if not found:
-                raise MissingProgram(
-                    f"{program} is not found on {self._remote.destination()}",
-                    hint="install it there, or load its module in ~/.profile; or use `tk mount`",
-                )
+        if not target.has_stat:
+            raise MissingProgram(
+                f"GNU stat or xargs is not found on {self._remote.destination()}",
+                hint="install it there, or load its module in ~/.profile; or use `tk mount`",
+            )
         self.remote_root = target.root
         return target
 

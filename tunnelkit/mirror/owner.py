@@ -100,6 +100,17 @@ class Displaced(MirrorHalted):
     """Another mirror has taken over: nothing more is sent from here."""
 
 
+def refused_nested(host: str, root: str, file: str, other: str, text: str) -> MirrorError:
+    """The error of one who wants to mirror into `root`, while `other`, around it or in it, is
+    the target of the mirror that the owner's file tells of."""
+    where = "is inside" if root.startswith(other.rstrip("/") + "/") else "is around"
+    return MirrorError(
+        f"{host}:{root} {where} {other}, which has a mirror",
+        cause=f"that one belongs to {describe_owner(text)}",
+        hint=f"name another directory in [mirror] remote; if that mirror is no more, remove {file}",
+    )
+
+
 def displaced(host: str, root: str, text: str) -> Displaced:
     """The error of the first, once another has taken over."""
     return Displaced(

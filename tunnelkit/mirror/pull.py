@@ -24,8 +24,9 @@ from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.owner import OWNER_FILE
 from tunnelkit.mirror.plan import parents
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.mirror.rsync import Rsync, RsyncResult, itemized
+from tunnelkit.mirror.rsync import itemized
 from tunnelkit.mirror.shell import run_script
+from tunnelkit.mirror.transfer import FetchRule, Transfer, TransferResult
 
 _LIST = rf"""
 cd -- "$1" || exit 91
@@ -69,7 +70,7 @@ class Sides:
     user names it."""
 
     remote: Remote
-    rsync: Rsync
+    rsync: Transfer
     local_root: str
     remote_root: str
     real_root: str
@@ -153,16 +154,10 @@ async def _bring(
         progress.feed(data)
         on_progress(progress)
 
-    options = (
-        "--update",
-        "--safe-links",
-        f"--partial-dir={partial}",
-        f"--timeout={_STALL_S}",
-        "--out-format=%i %n",
-    )
+    rule = FetchRule(newer_stays=True, safe_links=True, partial_dir=partial, stall_s=_STALL_S)
     try:
         result = await sides.rsync.fetch(
-            sizes, sides.real_root, options=options, size_bytes=sum(sizes.values()), listen=listen
+            sizes, sides.real_root, rule=rule, size_bytes=sum(sizes.values()), listen=listen
         )
     finally:
         await asyncio.to_thread(_tidy, partial)
@@ -181,15 +176,15 @@ async def take_theirs(sides: Sides, paths: Collection[str]) -> str:
     await asyncio.to_thread(_own_dir, sides.local_root, kept)
     await asyncio.to_thread(_check_parents, sides.local_root, paths)
     found = await listing(sides, sorted(paths))
-    options = ("--ignore-times", "--backup", f"--backup-dir={kept}", f"--timeout={_STALL_S}")
+    rule = FetchRule(backup_dir=kept, stall_s=_STALL_S)
     result = await sides.rsync.fetch(
-        paths, sides.real_root, options=options, size_bytes=sum(found.values())
+        paths, sides.real_root, rule=rule, size_bytes=sum(found.values())
     )
     _check_complete(result, sides)
     return str(kept)
 
 
-def _check_complete(result: RsyncResult, sides: Sides) -> None:
+def _check_complete(result: TransferResult, sides: Sides) -> None:
     if result.partial:
         raise MirrorError(
             f"not all files came from {sides.remote.destination()}",

@@ -13,13 +13,11 @@ import re
 import signal
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.transfer import FetchRule, TransferResult
 
-#: rsync's codes for "some files were not transferred" and "some vanished": see `differing`.
-PARTIAL = frozenset({23, 24})
 #: protocol stream broken, killed, timed out; ssh's own failure.
 _LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
 _NOT_FOUND = frozenset({126, 127})
@@ -28,19 +26,9 @@ _NOT_FOUND = frozenset({126, 127})
 _BASE = ("-lptO", "--files-from=-", "--from0", "--protect-args")
 _STALL_S = 15
 _CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
-_VERSION = re.compile(rb"version v?(\d+)\.(\d+)")
+_VERSION = re.compile(r"\brsync +version v?(\d+)\.(\d+)")
+_OLDEST = (3, 0)  # --protect-args, without which names are for the login shell to read
 _OCTAL = re.compile(rb"\\#([0-7]{3})")
-
-
-@dataclass(frozen=True, slots=True)
-class RsyncResult:
-    exit_code: int
-    stdout: bytes
-    error_text: str
-
-    @property
-    def partial(self) -> bool:
-        return self.exit_code in PARTIAL
 
 
 def quote_shell(argv: Sequence[str]) -> str:
@@ -55,6 +43,24 @@ def unescape(name: bytes) -> str:
     return os.fsdecode(plain)
 
 
+def rsync_defect(version: str) -> str | None:
+    """Why an rsync with this output of `--version` won't do ("": there is none), in a few
+    words; None if it will."""
+    if not version.strip():
+        return "no rsync"
+    if "openrsync" in version:
+        return "only openrsync"
+    found = _version(version)
+    if found is None:
+        return "an rsync of unknown version"
+    return f"only rsync {found[0]}.{found[1]}" if found < _OLDEST else None
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    match = _VERSION.search(text)
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
 class Rsync:
     """Runs the local rsync against one remote root."""
 
@@ -64,16 +70,15 @@ class Rsync:
         self._program = program
         self._shows_progress = False
 
-    async def probe(self) -> None:
-        """Raise MissingProgram unless the local rsync is there and is one we can use."""
-        result = await self._run([self._program, "--version"], b"", budget_s=10.0)
-        version = _VERSION.search(result.stdout)
-        self._shows_progress = version is not None and (int(version[1]), int(version[2])) >= (3, 1)
-        if "openrsync" in result.stdout.decode("utf-8", "replace"):
-            raise MissingProgram(
-                "the rsync of this computer is openrsync, which lacks what the mirror needs",
-                hint="install rsync itself (macOS: brew install rsync)",
-            )
+    async def defect(self) -> str | None:
+        """Why the rsync of this computer won't do, in a few words; None if it will."""
+        try:
+            result = await self._run([self._program, "--version"], b"", budget_s=10.0)
+        except MissingProgram:
+            return rsync_defect("")
+        version = result.stdout.decode("utf-8", "replace")
+        self._shows_progress = (_version(version) or (0, 0)) >= (3, 1)
+        return rsync_defect(version)
 
     async def push(
         self,
@@ -82,10 +87,8 @@ class Rsync:
         *,
         size_bytes: int,
         on_output: Callable[[bytes], None] | None = None,
-    ) -> RsyncResult:
-        """Send these paths whatever their size and times there. on_output: told how far it is,
-        in rsync's own words, where rsync can say so. Raises ConnectionFailed (transient) if the
-        link failed, MirrorError, MissingProgram or TimeoutExpired."""
+    ) -> TransferResult:
+        """See `Transfer.push`."""
         # Same size and same second don't mean same content: --ignore-times.
         options = ["--ignore-times", f"--timeout={_STALL_S}"]
         if on_output is not None and self._shows_progress:
@@ -96,9 +99,8 @@ class Rsync:
 
     async def adopt(
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
-    ) -> RsyncResult:
-        """Send these paths where something that tk did not write is already there: equal
-        files stay, others are moved to `backup_dir` (absolute) first. stdout itemizes."""
+    ) -> TransferResult:
+        """See `Transfer.adopt`."""
         options = (
             "--checksum",
             f"--timeout={_CHECKSUM_STALL_S}",
@@ -113,14 +115,20 @@ class Rsync:
         paths: Collection[str],
         remote_root: str,
         *,
-        options: Sequence[str],
+        rule: FetchRule,
         size_bytes: int,
         listen: Callable[[bytes], None] | None = None,
-    ) -> RsyncResult:
-        """Bring these paths to the laptop. listen: told rsync's output, with how far it is where
-        rsync can say so; it is then not in the result. Raises as `push`."""
+    ) -> TransferResult:
+        """See `Transfer.fetch`."""
         # What is above a file keeps the permissions that it has here.
-        options = ["--no-implied-dirs", *options]
+        options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", "--out-format=%i %n"]
+        options.append("--update" if rule.newer_stays else "--ignore-times")
+        if rule.safe_links:
+            options.append("--safe-links")
+        if rule.partial_dir is not None:
+            options.append(f"--partial-dir={rule.partial_dir}")
+        if rule.backup_dir is not None:
+            options += ["--backup", f"--backup-dir={rule.backup_dir}"]
         if listen is not None and self._shows_progress:
             options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
         return await self._transfer(options, paths, remote_root, size_bytes, listen, fetch=True)
@@ -128,8 +136,8 @@ class Rsync:
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
     ) -> set[str]:
-        """Which of these paths are not the same at both ends, contents read. Needed after a
-        partial transfer, whose messages don't name the failed ones reliably."""
+        """See `Transfer.differing`. Needed after a partial transfer, whose messages don't
+        name the failed ones reliably."""
         options = (
             "--dry-run",
             "--checksum",
@@ -148,7 +156,7 @@ class Rsync:
         on_output: Callable[[bytes], None] | None = None,
         *,
         fetch: bool = False,
-    ) -> RsyncResult:
+    ) -> TransferResult:
         host = self._remote.destination()
         ends = [os.path.join(self._local_root, ""), f"{host}:{remote_root.rstrip('/')}/"]
         argv = [
@@ -169,7 +177,7 @@ class Rsync:
             return result
         raise self._failure(result, host)
 
-    def _failure(self, result: RsyncResult, host: str) -> Exception:
+    def _failure(self, result: TransferResult, host: str) -> Exception:
         text = result.error_text
         if result.exit_code in _NOT_FOUND:
             return MissingProgram(
@@ -200,7 +208,7 @@ class Rsync:
         *,
         budget_s: float,
         on_output: Callable[[bytes], None] | None = None,
-    ) -> RsyncResult:
+    ) -> TransferResult:
         # The user's RSYNC_* settings would change what we rely on; C: names are escaped.
         env = {key: value for key, value in os.environ.items() if not key.startswith("RSYNC_")}
         env["LC_ALL"] = "C"
@@ -233,11 +241,11 @@ class Rsync:
                     transient=True,
                 ) from error
             finally:
-                await _end(process)
+                await end(process)
             errors.seek(0)
-            text = _summary(errors.read().decode("utf-8", "replace"))
+            text = summary(errors.read().decode("utf-8", "replace"))
         assert process.returncode is not None
-        return RsyncResult(process.returncode, stdout, text)
+        return TransferResult(process.returncode, stdout, text)
 
 
 async def _listen(
@@ -263,8 +271,9 @@ async def _listen(
         await asyncio.wait([feeding])
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End rsync and its ssh: TERM lets both ends remove their temporaries."""
+async def end(process: asyncio.subprocess.Process) -> None:
+    """End a child and its process group, rsync and its ssh: TERM lets both ends remove their
+    temporaries."""
     if process.returncode is not None:
         return
     for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
@@ -286,7 +295,7 @@ def itemized(stdout: bytes) -> list[str]:
     return paths
 
 
-def _summary(text: str) -> str:
+def summary(text: str) -> str:
     """rsync's own first complaint; the last line only repeats the exit code."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith("rsync error:")] or lines

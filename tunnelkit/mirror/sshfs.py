@@ -1,60 +1,114 @@
 """The other way to have the files: the remote directory mounted, nothing copied.
 
-sshfs runs in the foreground of a session of its own, so that its pid is known; it and
-its ssh wrapper are recorded in a private directory per mountpoint until `umount`. A dead
-mount blocks whoever touches it, so nothing here ever does stat() on a mountpoint.
+sshfs runs in the foreground of a session of its own, so that its pid is known and it
+outlives the process that started it. Its ssh rides on the session's connection and can't
+make one of its own. Whoever reads when that ssh is ended gets an error at once, and sshfs
+starts another with the next question: so `cut` is how a mount is freed that does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
 from pathlib import Path
 
 import platformdirs
 
-from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram, TimeoutExpired
+from tunnelkit.errors import (
+    ConnectionFailed,
+    MirrorError,
+    MissingProgram,
+    TimeoutExpired,
+    UsageError,
+)
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.mounttable import (
+    MountRecord,
+    is_mounted,
+    mount_user,
+    record_dir,
+    resolve,
+    ssh_pid,
+    sshfs_pids,
+)
+from tunnelkit.mirror.shell import run_script
 
 _MOUNT_S = 30.0
-_UMOUNT_S = 10.0
+_UMOUNT_S = 5.0
 _ANSWER_S = 5.0
 _POLL_S = 0.05
 _OPTIONS = (
     "reconnect",
-    "ServerAliveInterval=15",
-    "ServerAliveCountMax=3",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=2",
     "idmap=user",
     # other users of this computer get nothing: no allow_other, and no bits for them
     "umask=077",
     "default_permissions",
 )
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_WHERE = r"""
+case $1 in "~") set -- "$HOME" ;; "~/"*) set -- "$HOME/${1#"~/"}" ;; esac
+[ -e "$1" ] || { echo "$1: No such file or directory" >&2; exit 91; }
+[ -d "$1" ] || { echo "$1: Not a directory" >&2; exit 91; }
+cd -- "$1" && printf '%s\0' "$(pwd)"
+"""
+
+
+class Answer(Enum):
+    """What a mount says when it is asked something that no cache knows."""
+
+    OK = "ok"
+    ERROR = "disconnected"  # at once: the link is down
+    SILENT = "not answering"
+
+
+def default_state_dir() -> Path:
+    """Where the records of mounts are if nobody says otherwise."""
+    return platformdirs.user_state_path("tunnelkit")
 
 
 async def mount(
-    remote: Remote, remote_dir: str, mountpoint: Path, *, state_dir: Path | None = None
-) -> None:
+    remote: Remote,
+    remote_dir: str,
+    mountpoint: Path,
+    *,
+    state_dir: Path | None = None,
+    owner: str = "",
+) -> MountRecord:
     """Mount `remote_dir` (absolute, or `~/...`) at `mountpoint`, an empty directory, until
-    `umount`; it outlives this process. Raises MissingProgram without sshfs or FUSE,
-    MirrorError for a bad mountpoint or directory, ConnectionFailed, TimeoutExpired."""
+    `umount`; it outlives this process. owner: the session, for the record. Raises
+    MissingProgram without sshfs or FUSE, MirrorError for a bad mountpoint or directory,
+    ConnectionFailed, TimeoutExpired."""
     _check_programs()
     where = resolve(mountpoint)
     _check_mountpoint(where)
-    record = _record(where, state_dir)
-    shutil.rmtree(record, ignore_errors=True)
-    record.mkdir(mode=0o700, parents=True)
+    host = remote.destination()
+    done = await run_script(
+        remote,
+        _WHERE,
+        [remote_dir],
+        what=f"can't mount {remote_dir}",
+        hint="the remote directory must exist",
+    )
+    root = os.fsdecode(done.items[0])
+    state_dir = state_dir or default_state_dir()
+    directory = record_dir(where, state_dir)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(mode=0o700, parents=True)
+    record = MountRecord(str(where), host, remote_dir, root, owner)
     try:
-        argv = _sshfs_argv(remote, remote_dir, where, record)
-        with (record / "log").open("wb") as log:
+        argv = _sshfs_argv(remote, root, where, directory)
+        record.dump(directory)
+        with (directory / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -62,68 +116,90 @@ async def mount(
                 stderr=log,
                 start_new_session=True,
             )
-        (record / "pid").write_text(f"{process.pid}\n")
-        await _mounted(process, remote, remote_dir, where, record / "log")
+        (directory / "pid").write_text(f"{process.pid}\n")
+        await _mounted(process, f"{host}:{remote_dir}", where, directory / "log")
     except BaseException:
         await umount(where, state_dir=state_dir)
         raise
+    return record
 
 
 async def _mounted(
-    process: asyncio.subprocess.Process, remote: Remote, remote_dir: str, where: Path, log: Path
+    process: asyncio.subprocess.Process, source: str, where: Path, log: Path
 ) -> None:
     deadline = time.monotonic() + _MOUNT_S
     # sshfs mounts first and connects then: only an answer to a question means ready.
-    while not (is_mounted(where) and await _answers(where)):
+    while not (is_mounted(where) and await ask(where) is Answer.OK):
         if process.returncode is not None:
             text = "; ".join(log.read_text("utf-8", "replace").split("\n")).strip("; ")
-            what = f"can't mount {remote.destination()}:{remote_dir}"
             if "No such file" in text or "Not a directory" in text:
-                raise MirrorError(what, cause=text, hint="the remote directory must exist")
+                raise MirrorError(
+                    f"can't mount {source}", cause=text, hint="the remote directory must exist"
+                )
             if "fuse" in text.lower():
-                raise MirrorError(what, cause=text, hint="is FUSE allowed for you? See /dev/fuse")
-            raise ConnectionFailed(what, cause=text, transient=True)
+                hint = "is FUSE allowed for you? See /dev/fuse"
+                raise MirrorError(f"can't mount {source}", cause=text, hint=hint)
+            raise ConnectionFailed(f"can't mount {source}", cause=text, transient=True)
         if time.monotonic() > deadline:
             raise TimeoutExpired(
-                f"{remote.destination()}:{remote_dir} is not mounted after {_MOUNT_S:.0f} s",
+                f"{source} is not mounted after {_MOUNT_S:.0f} s",
+                hint="does the login host offer sftp?",
                 transient=True,
             )
         await asyncio.sleep(_POLL_S)
 
 
-async def _answers(where: Path) -> bool:
-    """Whether the mounted root can be looked at. Asked by a child, which may block."""
+async def ask(where: Path, *, timeout_s: float = _ANSWER_S) -> Answer:
+    """Whether the server behind a mount answers: a name that no cache can know is looked up,
+    by a child, which may block."""
     process = await asyncio.create_subprocess_exec(
-        "ls",
-        "-d",
-        "--",
-        f"{where}/.",
+        *("ls", "-d", "--", f"{where}/.tk-{secrets.token_hex(8)}"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "LC_ALL": "C"},
     )
     try:
-        async with asyncio.timeout(_ANSWER_S):
-            return await process.wait() == 0
+        async with asyncio.timeout(timeout_s):
+            _, said = await process.communicate()
     except TimeoutError:
-        return False
+        return Answer.SILENT
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+    answers = (b"No such file", b"Permission denied")
+    return Answer.OK if any(text in said for text in answers) else Answer.ERROR
+
+
+def cut(where: Path, *, state_dir: Path | None = None) -> bool:
+    """End the ssh that carries a mount: who waits for an answer gets an error at once. The
+    mount stays, and connects anew when it is asked again. False if there is no such ssh."""
+    pid = ssh_pid(record_dir(where, state_dir or default_state_dir()))
+    if pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+    return True
 
 
 async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> bool:
     """Unmount, without root, even when the server is gone: politely, then by ending sshfs,
     which frees whoever is blocked, then lazily. False if nothing was mounted there. Raises
-    MirrorError if it is mounted still."""
+    UsageError if the mount is another user's, MirrorError if it is mounted still."""
     where = resolve(mountpoint)
-    record = _record(where, state_dir)
+    state_dir = state_dir or default_state_dir()
+    directory = record_dir(where, state_dir)
     said = ""
-    was_mounted = is_mounted(where)
-    if was_mounted:
+    user = mount_user(where)
+    if user not in (None, os.getuid()):
+        raise UsageError(
+            f"the sshfs at {where} is not yours", cause=f"the user with uid {user} mounted it"
+        )
+    if user is not None:
         said = await _fusermount(["-u"], where)
-    await _end_sshfs(record / "pid", where)
+    await _end(lambda: sshfs_pids(where, directory), gone=not is_mounted(where))
+    cut(where, state_dir=state_dir)
     if is_mounted(where):
         said = await _fusermount(["-u", "-z"], where)
     if is_mounted(where):
@@ -132,29 +208,8 @@ async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> bool:
             cause=said or "unknown",
             hint=f"end the programs that use it, then `fusermount3 -u {shlex.quote(str(where))}`",
         )
-    shutil.rmtree(record, ignore_errors=True)
-    return was_mounted
-
-
-def is_mounted(mountpoint: Path) -> bool:
-    """Whether an sshfs is mounted exactly there. Reads the mount table; never blocks."""
-    where = str(resolve(mountpoint))
-    try:
-        table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    except OSError:  # not Linux
-        return os.path.ismount(where)
-    for line in table.splitlines():
-        fields, _, rest = line.partition(" - ")
-        path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields.split(" ")[4])
-        if path == where and rest.startswith("fuse.sshfs "):
-            return True
-    return False
-
-
-def resolve(mountpoint: Path) -> Path:
-    """The absolute mountpoint, symlinks above it resolved, itself not touched."""
-    absolute = Path(os.path.abspath(mountpoint))
-    return absolute.parent.resolve() / absolute.name
+    shutil.rmtree(directory, ignore_errors=True)
+    return user is not None
 
 
 def _check_programs() -> None:
@@ -182,13 +237,7 @@ def _check_mountpoint(where: Path) -> None:
         raise MirrorError(f"can't mount at {where}", cause=cause, hint=hint)
 
 
-def _record(where: Path, state_dir: Path | None) -> Path:
-    base = state_dir or platformdirs.user_state_path("tunnelkit")
-    name = hashlib.sha256(str(where).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return base / "sshfs" / name
-
-
-def _sshfs_argv(remote: Remote, remote_dir: str, where: Path, record: Path) -> list[str]:
+def _sshfs_argv(remote: Remote, root: str, where: Path, record: Path) -> list[str]:
     # sshfs splits ssh_command at blanks and FUSE splits options at commas, neither with
     # quotes: the remote shell's words go into a script, which is called by a plain name.
     script = record / "ssh"
@@ -196,15 +245,14 @@ def _sshfs_argv(remote: Remote, remote_dir: str, where: Path, record: Path) -> l
         raise MirrorError(
             f"the state directory {record.parent} has a blank, comma or backslash in its name",
             cause="sshfs can't be told to run a program there",
-            hint="set XDG_STATE_HOME to a plain path",
+            hint="set TK_STATE_DIR to a plain path",
         )
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(remote.remote_shell())} "$@"\n')
+    # sshfs disowns its ssh, so that only the ssh itself can tell who it is.
+    pid_file, words = shlex.quote(str(record / "ssh.pid")), shlex.join(remote.remote_shell())
+    script.write_text(f'#!/bin/sh\necho $$ >{pid_file}\nexec {words} "$@"\n')
     script.chmod(0o700)
-    path = remote_dir
-    if path == "~" or path.startswith("~/"):
-        path = path[2:]  # sftp starts in the home directory
     options = ",".join((*_OPTIONS, f"ssh_command=sh {script}"))
-    return ["sshfs", "-f", "-o", options, "--", f"{remote.destination()}:{path}", str(where)]
+    return ["sshfs", "-f", "-o", options, "--", f"{remote.destination()}:{root}", str(where)]
 
 
 async def _fusermount(options: Sequence[str], where: Path) -> str:
@@ -218,7 +266,7 @@ async def _fusermount(options: Sequence[str], where: Path) -> str:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(_UMOUNT_S / 2):
+        async with asyncio.timeout(_UMOUNT_S):
             _, said = await process.communicate()
             return said.decode("utf-8", "replace").strip()
     except TimeoutError:
@@ -229,36 +277,17 @@ async def _fusermount(options: Sequence[str], where: Path) -> str:
                 process.kill()
 
 
-async def _end_sshfs(pid_file: Path, where: Path) -> None:
-    """End our sshfs and its ssh, if they still run."""
-    try:
-        pid = int(pid_file.read_text())
-    except (OSError, ValueError):
-        return
-    for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
+async def _end(running: Callable[[], set[int]], *, gone: bool) -> None:
+    """End these sshfs: TERM, then KILL. gone: they are on their way out already."""
+    first: list[tuple[int, float]] = [(0, 1.0)] if gone else []  # 0 does nothing
+    for number, patience_s in (*first, (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
         deadline = time.monotonic() + patience_s
-        if number == signal.SIGTERM and not is_mounted(where):
-            deadline += 1.0  # it is on its way out already
-        while _is_sshfs(pid, where):
-            if time.monotonic() > deadline - patience_s:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, number)
-            if time.monotonic() > deadline:
-                break
+        pids = running()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        while pids and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
-
-
-def _is_sshfs(pid: int, where: Path) -> bool:
-    """Whether that pid is still the sshfs of this mountpoint, and not someone else's."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except FileNotFoundError:
-        if os.path.isdir("/proc/self"):
-            return False
-        with contextlib.suppress(OSError):
-            os.kill(pid, 0)
-            return True
-        return False
-    except OSError:
-        return False
-    return b"sshfs" in os.path.basename(words[0]) and os.fsencode(where) in words
+            pids = running()
+        if not pids:
+            return

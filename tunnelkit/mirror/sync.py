@@ -15,15 +15,16 @@ from tunnelkit.mirror import local, plan
 from tunnelkit.mirror.base import FileAgent
 from tunnelkit.mirror.bylive import LivePass
 from tunnelkit.mirror.byshell import ShellPass
+from tunnelkit.mirror.collisions import set_apart
 from tunnelkit.mirror.dirty import Dirty
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.lane import Lane
 from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.owner import Displaced
-from tunnelkit.mirror.rsync import Rsync
 from tunnelkit.mirror.scan import FILE, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
+from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.verify import greet, verify
 from tunnelkit.mirror.wishes import Wishes
 
@@ -47,7 +48,7 @@ class Syncer:
         self,
         ground: Ground,
         scanner: Scanner,
-        rsync: Rsync,
+        rsync: Transfer,
         *,
         agent: Callable[[], FileAgent | None] = lambda: None,
         agent_soon: Callable[[], Awaitable[None]] | None = None,
@@ -101,6 +102,7 @@ class Syncer:
         only = self._only(looked, wishes)
         self._owed = only
         difference = plan.compare(ground.manifest.rows, scan.entries, force=wishes.force, only=only)
+        set_apart(difference.changed, scan.entries, ground.folding, out.failed)
         self.pending = frozenset(difference.changed)
         try:
             await self._do(live, scan, difference, wishes, out, on_pending)
@@ -150,7 +152,7 @@ class Syncer:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
         shell = ShellPass(ground, self._rsync, self._sizes)
-        if live is None or (not ground.fresh and _is_bulk(difference)):
+        if live is None or ground.folding or (not ground.fresh and _is_bulk(difference)):
             await shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
             return
         by_live = LivePass(ground, live, sizes=self._sizes)

@@ -14,7 +14,16 @@ from pathlib import Path
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.base import Remote
-from tunnelkit.mirror.owner import OWNER_FILE, Claim, Owner, describe_owner, refused
+from tunnelkit.mirror.collisions import EXACT, Folding
+from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.owner import (
+    OWNER_FILE,
+    Claim,
+    Owner,
+    describe_owner,
+    refused,
+    refused_nested,
+)
 from tunnelkit.mirror.shell import run_script
 
 # fmt: off
@@ -39,8 +48,21 @@ new=old
 real=$(cd -- "$root" && pwd -P) || exit 92
 [ -w "$real" ] || { echo "$real: not writable" >&2; exit 92; }
 printf '%s\0' "$root" "$real" "$home" "$home_real" "$new"
-command -v rsync >/dev/null 2>&1 && printf 'rsync\0'
+version() { command -v "$1" >/dev/null 2>&1 || return 0
+  printf '%s=%s\0' "$1" "$("$1" --version 2>&1 </dev/null | grep . | head -n 1)"; }
+version rsync
+version tar
 stat --printf= / 2>/dev/null && command -v xargs >/dev/null 2>&1 && printf 'stat\0'
+# Does its file system tell names apart? Asked with files of our own, gone at once.
+cd -- "$real" && probe=.tk-probe-$$ || exit 0
+composed=$(printf '\303\251') decomposed=$(printf 'e\314\201')
+trap 'rm -f -- "$probe" "$probe$composed"' EXIT
+set -C
+if : 2>/dev/null >"$probe" && : 2>/dev/null >"$probe$composed"; then
+  [ ! -e ".TK-PROBE-$$" ] || printf 'case\0'
+  [ ! -e "$probe$decomposed" ] || printf 'unicode\0'
+fi
+exit 0
 """
 
 
@@ -51,10 +73,36 @@ elif [ -e "$1/{OWNER_FILE}" ] || [ ! -w "${{1%/*}}/" ]; then file=$1/{OWNER_FILE
 else file=$beside
 fi
 """
+# Another mirror's target around this one (upwards, as far as it goes) or in it (two levels
+# down: a look, not a search). What the same laptop directory has left behind is no other.
+_FIND_NESTED = rf"""
+nested() {{
+  up=${{1%/*}}
+  while [ -n "$up" ]; do
+    for one in "${{up%/*}}/.${{up##*/}}.tk-owner" "$up/{OWNER_FILE}"; do
+      [ -f "$one" ] && other "$one" "$up" "$2" && return
+    done
+    up=${{up%/*}}
+  done
+  found=$(find "$1" -maxdepth 2 -name '*.tk-owner' -type f ! -path "$1/{OWNER_FILE}" \
+    ! -path "$1/{REPLACED_DIR}/*" 2>/dev/null | head -n 1)
+  [ -n "$found" ] || return 1
+  inner=${{found%/*}} name=${{found##*/}}
+  [ "$name" = {OWNER_FILE} ] || {{ name=${{name#.}}; inner=$inner/${{name%.tk-owner}}; }}
+  other "$found" "$inner" "$2"
+}}
+other() {{
+  text=$(head -c 4096 -- "$1")
+  case $text in *"$3"*) return 1 ;; esac
+  printf 'nested\0%s\0%s\0%s\0' "$1" "$2" "$text"
+}}
+"""
 # Readable by all: another user who is refused is to learn by whom.
 _CLAIM = (
     _FIND_OWNER
+    + _FIND_NESTED
     + r"""
+nested "$1" "$3" && exit 0
 umask 022
 new=$file.$$ owner=
 trap 'rm -f -- "$new"' EXIT
@@ -66,6 +114,8 @@ else
   case $owner in *"$3"*) state=own ;; *) state=$4 ;; esac
   [ "$state" = refused ] || mv -f -- "$new" "$file" || exit 93
 fi
+# Once more: of two who start at once, one inside the other, both may have seen nothing.
+if [ "$state" = new ] && nested "$1" "$3"; then rm -f -- "$file"; exit 0; fi
 printf '%s\0' "$state" "$file" "$owner"
 """
 )
@@ -75,13 +125,16 @@ _RELEASE = 'case $(head -c 4096 -- "$1") in *"$2"*) rm -f -- "$1" ;; esac\n'
 @dataclass(frozen=True, slots=True)
 class Target:
     """The remote root, made and checked. `root`: absolute, as the user names it; `real`:
-    with symlinks resolved. fresh: it did not exist before."""
+    with symlinks resolved. fresh: it did not exist before. rsync, tar: the first line of their
+    `--version`, "" where they are not found. folding: what its file system can't tell apart."""
 
     root: str
     real: str
     fresh: bool
-    has_rsync: bool
     has_stat: bool
+    rsync: str = ""
+    tar: str = ""
+    folding: Folding = EXACT
 
 
 def check_remote_dir(remote_dir: str) -> str:
@@ -166,12 +219,22 @@ async def prepare(remote: Remote, remote_dir: str) -> Target:
             cause=f"on {remote.destination()} it is {real}, which is not the project's alone",
             hint="name a directory of its own, like ~/tk/PROJECT, in [mirror] remote",
         )
-    return Target(root, real, new == "new", "rsync" in has, "stat" in has)
+    versions = dict(item.split("=", 1) for item in has if "=" in item)
+    return Target(
+        root,
+        real,
+        fresh=new == "new",
+        has_stat="stat" in has,
+        rsync=versions.get("rsync", ""),
+        tar=versions.get("tar", ""),
+        folding=Folding(case="case" in has, unicode="unicode" in has),
+    )
 
 
 async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = False) -> Claim:
     """Make the remote root `real` (symlinks resolved) the owner's. It stays so after a kill;
-    `release` ends it. Raises MirrorError naming the one whose it is, unless `take_over`."""
+    `release` ends it. Raises MirrorError naming the one whose it is, unless `take_over`; and
+    whose the target is that lies around or in this one."""
     done = await run_script(
         remote,
         _CLAIM,
@@ -179,7 +242,10 @@ async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = Fa
         what=f"can't write down who mirrors into {real}",
         hint="its directory, or the one above it, must be yours to write",
     )
-    state, file, text = [os.fsdecode(item) for item in done.items]
+    state, file, *more = [os.fsdecode(item) for item in done.items]
+    if state == "nested":
+        raise refused_nested(remote.destination(), real, file, *more)
+    (text,) = more
     if state == "refused":
         raise refused(remote.destination(), real, text)
     return Claim(file, owner, describe_owner(text) if state == "taken" else None)

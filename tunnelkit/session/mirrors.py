@@ -49,9 +49,9 @@ class Mirrors:
     """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
     begin with the root's name.
 
-    agent, agent_soon: see `Mirror`. check: given a remote root, how files in it are read back on the
-    compute node, or None. on_change, on_batch: told with the root's name, "" for the project's.
-    For the rest see `Mirror`.
+    check: given a remote root, how files in it are read back on the compute node, or None.
+    on_change, on_batch: told with the root's name, "" for the project's. For the rest see
+    `Mirror`.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Mirrors:
         on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
         on_batch: Callable[[str, Batch], None] = lambda name, batch: None,
         warn: Callable[[str], None] = lambda text: None,
+        say: Callable[[str], None] = lambda text: None,
         take_over: bool = False,
     ) -> None:
         self._remote = remote
@@ -83,6 +84,7 @@ class Mirrors:
                 on_change=lambda status: on_change(name, status),
                 on_batch=lambda batch: on_batch(name, batch),
                 warn=lambda text: warn(named(name, text)),
+                say=say,
                 take_over=take_over,
             )
             return mirror

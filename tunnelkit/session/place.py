@@ -17,8 +17,11 @@ from tunnelkit.mirror.explain import relative_to_root
 class Root(Protocol):
     """A mirrored root; `remote_root` is empty before its mirror has started."""
 
-    local_root: str
-    remote_root: str
+    @property
+    def local_root(self) -> str: ...
+
+    @property
+    def remote_root(self) -> str: ...
 
 
 def place_of(roots: Sequence[Root], check: Callable[[str], DigestCheck | None]) -> Place:

@@ -22,6 +22,7 @@ from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.lend import lend_debugpy
 from tunnelkit.session.mirrors import Mirrors
+from tunnelkit.session.mounted import here_in
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
@@ -142,6 +143,7 @@ class Service:
             "debug_port": session.editor_port.port,
             "loops": [loop.loop.describe() for loop in session.loops.all()],
             "forwards": session.forwards.list(),
+            "mounts": session.mounts.describe(),
         }
 
     def _time_left_s(self) -> int | None:
@@ -346,6 +348,9 @@ class Service:
         """The directory on the node that stands for where the command was typed."""
         if header.get("cwd"):
             return str(header["cwd"])
+        mounted = here_in(self._session.mounts, header)
+        if mounted is not None:
+            return mounted
         mirrors = self._session.mirrors
         if mirrors is None or not mirrors.project.remote_root:
             return "~"

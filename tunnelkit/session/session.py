@@ -22,8 +22,8 @@ from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.openssh import OpenSSHLink
-from tunnelkit.mirror import sshfs
 from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
+from tunnelkit.mirror.mounts import Mounts
 from tunnelkit.model import JobState, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
@@ -40,8 +40,9 @@ from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
 from tunnelkit.session.mirrors import Mirrors, named
 from tunnelkit.session.mirrorview import Tell
-from tunnelkit.session.paths import SessionPaths, job_name
-from tunnelkit.session.place import place_of
+from tunnelkit.session.mounted import check_outside
+from tunnelkit.session.paths import SessionPaths, job_name, state_root
+from tunnelkit.session.place import Root, place_of
 from tunnelkit.session.remote import LinkRemote
 
 log = logging.getLogger("tunnelkit.session")
@@ -118,13 +119,20 @@ class Session:
                 on_change=self._mirror_changed,
                 on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
                 warn=self._mirror_warns,
+                say=say,
                 take_over=launch.take_over,
             )
+        self.mounts = Mounts(
+            LinkRemote(self.link),
+            state_dir=state_root(),
+            owner=paths.id,
+            say=say,
+            changed=changed,
+        )
         #: After `down`: nothing of the allocation can be left.
         self.all_ended = False
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
-        self._mounts: list[Path] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
     def agent(self) -> AgentClient:
@@ -152,6 +160,7 @@ class Session:
             self._become("connecting", str(self.link.login))
             await self._keeper.open()
             self._spawn(self._keeper.run())
+            self.mounts.adopt()
             await self.cluster.prepare()
             if self.mirrors is not None:
                 self._spawn(self._file_hosts.run())
@@ -238,14 +247,9 @@ class Session:
 
     async def mount(self, remote_dir: str, mountpoint: Path) -> None:
         """Mount a remote directory here by sshfs; unmounted when the session ends."""
-        await sshfs.mount(LinkRemote(self.link), remote_dir, mountpoint)
-        self._mounts.append(mountpoint)
-
-    async def _umount_all(self) -> None:
-        mounts, self._mounts = self._mounts, []
-        for mountpoint in mounts:
-            with contextlib.suppress(TunnelkitError):
-                await sshfs.umount(mountpoint)
+        for mirror in self.mirrors.all if self.mirrors is not None else ():
+            check_outside(mountpoint, mirror.local_root)
+        await self.mounts.mount(remote_dir, mountpoint)
 
     # -- life -------------------------------------------------------------
 
@@ -330,7 +334,7 @@ class Session:
             await ending.step("the agent's connection", self._agent.close(why), 5.0)
         steps = [
             ("the forwards", self.forwards.close(), 7.0),
-            ("the mounts", self._umount_all(), 7.0),
+            ("the mounts", self.mounts.close(), 7.0),
             ("the editor port", self.editor_port.close(), 3.0),
         ]
         if self.mirrors is not None:
@@ -420,10 +424,16 @@ class Session:
     # -- inside -----------------------------------------------------------
 
     def _place(self) -> Place | None:
-        if self.mirrors is None or not self.mirrors.project.remote_root:
+        mirrored = self.mirrors.all if self.mirrors is not None else ()
+        roots: list[Root] = [*(one for one in mirrored if one.remote_root), *self.mounts.mappings()]
+        if not roots:
             return None
         is_up = self._agent is not None and self._agent.is_up
-        return place_of(self.mirrors.all, self._digest_check if is_up else lambda root: None)
+        names = {one.remote_root for one in mirrored}
+        # A mounted file is the same at both ends.
+        return place_of(
+            roots, lambda root: self._digest_check(root) if is_up and root in names else None
+        )
 
     def _digest_check(self, root: str) -> DigestCheck | None:
         """Proof by the compute node: it reads files below a remote root and compares digests."""

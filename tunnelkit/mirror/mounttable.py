@@ -1,0 +1,152 @@
+"""Which sshfs mounts there are: the kernel's table, and tk's own records of what it mounted.
+
+A record is a private directory per mountpoint: `mount.json`, the pids of sshfs and of its
+ssh, the script that is its ssh, its log. A dead mount blocks whoever touches it, so nothing
+here ever does stat() on a mountpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_USER = re.compile(r"(?:^|,)user_id=(\d+)")
+_RECORDS = "sshfs"
+_FACTS = "mount.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MountRecord:
+    """One mount of tk's. mountpoint: absolute, its parents without symlinks; host, remote_dir:
+    as they were asked for; remote_root: the directory there, absolute; owner: the session."""
+
+    mountpoint: str
+    host: str
+    remote_dir: str
+    remote_root: str
+    owner: str
+
+    def dump(self, directory: Path) -> None:
+        """Write it into its record's directory."""
+        (directory / _FACTS).write_text(json.dumps(asdict(self)))
+
+    @staticmethod
+    def load(directory: Path) -> MountRecord | None:
+        """The record in this directory; None if there is none."""
+        try:
+            data = json.loads((directory / _FACTS).read_text())
+            names = ("mountpoint", "host", "remote_dir", "remote_root", "owner")
+            return MountRecord(*(str(data[name]) for name in names))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+def resolve(mountpoint: Path) -> Path:
+    """The absolute mountpoint, symlinks above it resolved, itself not touched."""
+    absolute = Path(os.path.abspath(mountpoint))
+    return absolute.parent.resolve() / absolute.name
+
+
+def record_dir(where: Path, state_dir: Path) -> Path:
+    """Where the record of a resolved mountpoint is."""
+    name = hashlib.sha256(os.fsencode(where)).hexdigest()[:16]
+    return state_dir / _RECORDS / name
+
+
+def records(state_dir: Path) -> list[MountRecord]:
+    """What tk has mounted and not unmounted, in the order of the mountpoints; it may be gone
+    by now."""
+    base = state_dir / _RECORDS
+    try:
+        found = [MountRecord.load(base / name) for name in os.listdir(base)]
+    except OSError:
+        return []
+    return sorted((one for one in found if one is not None), key=lambda one: one.mountpoint)
+
+
+def mount_user(where: Path) -> int | None:
+    """The uid that mounted an sshfs exactly at this resolved place; None if there is none.
+    Reads the mount table; never blocks."""
+    try:
+        table = Path("/proc/self/mountinfo").read_bytes()
+    except OSError:  # not Linux: nothing tells whose it is, and umount(8) refuses others'
+        return os.getuid() if os.path.ismount(where) else None
+    user = None
+    for line in table.splitlines():
+        fields, _, rest = line.partition(b" - ")
+        path = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields.split(b" ")[4])
+        if path == os.fsencode(where):
+            # The last line is what is seen there.
+            match = _USER.search(rest.decode("utf-8", "replace").rpartition(" ")[2])
+            is_sshfs = rest.startswith(b"fuse.sshfs ") and match is not None
+            user = int(match[1]) if is_sshfs and match is not None else None
+    return user
+
+
+def is_mounted(mountpoint: Path) -> bool:
+    """Whether an sshfs is mounted exactly there. Never blocks."""
+    return mount_user(resolve(mountpoint)) is not None
+
+
+def sshfs_pids(where: Path, record: Path) -> set[int]:
+    """The running sshfs of this user for this resolved mountpoint: the recorded one, and, where
+    /proc tells, any other, for a record may be lost."""
+    pids = {pid for pid in (read_pid(record / "pid"),) if pid is not None}
+    with contextlib.suppress(OSError):
+        pids |= {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid for pid in pids if _is_sshfs(pid, where)}
+
+
+def ssh_pid(record: Path) -> int | None:
+    """The ssh that carries a mount, as long as it runs."""
+    pid = read_pid(record / "ssh.pid")
+    words = _words(pid) if pid is not None else None
+    return pid if words and b"sftp" in words else None
+
+
+def read_pid(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_sshfs(pid: int, where: Path) -> bool:
+    words = _words(pid)
+    return (
+        bool(words)
+        and words is not None
+        and b"sshfs" in os.path.basename(words[0])
+        and os.fsencode(where) in words
+    )
+
+
+def _words(pid: int) -> list[bytes] | None:
+    """The command line of a process of this user; None if there is none."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+            return None
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return None
+    except OSError:
+        return None
+    return _words_by_ps(pid)
+
+
+def _words_by_ps(pid: int) -> list[bytes] | None:
+    import subprocess  # only where there is no /proc
+
+    done = subprocess.run(
+        ["ps", "-o", "command=", "-U", str(os.getuid()), "-p", str(pid)],
+        capture_output=True,
+        check=False,
+    )
+    return done.stdout.split() or None
