@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import processes
 from tests.support.mirror_rig import Rig, descendants, needs_fuse, needs_rsync, until
 from tests.support.tkrig import Project, line_of
 from tunnelkit.errors import ExitCode, UsageError
@@ -214,18 +215,26 @@ async def test_a_mount_outlives_a_killed_session(project: Project) -> None:
     status = await project.up("node1")
     point = project.base / "mounted"
     point.mkdir()
+    second = project.base / "second"
+    second.mkdir()
     await project.tk("mount", str(project.remote()), str(point))
+    await project.tk("mount", str(project.remote()), str(second))
     os.kill(status["pid"], signal.SIGKILL)
     await until(lambda: not Path(f"/proc/{status['pid']}").exists(), "the session is gone")
-    (one,) = (await project.tk("mount", "--json")).json
-    assert (one["mountpoint"], one["state"]) == (str(point), "mounted")
+    listed = (await project.tk("mount", "--json")).json
+    assert [one["mountpoint"] for one in listed] == [str(point), str(second)]
+    assert {one["state"] for one in listed} == {"mounted"}
     await project.up("node1")
-    (one,) = (await project.status())["mounts"]
-    assert (one["mountpoint"], one["state"]) == (str(point), "ok")
+    adopted = (await project.status())["mounts"]
+    assert [one["mountpoint"] for one in adopted] == [str(point), str(second)]
+    assert {one["state"] for one in adopted} == {"ok"}
     assert await asyncio.to_thread((point / "2.py").exists)
     os.kill((await project.status())["pid"], signal.SIGKILL)
     assert (await project.tk("umount", str(point))).out == f"unmounted {point}\n"
     assert not is_mounted(point)
+    assert is_mounted(second)
+    await project.tk("down")
+    assert not is_mounted(second)
 
 
 @needs_fuse
@@ -252,3 +261,24 @@ async def test_f5_in_a_mounted_tree(project: Project) -> None:
         project.dir = home
         await project.tk("umount", str(point), code=None)
         shutil.rmtree(far)
+
+
+@needs_fuse
+async def test_all_ssh_killed_and_the_mount_is_back_with_the_link(project: Project) -> None:
+    await project.up("node1")
+    point = project.base / "mounted"
+    point.mkdir()
+    await project.tk("mount", str(project.remote()), str(point))
+    pid = read_pid(record_dir(point, project.base / "s") / "pid")
+    try:
+        processes.kill(project.ssh_processes())
+        content = (project.dir / "2.py").read_text()
+        # Errors meanwhile are what is promised: none of these questions hangs.
+        async with asyncio.timeout(60):
+            while await output("cat", str(point / "2.py")) != (0, content):
+                await asyncio.sleep(0.1)
+        assert read_pid(record_dir(point, project.base / "s") / "pid") == pid
+        (one,) = (await project.status())["mounts"]
+        assert one["mountpoint"] == str(point)
+    finally:
+        await project.tk("umount", str(point), code=None)

@@ -182,6 +182,14 @@ class Mounts:
         self._changed()
 
 
+async def umount_all(state_dir: Path, owner: str) -> None:
+    """Unmount what a killed session has left behind."""
+    for record in records(state_dir):
+        if record.owner == owner:
+            with contextlib.suppress(TunnelkitError):
+                await sshfs.umount(Path(record.mountpoint), state_dir=state_dir)
+
+
 def listed(state_dir: Path) -> list[dict[str, object]]:
     """All that tk has mounted on this computer, by whatever session; see `Mounts.describe`. Asks
     no server."""

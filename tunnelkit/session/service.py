@@ -114,7 +114,7 @@ class Service:
         """The whole session as one JSON object; `tk status --json` prints it."""
         session = self._session
         allocation = session.cluster.allocation
-        pending, mirrors = session.pending, session.mirrors
+        pending, mirrors = session.pending, session.files.mirrors
         return {
             "version": __version__,
             "state": session.state,
@@ -143,7 +143,7 @@ class Service:
             "debug_port": session.editor_port.port,
             "loops": [loop.loop.describe() for loop in session.loops.all()],
             "forwards": session.forwards.list(),
-            "mounts": session.mounts.describe(),
+            "mounts": session.files.mounts.describe(),
         }
 
     def _time_left_s(self) -> int | None:
@@ -194,7 +194,7 @@ class Service:
         return found
 
     def _mirrors(self) -> Mirrors:
-        mirrors = self._session.mirrors
+        mirrors = self._session.files.mirrors
         if mirrors is None:
             raise MirrorError(
                 "the mirror is off", hint="set [mirror] enabled = true in tunnelkit.toml"
@@ -209,7 +209,7 @@ class Service:
             async with asyncio.timeout(timeout_s):
                 await self._wait_settled()
                 self._check_alive()
-                if params.get("sync") and self._session.mirrors is not None:
+                if params.get("sync") and self._session.files.mirrors is not None:
                     synced = await self._sync({"timeout_s": timeout_s})
                 loop = self._session.loops.get(params.get("loop"))
                 if not loop.loop.info.get("debug"):
@@ -254,7 +254,7 @@ class Service:
     async def _mount(self, params: dict[str, Any]) -> str:
         await self._wait_settled()
         remote = str(params.get("remote") or self._session.launch.settings.mirror.remote)
-        await self._session.mount(remote, Path(str(params["mountpoint"])))
+        await self._session.files.mount(remote, Path(str(params["mountpoint"])))
         return f"{self._session.link.login}:{remote}"
 
     # -- loops ------------------------------------------------------------
@@ -271,8 +271,8 @@ class Service:
                 words = [str(word) for word in header["words"]]
                 command = understand(words, ranks=bool(header.get("ranks")))
                 notes = command.notes
-                if self._session.mirrors is not None:
-                    await self._session.mirrors.barrier(_SYNC_TIMEOUT_S)
+                if self._session.files.mirrors is not None:
+                    await self._session.files.mirrors.barrier(_SYNC_TIMEOUT_S)
                 command, lent = await self._with_debugpy(command, self._cwd(header))
                 notes += lent
                 if header.get("post_mortem") and (command.ranks or not command.interpreter):
@@ -348,10 +348,10 @@ class Service:
         """The directory on the node that stands for where the command was typed."""
         if header.get("cwd"):
             return str(header["cwd"])
-        mounted = here_in(self._session.mounts, header)
+        mounted = here_in(self._session.files.mounts, header)
         if mounted is not None:
             return mounted
-        mirrors = self._session.mirrors
+        mirrors = self._session.files.mirrors
         if mirrors is None or not mirrors.project.remote_root:
             return "~"
         there = mirrors.remote_path(str(header["here"])) if header.get("here") else None

@@ -14,36 +14,27 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
-from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.openssh import OpenSSHLink
-from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
-from tunnelkit.mirror.mounts import Mounts
 from tunnelkit.model import JobState, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
-from tunnelkit.session import mirrorview
 from tunnelkit.session.agent_client import AgentClient, AgentGone
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
-from tunnelkit.session.filehosts import FileHosts
+from tunnelkit.session.files import SessionFiles
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
-from tunnelkit.session.mirrors import Mirrors, named
 from tunnelkit.session.mirrorview import Tell
-from tunnelkit.session.mounted import check_outside
-from tunnelkit.session.paths import SessionPaths, job_name, state_root
-from tunnelkit.session.place import Root, place_of
-from tunnelkit.session.remote import LinkRemote
+from tunnelkit.session.paths import SessionPaths, job_name
 
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
@@ -78,8 +69,6 @@ class Session:
         self.failure: TunnelkitError | None = None
         self._say = say
         self._changed = changed
-        self._tell = tell
-        self._sending = sending
         self._name = job_name(settings.project_dir, paths.id)
         self.link = OpenSSHLink(
             link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
@@ -95,7 +84,7 @@ class Session:
             self.agent,
             self.editor_port,
             settings.debug,
-            place=self._place,
+            place=lambda: self.files.place(),
             log=paths.loop_log,
         )
         self.forwards = Forwards(
@@ -106,28 +95,16 @@ class Session:
         )
         self.execs = Execs(self.agent)
         self.time_left: tuple[int, float] | None = None
-        self._file_hosts = FileHosts(self._dial_files, arrived=self._files_agent_arrived)
-        self.mirrors: Mirrors | None = None
-        if settings.mirror.enabled:
-            self.mirrors = Mirrors(
-                settings.mirror_specs(),
-                LinkRemote(self.link),
-                state_dir=paths.mirror_state,
-                agent=self._file_hosts.current,
-                agent_soon=self._file_hosts.soon,
-                check=self._digest_check,
-                on_change=self._mirror_changed,
-                on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
-                warn=self._mirror_warns,
-                say=say,
-                take_over=launch.take_over,
-            )
-        self.mounts = Mounts(
-            LinkRemote(self.link),
-            state_dir=state_root(),
-            owner=paths.id,
+        self.files = SessionFiles(
+            launch,
+            paths,
+            self.link,
+            agent=lambda: None if self.state == "ended" else self._agent,
+            dial=self._dial_files,
             say=say,
             changed=changed,
+            tell=tell,
+            sending=sending,
         )
         #: After `down`: nothing of the allocation can be left.
         self.all_ended = False
@@ -154,18 +131,15 @@ class Session:
         """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
         try:
             self.editor_port.open()
-            if self.mirrors is not None:
-                # Before anyone is asked for a password.
-                await asyncio.to_thread(self.mirrors.check_local)
+            await self.files.check_local()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
             await self._keeper.open()
             self._spawn(self._keeper.run())
-            self.mounts.adopt()
+            self.files.mounts.adopt()
             await self.cluster.prepare()
-            if self.mirrors is not None:
-                self._spawn(self._file_hosts.run())
+            self._spawn(self.files.keep_agent())
             ways = [
-                asyncio.create_task(self._start_mirror()),
+                asyncio.create_task(self.files.start()),
                 asyncio.create_task(self._get_agent()),
             ]
             try:
@@ -182,41 +156,6 @@ class Session:
             self.settled.set()
         self._become("ready")
 
-    async def _start_mirror(self) -> None:
-        if self.mirrors is None:
-            return
-        begin = time.monotonic()
-        showing = asyncio.create_task(self._show_sending(self.mirrors))
-        try:
-            await self.mirrors.start()
-        finally:
-            await cancel_all(showing)
-        for mirror in self.mirrors.all:
-            name, status = mirror.spec.name, mirror.status()
-            if mirror.taken_from is not None:
-                self._say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
-            if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
-                self._say(f"mirror: {named(name, status.describe())}")
-            there = f"{self.link.login}:{mirror.remote_root}"
-            text = mirrorview.first_copy(status, time.monotonic() - begin)
-            self._say(f"mirror: {named(name, f'{text} on {there}')}")
-        for text in self.mirrors.news():
-            self._mirror_warns(text)
-
-    async def _show_sending(self, mirrors: Mirrors) -> None:
-        """Tell how far the first copy is, until cancelled: it is counted, and has no event."""
-        shown = False
-        try:
-            while True:
-                await asyncio.sleep(_PROGRESS_EVERY_S)
-                progress = mirrors.progress()
-                if progress is not None:
-                    shown = True
-                    self._sending(progress.to_json())
-        finally:
-            if shown:
-                self._sending({})
-
     async def _get_agent(self) -> None:
         self._become("pending")
         allocation = await self.cluster.obtain(self.launch.node, self._on_pending)
@@ -232,7 +171,7 @@ class Session:
         )
         await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
-        self._file_hosts.node_is(client)
+        self.files.node_is(client)
         job = f"job {allocation.job_id}, " if allocation.job_id else ""
         self._say(f"agent: {job}{self.agent_info['node']}, pid {self.agent_info['pid']}")
         adopted = await self.loops.adopt()
@@ -244,12 +183,6 @@ class Session:
             how = await self.forwards.add(forward)
             state = "ready" if how["ready"] else "open, nobody listens there yet"
             self._say(f"forward: {forward} by {how['route']}, {state}")
-
-    async def mount(self, remote_dir: str, mountpoint: Path) -> None:
-        """Mount a remote directory here by sshfs; unmounted when the session ends."""
-        for mirror in self.mirrors.all if self.mirrors is not None else ():
-            check_outside(mountpoint, mirror.local_root)
-        await self.mounts.mount(remote_dir, mountpoint)
 
     # -- life -------------------------------------------------------------
 
@@ -334,23 +267,12 @@ class Session:
             await ending.step("the agent's connection", self._agent.close(why), 5.0)
         steps = [
             ("the forwards", self.forwards.close(), 7.0),
-            ("the mounts", self.mounts.close(), 7.0),
             ("the editor port", self.editor_port.close(), 3.0),
         ]
-        if self.mirrors is not None:
-            steps.append(("the mirror", self.mirrors.stop(), 9.0))
-        await ending.together(*steps)
+        await ending.together(*steps, *self.files.endings())
         await ending.step("the connection", self.link.close(), 8.0)
 
     # -- what the rest of the house tells ---------------------------------
-
-    def _mirror_changed(self, name: str, status: MirrorStatus) -> None:
-        self._changed()
-        self._tell(mirrorview.state_event(name, status))
-
-    def _mirror_warns(self, text: str) -> None:
-        self._say(f"warning: {text}")
-        self._tell(mirrorview.warning_event(text))
 
     def _on_pending(self, status: JobStatus) -> None:
         self.pending = status
@@ -359,17 +281,12 @@ class Session:
         self._become("pending", f"job {status.job_id}: {why}{eta}")
 
     def _on_agent_link(self, up: bool, why: str) -> None:
-        self._file_hosts.node_changed()
+        self.files.node_changed()
         if up:
             self._become("ready")
-            if self.mirrors is not None:
-                self._spawn(self._resync(self.mirrors))
+            self._spawn(self.files.resync())
         else:
             self._become("reconnecting", why)
-
-    def _files_agent_arrived(self) -> None:
-        if self.mirrors is not None:
-            self.mirrors.look_again()
 
     def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
         if header.get("type") == "debuggee":
@@ -384,10 +301,6 @@ class Session:
 
     async def _time_limit(self, params: dict[str, Any]) -> None:
         self._say(f"the allocation ends in {params.get('left_s')} s: save your work")
-
-    async def _resync(self, mirrors: Mirrors) -> None:
-        with contextlib.suppress(TunnelkitError):
-            await mirrors.resync()
 
     def retry(self) -> None:
         """A person is there: try to connect once more if that was given up."""
@@ -422,31 +335,6 @@ class Session:
                 return
 
     # -- inside -----------------------------------------------------------
-
-    def _place(self) -> Place | None:
-        mirrored = self.mirrors.all if self.mirrors is not None else ()
-        roots: list[Root] = [*(one for one in mirrored if one.remote_root), *self.mounts.mappings()]
-        if not roots:
-            return None
-        is_up = self._agent is not None and self._agent.is_up
-        names = {one.remote_root for one in mirrored}
-        # A mounted file is the same at both ends.
-        return place_of(
-            roots, lambda root: self._digest_check(root) if is_up and root in names else None
-        )
-
-    def _digest_check(self, root: str) -> DigestCheck | None:
-        """Proof by the compute node: it reads files below a remote root and compares digests."""
-        agent = self._agent
-        # While only its link is lost nothing is proven: the caller waits, for as long as it will.
-        if agent is None or self.state == "ended":
-            return None
-
-        async def check(expected: Any) -> list[str]:
-            differ = await agent.call("mirror.differing", root=root, expected=dict(expected))
-            return [str(path) for path in differ]
-
-        return check
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside all else, until the session ends; how it fails is logged."""

@@ -7,16 +7,18 @@ import contextlib
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.mirror.mounts import umount_all
 from tunnelkit.session.agent_client import AgentClient
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.launch import Launch
-from tunnelkit.session.paths import SessionPaths, hold_lock, job_name
+from tunnelkit.session.paths import SessionPaths, hold_lock, job_name, state_root
 
 
 async def sweep(launch: Launch, paths: SessionPaths) -> str:
     """End the job or agent of a session whose daemon is gone; says what was done."""
     with hold_lock(paths):
+        await umount_all(state_root(), paths.id)
         return await _sweep(launch, paths)
 
 

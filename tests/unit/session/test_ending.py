@@ -124,7 +124,7 @@ async def test_each_part_of_a_session_may_hang(
     paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = session(paths)
-    assert made.mirrors is not None
+    assert made.files.mirrors is not None
     monkeypatch.setattr(made, "_agent", Agent())
     made.cluster.job = SimpleNamespace(cancel=hang)  # type: ignore[assignment]
 
@@ -134,7 +134,7 @@ async def test_each_part_of_a_session_may_hang(
     parts = (made.loops, made.forwards, made.editor_port, made.link)
     for part in parts:
         monkeypatch.setattr(part, "close", ignored)
-    monkeypatch.setattr(made.mirrors, "stop", ignored)
+    monkeypatch.setattr(made.files.mirrors, "stop", ignored)
     async with asyncio.timeout(PATIENCE_S):
         ending = Ending(budget_s=0.1)
         await made.down(ending)

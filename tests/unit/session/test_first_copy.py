@@ -82,9 +82,9 @@ async def test_how_far_it_is_and_one_line_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard, mirrors = Heard(tmp_path, monkeypatch), Mirrors()
-    heard.session.mirrors = mirrors  # type: ignore[assignment]
+    heard.session.files.mirrors = mirrors  # type: ignore[assignment]
     async with asyncio.timeout(PATIENCE_S):
-        starting = asyncio.create_task(heard.session._start_mirror())
+        starting = asyncio.create_task(heard.session.files.start())
         await heard.sending.wait()
         assert (heard.sent[0]["files"], heard.sent[0]["files_total"]) == (50, 100)
         mirrors.go_on.set()
@@ -100,9 +100,9 @@ async def test_the_line_goes_also_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard, mirrors = Heard(tmp_path, monkeypatch), Mirrors(MirrorError("no room"))
-    heard.session.mirrors = mirrors  # type: ignore[assignment]
+    heard.session.files.mirrors = mirrors  # type: ignore[assignment]
     async with asyncio.timeout(PATIENCE_S):
-        starting = asyncio.create_task(heard.session._start_mirror())
+        starting = asyncio.create_task(heard.session.files.start())
         await heard.sending.wait()
         mirrors.go_on.set()
         with pytest.raises(MirrorError, match="no room"):

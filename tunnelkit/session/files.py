@@ -1,0 +1,193 @@
+"""What a session does with files: mirrors, the agent that they go to, and mounts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.debug.conversation import Place
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
+from tunnelkit.mirror.mounts import Mounts
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session import mirrorview
+from tunnelkit.session.agent_client import AgentClient
+from tunnelkit.session.ending import Step
+from tunnelkit.session.filehosts import FileHosts
+from tunnelkit.session.launch import Launch
+from tunnelkit.session.mirrors import Mirrors, named
+from tunnelkit.session.mirrorview import Tell
+from tunnelkit.session.mounted import check_outside
+from tunnelkit.session.paths import SessionPaths, state_root
+from tunnelkit.session.place import Root, place_of
+from tunnelkit.session.remote import LinkRemote
+
+_PROGRESS_EVERY_S = 0.25
+
+
+class SessionFiles:
+    """Owned by the session. agent: the node's agent, None before there is one and once it is
+    over; dial: a stream to `agent files` on the login host."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        paths: SessionPaths,
+        link: Link,
+        *,
+        agent: Callable[[], AgentClient | None],
+        dial: Callable[[], Awaitable[ByteStream]],
+        say: Callable[[str], None],
+        changed: Callable[[], None],
+        tell: Tell,
+        sending: Tell,
+    ) -> None:
+        settings, remote = launch.settings, LinkRemote(link)
+        self._link = link
+        self._agent = agent
+        self._say = say
+        self._changed = changed
+        self._tell = tell
+        self._sending = sending
+        self._hosts = FileHosts(dial, arrived=self._agent_arrived)
+        self.mirrors: Mirrors | None = None
+        if settings.mirror.enabled:
+            self.mirrors = Mirrors(
+                settings.mirror_specs(),
+                remote,
+                state_dir=paths.mirror_state,
+                agent=self._hosts.current,
+                agent_soon=self._hosts.soon,
+                check=self._digest_check,
+                on_change=self._mirror_changed,
+                on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
+                warn=self._mirror_warns,
+                say=say,
+                take_over=launch.take_over,
+            )
+        self.mounts = Mounts(
+            remote, state_dir=state_root(), owner=paths.id, say=say, changed=changed
+        )
+
+    # -- the way up -------------------------------------------------------
+
+    async def check_local(self) -> None:
+        """Refuse local directories that can't be mirrored. Raises MirrorError."""
+        if self.mirrors is not None:
+            await asyncio.to_thread(self.mirrors.check_local)
+
+    async def keep_agent(self) -> None:
+        """Have an agent on the login host while there is none on a node; until cancelled."""
+        if self.mirrors is not None:
+            await self._hosts.run()
+
+    async def start(self) -> None:
+        """Start the mirrors, and say what they did. Raises as `Mirrors.start`."""
+        if self.mirrors is None:
+            return
+        begin = time.monotonic()
+        showing = asyncio.create_task(self._show_sending(self.mirrors))
+        try:
+            await self.mirrors.start()
+        finally:
+            await cancel_all(showing)
+        for mirror in self.mirrors.all:
+            name, status = mirror.spec.name, mirror.status()
+            if mirror.taken_from is not None:
+                self._say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
+            if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
+                self._say(f"mirror: {named(name, status.describe())}")
+            there = f"{self._link.destination()}:{mirror.remote_root}"
+            text = mirrorview.first_copy(status, time.monotonic() - begin)
+            self._say(f"mirror: {named(name, f'{text} on {there}')}")
+        for text in self.mirrors.news():
+            self._mirror_warns(text)
+
+    async def _show_sending(self, mirrors: Mirrors) -> None:
+        """Tell how far the first copy is, until cancelled: it is counted, and has no event."""
+        shown = False
+        try:
+            while True:
+                await asyncio.sleep(_PROGRESS_EVERY_S)
+                progress = mirrors.progress()
+                if progress is not None:
+                    shown = True
+                    self._sending(progress.to_json())
+        finally:
+            if shown:
+                self._sending({})
+
+    # -- life -------------------------------------------------------------
+
+    def node_is(self, client: AgentClient) -> None:
+        """The node's agent has been reached: files go to it from now on."""
+        self._hosts.node_is(client)
+
+    def node_changed(self) -> None:
+        """The link to it broke, or is back."""
+        self._hosts.node_changed()
+
+    async def resync(self) -> None:
+        """After the link came back. What fails is retried, and told in the status."""
+        if self.mirrors is not None:
+            with contextlib.suppress(TunnelkitError):
+                await self.mirrors.resync()
+
+    async def mount(self, remote_dir: str, mountpoint: Path) -> None:
+        """Mount a remote directory here by sshfs; unmounted when the session ends."""
+        for mirror in self.mirrors.all if self.mirrors is not None else ():
+            check_outside(mountpoint, mirror.local_root)
+        await self.mounts.mount(remote_dir, mountpoint)
+
+    def place(self) -> Place | None:
+        """Where an editor's files are on the node; None if none are."""
+        mirrored = self.mirrors.all if self.mirrors is not None else ()
+        roots: list[Root] = [*(one for one in mirrored if one.remote_root), *self.mounts.mappings()]
+        if not roots:
+            return None
+        agent = self._agent()
+        is_up = agent is not None and agent.is_up
+        names = {one.remote_root for one in mirrored}
+        # A mounted file is the same at both ends.
+        return place_of(
+            roots, lambda root: self._digest_check(root) if is_up and root in names else None
+        )
+
+    def endings(self) -> list[Step]:
+        """The steps of its end."""
+        steps: list[Step] = [("the mounts", self.mounts.close(), 7.0)]
+        if self.mirrors is not None:
+            steps.append(("the mirror", self.mirrors.stop(), 9.0))
+        return steps
+
+    # -- inside -----------------------------------------------------------
+
+    def _agent_arrived(self) -> None:
+        if self.mirrors is not None:
+            self.mirrors.look_again()
+
+    def _mirror_changed(self, name: str, status: MirrorStatus) -> None:
+        self._changed()
+        self._tell(mirrorview.state_event(name, status))
+
+    def _mirror_warns(self, text: str) -> None:
+        self._say(f"warning: {text}")
+        self._tell(mirrorview.warning_event(text))
+
+    def _digest_check(self, root: str) -> DigestCheck | None:
+        """Proof by the compute node: it reads files below a remote root and compares digests.
+        While only its link is lost nothing is proven: the caller waits, for as long as it will."""
+        agent = self._agent()
+        if agent is None:
+            return None
+
+        async def check(expected: Any) -> list[str]:
+            differ = await agent.call("mirror.differing", root=root, expected=dict(expected))
+            return [str(path) for path in differ]
+
+        return check
