@@ -282,3 +282,28 @@ async def test_all_ssh_killed_and_the_mount_is_back_with_the_link(project: Proje
         assert one["mountpoint"] == str(point)
     finally:
         await project.tk("umount", str(point), code=None)
+
+
+@needs_fuse
+async def test_a_stuck_sftp_server_behind_a_live_connection(project: Project) -> None:
+    await project.up("node1")
+    point = project.base / "mounted"
+    point.mkdir()
+    await project.tk("mount", str(project.remote()), str(point))
+    below = processes.descendants([one.pid for one in project.sshd_connections()])
+    stuck = [one.pid for one in below if "sftp" in one.program]
+    assert stuck, below
+    try:
+        for pid in stuck:
+            os.kill(pid, signal.SIGSTOP)
+        code, said = await output("cat", str(point / "2.py"))
+        assert code == 1 and "Input/output error" in said
+        # With a new sftp server it is back; the session and its connection never were away.
+        content = (project.dir / "2.py").read_text()
+        async with asyncio.timeout(60):
+            while await output("cat", str(point / "2.py")) != (0, content):
+                await asyncio.sleep(0.1)
+        assert (await project.status())["state"] == "ready"
+    finally:
+        go_on(stuck)
+        await project.tk("umount", str(point), code=None)

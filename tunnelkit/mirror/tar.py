@@ -7,27 +7,24 @@ files travel, never deltas, and a transfer that broke off starts anew.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import stat
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import IO
 
-from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
+from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.base import Remote, name_paths
 from tunnelkit.mirror.conflicts import remote_digests
-from tunnelkit.mirror.rsync import end, summary
+from tunnelkit.mirror.farstream import broke_off, run_stream
 from tunnelkit.mirror.scan import DIR, FILE, LINK, digest, lstat
 from tunnelkit.mirror.shell import RemoteStat, encode, run_script
 from tunnelkit.mirror.tarscripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK, far_command
-from tunnelkit.mirror.tarstream import Packer, Pipe, Stopped, Unpacker
+from tunnelkit.mirror.tarstream import Packer, Pipe, Unpacker
 from tunnelkit.mirror.transfer import FetchRule, TransferResult
 
 _STALL_S = 15.0
-_TICK_S = 0.5
 _MOST_STREAMS = 30
 _SSH_FAILED = 255
 _NOT_FOUND = frozenset({126, 127})
@@ -105,7 +102,8 @@ class TarTransfer:
         with tempfile.TemporaryFile() as names:
             names.write(encode(sorted(paths)))
             names.seek(0)
-            code, said = await self._run(
+            code, said = await run_stream(
+                self._remote,
                 far_command(PACK, [remote_root, *options]),
                 unpack,
                 stdin=names,
@@ -115,7 +113,7 @@ class TarTransfer:
         self._check(code, said)
         missing = frozenset(paths) - unpacker.came.keys() - unpacker.kept
         if broken and missing:
-            raise self._broke_off(broken[0])
+            raise broke_off(self._remote, broken[0])
         text = next(iter(unpacker.failed.values()), said)
         if missing and not text:
             text = f"did not come: {name_paths(sorted(missing))}"
@@ -192,7 +190,8 @@ class TarTransfer:
 
         # How it says that it leaves names as they are.
         options = ["--warning=no-unknown-keyword"] if self._gnu else []
-        code, said = await self._run(
+        code, said = await run_stream(
+            self._remote,
             far_command(UNPACK, [remote_root.rstrip("/"), backup_dir, *options]),
             pack,
             stall_s=_STALL_S,
@@ -203,74 +202,6 @@ class TarTransfer:
             return TransferResult(24, b"", f"changed or gone while read: {name_paths(lost)}")
         return TransferResult(code, b"", said)
 
-    async def _run(
-        self,
-        command: str,
-        work: Callable[[Pipe], None],
-        *,
-        stdin: IO[bytes] | None = None,
-        stall_s: float,
-        budget_s: float,
-    ) -> tuple[int, str]:
-        """Run a command over there, with `work` in a thread at the other end of its stdin, or
-        of its stdout if it has a `stdin`. Returns its exit code and what it said."""
-        argv = [*self._remote.remote_shell(), "--", self._remote.destination(), command]
-        reader, writer = os.pipe()
-        ours, theirs = (writer, reader) if stdin is None else (reader, writer)
-        with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
-            pipe = Pipe(ours)
-            stack.callback(pipe.finish)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *argv,
-                    stdin=theirs if stdin is None else stdin,
-                    stdout=asyncio.subprocess.PIPE if stdin is None else theirs,
-                    stderr=errors,
-                    start_new_session=True,
-                )
-            except FileNotFoundError as error:
-                raise MissingProgram(
-                    f"{argv[0]} is not installed on this computer",
-                    hint="install the OpenSSH client",
-                ) from error
-            finally:
-                os.close(theirs)
-            thread = asyncio.create_task(asyncio.to_thread(_quietly, work, pipe))
-            beats = asyncio.create_task(_listen(process, pipe))
-            try:
-                await self._until_done(thread, beats, process, pipe, stall_s, budget_s)
-            finally:
-                await end(process)
-                pipe.stop()
-                beats.cancel()
-                await asyncio.wait([thread, beats])
-                errors.seek(0)
-                said = summary(errors.read(1 << 16).decode("utf-8", "replace"))
-            thread.result()
-        assert process.returncode is not None
-        return process.returncode, said
-
-    async def _until_done(
-        self,
-        thread: asyncio.Task[None],
-        beats: asyncio.Task[None],
-        process: asyncio.subprocess.Process,
-        pipe: Pipe,
-        stall_s: float,
-        budget_s: float,
-    ) -> None:
-        begin = time.monotonic()
-        waiting: set[asyncio.Task[None]] = {thread, beats}
-        while waiting:
-            _, waiting = await asyncio.wait(waiting, timeout=_TICK_S)
-            now = time.monotonic()
-            if waiting and now - pipe.moved_at > stall_s:
-                raise self._broke_off(f"nothing came or went for {stall_s:.0f} s")
-            if now - begin > budget_s:
-                raise self._broke_off(f"it took over {budget_s:.0f} s")
-        async with asyncio.timeout(stall_s):
-            await process.wait()
-
     def _check(self, code: int, said: str) -> None:
         host = self._remote.destination()
         if code in (0, 23, REFUSED, 123):  # 123: xargs, for some of them tar failed
@@ -278,14 +209,9 @@ class TarTransfer:
         if code in _NOT_FOUND:
             raise MissingProgram(f"tar is not found on {host}", cause=said or None)
         if code == _SSH_FAILED or code < 0 or code in (93, CUT_OFF):
-            raise self._broke_off(said or f"exit code {code}")
+            raise broke_off(self._remote, said or f"exit code {code}")
         raise MirrorError(
             f"tar to {host} failed", cause=said or f"exit code {code}", transient=True
-        )
-
-    def _broke_off(self, cause: str) -> ConnectionFailed:
-        return ConnectionFailed(
-            f"the transfer to {self._remote.destination()} broke off", cause=cause, transient=True
         )
 
     async def _look(
@@ -358,18 +284,3 @@ def _progress(sent_bytes: int, size_bytes: int, files: int) -> bytes:
 def _budget_s(size_bytes: int, paths: Collection[str]) -> float:
     # As with rsync: an upper bound for a slow line, and for a slow file system.
     return 60.0 + size_bytes / (256 << 10) + len(paths) / 20
-
-
-def _quietly(work: Callable[[Pipe], None], pipe: Pipe) -> None:
-    """Run the thread's part; at its end the far side sees the end of the stream."""
-    with contextlib.suppress(Stopped):
-        work(pipe)
-    pipe.finish()
-
-
-async def _listen(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
-    """Take what the far script prints: dots, which say that it lives."""
-    if process.stdout is None:
-        return
-    while await process.stdout.read(1 << 12):
-        pipe.moved_at = time.monotonic()

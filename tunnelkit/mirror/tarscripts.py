@@ -118,6 +118,6 @@ def far_command(script: str, args: Sequence[str]) -> str:
         "'" + one.replace("'", "'\\''") + "'" for one in ("sh", "-c", script, "tk", *args)
     )
     text = f"exec {quoted}".encode("utf-8", "surrogateescape")
-    plain = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./- "
-    safe = "".join(chr(byte) if byte in plain and byte != 37 else f"\\0{byte:03o}" for byte in text)
+    plain = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@+=:,./- "
+    safe = "".join(chr(byte) if byte in plain else f"\\0{byte:03o}" for byte in text)
     return f'exec sh -c \'eval "$(printf %b "{safe}")"\''

@@ -270,7 +270,10 @@ class Unpacker:
             if self._rule.backup_dir is not None and os.path.lexists(full):
                 backup = os.path.join(self._rule.backup_dir, path)
                 os.makedirs(os.path.dirname(backup), mode=0o700, exist_ok=True)
-                os.link(full, backup, follow_symlinks=False)
+                try:
+                    os.link(full, backup, follow_symlinks=False)
+                except (OSError, NotImplementedError):  # macOS links no symlinks
+                    os.rename(full, backup)
             os.replace(temporary, full)
         finally:
             with contextlib.suppress(FileNotFoundError):
