@@ -4,7 +4,8 @@ import itertools
 import os
 from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
 
-from tunnelkit.agent.publish import REPLACED_DIR, publish
+from tunnelkit.agent.publish import publish
+from tunnelkit.agent.replaced import REPLACED_DIR
 from tunnelkit.agent.roots import Refused, Root
 from tunnelkit.agent.stage import PART_PREFIX, Batch, NoSense
 from tunnelkit.agent.tree import Tree, text_of

@@ -7,10 +7,11 @@ of kind goes, the new comes by renames, the rest of the deletes, empty directori
 import contextlib
 import os
 import stat
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Set
 
 from tunnelkit.agent import content
 from tunnelkit.agent.expect import ABSENT, DIRECTORY, OURS, SAME, THEIRS, Verdict, judge
+from tunnelkit.agent.replaced import Replaced
 from tunnelkit.agent.stage import DELETE, LINK, META, Batch, Fresh, Item, Result, failure
 from tunnelkit.agent.tree import (
     Blocked,
@@ -18,39 +19,35 @@ from tunnelkit.agent.tree import (
     lstat,
     remove_all,
     set_mode,
-    split,
     stamp_of,
     text_of,
 )
 
-REPLACED_DIR = b".tk-replaced"
-_MANY = 1000
 #: What is told of a directory that was thought new.
 _THERE = Result("same")
 
 
 def publish(batch: Batch, root_fd: int, gate: ContextManager[Any]) -> Dict[str, Result]:
     """Make it visible, as far as that goes: what was no plain success, by path."""
-    tree, kept = Tree(root_fd), Tree(root_fd)
+    tree, replaced = Tree(root_fd), Replaced(root_fd, batch.replaced)
     try:
-        work = _Publication(batch, tree, kept)
+        work = _Publication(batch, tree, replaced)
         work.check()
         with gate:
             work.commit()
         return work.results()
     finally:
         tree.close()
-        kept.close()
+        replaced.close()
 
 
 class _Publication:
-    """tree: walks anew what was walked for the staging: a directory may be another by now.
-    kept: the ways into what gives way."""
+    """tree: walks anew what was walked for the staging: a directory may be another by now."""
 
-    def __init__(self, batch: Batch, tree: Tree, kept: Tree) -> None:
+    def __init__(self, batch: Batch, tree: Tree, replaced: Replaced) -> None:
         self._batch = batch
         self._tree = tree
-        self._kept = kept
+        self._replaced = replaced
         self._deletes: List[Item] = []
         self._puts: List[Item] = []
         #: Dealt with before their turn.
@@ -146,7 +143,7 @@ class _Publication:
             item.result = self._dress(item)
             return
         if verdict.what == THEIRS:
-            self._back_up(item, gone=False)
+            self._replaced.keep(self._tree, item.raw, gone=False)
         self._rename(item)
         if verdict.what == THEIRS:
             item.result = Result("replaced", verdict.why)
@@ -193,7 +190,7 @@ class _Publication:
         if item.verdict.what == ABSENT:
             return
         if item.verdict.what == THEIRS:
-            self._back_up(item, gone=True)
+            self._replaced.keep(self._tree, item.raw, gone=True)
             item.result = Result("replaced", item.verdict.why)
             return
         fd, name = self._tree.find(item.raw)
@@ -323,38 +320,6 @@ class _Publication:
             except (OSError, Blocked) as error:
                 self._results[one.path] = failure(error)
 
-    def _back_up(self, item: Item, *, gone: bool) -> None:
-        """Keep what is there below .tk-replaced; it goes from its place if `gone`, else what
-        comes is renamed over it."""
-        fd, name = self._tree.find(item.raw)
-        for number in range(_MANY):
-            top = self._batch.replaced + (b"-%d" % number if number else b"")
-            try:
-                keep, kept = self._backup_place(REPLACED_DIR + b"/" + top + b"/" + item.raw)
-            except Blocked as error:
-                if error.is_link:
-                    raise
-                continue
-            fd, name = self._tree.find(item.raw)
-            if lstat(keep, kept) is not None:
-                continue
-            if not gone and _link(fd, name, keep, kept):
-                return
-            os.rename(name, kept, src_dir_fd=fd, dst_dir_fd=keep)
-            return
-        raise OSError(0, f"no place left for it in {text_of(REPLACED_DIR)}")
-
-    def _backup_place(self, path: bytes) -> Tuple[int, bytes]:
-        parent, name = split(path)
-        end = 0
-        while 0 <= end < len(parent):
-            end = parent.find(b"/", end + 1)
-            way = parent if end < 0 else parent[:end]
-            above, part = self._kept.find(way)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(part, 0o700, dir_fd=above)
-        return self._kept.directory(parent), name
-
 
 def _decide_put(item: Item, verdict: Verdict) -> Optional[Result]:
     if verdict.what == THEIRS and item.unlike != "backup":
@@ -378,15 +343,6 @@ def _decide_delete(item: Item, verdict: Verdict) -> Optional[Result]:
 
 def _full_directory(path: bytes) -> str:
     return f"on the cluster {text_of(path)} is a directory with files that tk didn't send"
-
-
-def _link(fd: int, name: bytes, to_fd: int, to_name: bytes) -> bool:
-    """A second name, so that the first is never missing. False where there are no such."""
-    try:
-        os.link(name, to_name, src_dir_fd=fd, dst_dir_fd=to_fd, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
 
 
 def _set_directory_mode(dir_fd: int, name: bytes, mode: int) -> None:

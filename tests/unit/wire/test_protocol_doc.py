@@ -9,7 +9,7 @@ from pathlib import Path
 import tunnelkit.wire
 from tunnelkit.agent import batches
 from tunnelkit.agent.files import Files
-from tunnelkit.agent.publish import REPLACED_DIR
+from tunnelkit.agent.replaced import REPLACED_DIR
 from tunnelkit.agent.server import Agent
 from tunnelkit.agent.stage import PART_PREFIX
 from tunnelkit.mux import parcels, records, rpc
