@@ -132,6 +132,11 @@ class Gathering:
         with self._lock:
             return self._all(reason, now)
 
+    def trees(self) -> frozenset[str]:
+        """The new directories that `take` would tell of."""
+        with self._lock:
+            return frozenset(self._trees)
+
     def put_off(self, now: float) -> None:
         """Something goes on that isn't seen in events: the burst begins anew."""
         with self._lock:

@@ -72,13 +72,20 @@ class Observation:
     async def missing(
         self, paths: Iterable[str], interesting: Callable[[str], bool]
     ) -> tuple[str, ...]:
-        """Directories at or below these absolute paths that have no watch. watchdog says
-        nothing of those: a limit was reached, or an old one doesn't know what was moved in."""
-        found = await asyncio.to_thread(self._missing, list(paths), interesting)
-        if found:  # maybe they are only too new
+        """As `blind`, but not those that were only too new."""
+        found = await self.blind(paths, interesting)
+        if found:
             await asyncio.sleep(_CONFIRM_S)
-            found = await asyncio.to_thread(self._missing, found, interesting)
-        return tuple(found)
+            found = await self.blind(found, interesting)
+        return found
+
+    async def blind(
+        self, paths: Iterable[str], interesting: Callable[[str], bool]
+    ) -> tuple[str, ...]:
+        """Directories at or below these absolute paths that have no watch now. watchdog says
+        nothing of those: a limit was reached; the directory was moved while its watches were
+        added; it was moved into the tree, which an old watchdog doesn't see."""
+        return tuple(await asyncio.to_thread(self._missing, list(paths), interesting))
 
     async def despair(self, missing: tuple[str, ...]) -> None:
         """These have no watch though the observer is new: find out why."""

@@ -33,6 +33,7 @@ _GIT_LIMIT_S = 10.0
 _GIT_STEP_S = 0.01
 _REVIVAL_S = 60.0  # observers that die more often than this are given up
 _LOST_COOKIES = 3
+_DEAF_S = 10.0
 
 _CHANGES: dict[type[FileSystemEvent], Change] = {
     events.DirCreatedEvent: Change.TREE,
@@ -84,6 +85,7 @@ class Watcher(FileSystemEventHandler):
         self._unchecked: set[str] = set()
         self._root_id: tuple[int, int] | None = None
         self._revived_at: float | None = None
+        self._anew = False
         self._modes: dict[str, int | None] = {}
 
     @property
@@ -93,7 +95,7 @@ class Watcher(FileSystemEventHandler):
 
     def alive(self) -> bool:
         """Whether events can be relied on."""
-        return self.problem is None and self._observation.alive()
+        return self.problem is None and not self._anew and self._observation.alive()
 
     async def start(self) -> None:
         """Watch. Never raises for want of watches: sets `problem`."""
@@ -171,7 +173,13 @@ class Watcher(FileSystemEventHandler):
             self._cookies.pop(path, None)
             cookie.remove(path)
         self._lost_cookies = 0
-        return True
+        new = self._unchecked | self._gathering.trees()
+        if new:
+            paths = [self._prefix + path for path in new]
+            if await self._observation.blind(paths, self._interesting):
+                return False
+            self._unchecked.difference_update(new)
+        return self.alive()
 
     # --- in the observer's thread
 
@@ -239,10 +247,10 @@ class Watcher(FileSystemEventHandler):
         paths, loop = list(trees), self._loop
         if not paths or loop is None:
             return
+        self._unchecked.update(paths)
 
         def look() -> None:
             self._second_looks.discard(timer)
-            self._unchecked.update(paths)
             now = time.monotonic()
             first = [self._gathering.note(path, Change.AGAIN, now) for path in paths]
             if any(first):
@@ -276,14 +284,20 @@ class Watcher(FileSystemEventHandler):
                 watched = self._root_id
                 await self._begin_anew()
                 await self._check([self._root])
-            elif self.problem is None and self._deaf():
+            elif self.problem is None and await self._deaf():
                 await self._revive()
             elif self._unchecked:
                 paths, self._unchecked = self._unchecked, set()
                 await self._check([self._prefix + path for path in paths])
 
-    def _deaf(self) -> bool:
-        return self._lost_cookies >= _LOST_COOKIES or not self._observation.alive()
+    async def _deaf(self) -> bool:
+        if not self._observation.alive():
+            return True
+        # Callers may have had too little patience: one more, with much.
+        if self._lost_cookies < _LOST_COOKIES:
+            return False
+        await self.flush(_DEAF_S)
+        return self._lost_cookies > 0  # one that is seen sets it back
 
     async def _revive(self) -> None:
         """The observer died or hears nothing: begin a new one, but not again and again."""
@@ -308,9 +322,14 @@ class Watcher(FileSystemEventHandler):
                 self._everything("unwatched")
 
     async def _begin_anew(self) -> None:
-        await self._observation.end()
-        await self._observation.begin()
-        self._everything("restart")
+        self._anew = True
+        try:
+            await self._observation.end()
+            await self._observation.begin()
+            # Told before events count again: what happened in between is known to nobody.
+            self._everything("restart")
+        finally:
+            self._anew = False
 
 
 def str_of(path: str | bytes) -> str:

@@ -286,11 +286,12 @@ async def test_a_deaf_observer_is_begun_anew(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await watched.start()
-    monkeypatch.setattr(Watcher, "on_any_event", lambda self, event: None)
-    for _ in range(3):
-        assert not await watched.watcher.flush(0.05)
-    monkeypatch.undo()
-    assert (await watched.batch()).everything == "restart"
+    monkeypatch.setattr(watch, "_DEAF_S", 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Watcher, "on_any_event", lambda self, event: None)
+        for _ in range(3):
+            assert not await watched.watcher.flush(0.05)
+        assert (await watched.batch()).everything == "restart"
     assert await watched.watcher.flush(10.0)
 
 
@@ -350,7 +351,7 @@ async def test_random_edits_by_another_process(watched: Watched) -> None:
         )
         waiting = asyncio.create_task(editor.wait())
         while not waiting.done():
-            await watched.exact()
+            flushed += await watched.exact()
             await asyncio.sleep(0)
         await waiting
         flushed += await watched.exact()
