@@ -76,9 +76,13 @@ class TunnelkitError(Exception):
 
     @staticmethod
     def from_json(data: dict[str, object]) -> TunnelkitError:
-        """Rebuild an error sent by `to_json`, with its own class and exit code."""
-        kinds = {cls.__name__: cls for cls in _subclasses(TunnelkitError)}
-        cls = kinds.get(str(data.get("kind")), TunnelkitError)
+        """Rebuild an error sent by `to_json`, with its own class, or, where that is not
+        imported here, one of the same exit code."""
+        known = _subclasses(TunnelkitError)
+        kinds = {cls.__name__: cls for cls in known}
+        code = data.get("exit_code")
+        like = next((cls for cls in known if int(cls.exit_code) == code), TunnelkitError)
+        cls = kinds.get(str(data.get("kind")), like)
 
         def text(key: str) -> str | None:
             value = data.get(key)

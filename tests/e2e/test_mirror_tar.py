@@ -364,8 +364,9 @@ async def test_an_rsync_there_that_won_t_do(rig: Rig, sshd: Sshd, tmp_path: Path
     assert said == ["mirror: only rsync 2.6 on 127.0.0.1: sending by tar"]
 
 
-async def test_no_python_there(rig: Rig, sshd: Sshd, tmp_path: Path) -> None:
+async def test_no_python_there(rsync_rig: Rig, sshd: Sshd, tmp_path: Path) -> None:
     """Fault 27: the mirror needs no Python over there, by rsync or without."""
+    rig = rsync_rig
     pythons = tuple(name for name in os.listdir("/usr/bin") if name.startswith("python"))
     odd_tree(rig.local)
     with far_path(sshd, tmp_path / "bin", without=(*pythons, Path(sys.executable).name)):

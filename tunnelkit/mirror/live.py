@@ -192,8 +192,9 @@ class LiveChannel:
             try:
                 await on_proof(await self._proofs[batch], header["proof"])
             finally:
-                self._proofs.pop(batch, None)
-                self._proved.set()
+                if not header.get("more"):
+                    self._proofs.pop(batch, None)
+                    self._proved.set()
 
     def _fail(self, error: TunnelkitError) -> None:
         if self._failure is None:
