@@ -101,6 +101,7 @@ class Loop:
             "preload": self.spec.get("preload") or [],
             "ranks": self.spec.get("ranks"),
             "post_mortem": bool(self.spec.get("post_mortem")),
+            "reload": bool(self.spec.get("reload")),
             "generation": self.generation,
             "state": self.state,
             "pid": front.process.pid if front is not None else None,

@@ -16,6 +16,7 @@ _HELP = """Run a command under the restart loop: every F5 gets a fresh debuggee.
     tk loop python -m debugpy --wait-for-client 2.py
     tk loop python train.py --epochs 1
     tk loop --preload torch,numpy python train.py
+    tk loop --reload flask --app web run
     tk loop torchrun --nproc-per-node 4 train.py
     tk loop --rank 0,2 srun -n 8 python train.py
     tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
@@ -71,6 +72,10 @@ def loop(
             "exception it is kept there until F5 comes.",
         ),
     ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Begin anew when files have changed, once for each burst."),
+    ] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
@@ -100,6 +105,7 @@ def loop(
         "port": port,
         "standby": standby,
         "post_mortem": post_mortem,
+        "reload": reload,
         "preload": modules,
         "ranks": rank is not None,
         "only": only,

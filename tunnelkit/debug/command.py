@@ -76,10 +76,12 @@ def loop_spec(
     preload: Sequence[str] = (),
     only: Sequence[int] | None = None,
     post_mortem: bool = False,
+    reload: bool = False,
     collectives: str = "raise",
 ) -> dict[str, Any]:
     """What the agent needs to run the command in a loop (agent/loop.py). only: the ranks to
-    debug, None for all. collectives: "keep" leaves torch's timeouts as they are."""
+    debug, None for all. collectives: "keep" leaves torch's timeouts as they are. reload: is
+    only remembered there."""
     ranks: dict[str, Any] = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
         ranks["collectives"] = collectives
@@ -92,6 +94,7 @@ def loop_spec(
         "shown": command.shown,
         "env": env,
         "post_mortem": post_mortem,
+        "reload": reload,
         "cwd": cwd,
         "debug": command.debug,
         "editor_port": editor_port,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
 from tunnelkit.mirror.mounts import Mounts
+from tunnelkit.mirror.progress import Batch
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session import mirrorview
 from tunnelkit.session.agent_client import AgentClient
@@ -32,7 +33,8 @@ _PROGRESS_EVERY_S = 0.25
 
 class SessionFiles:
     """Owned by the session. agent: the node's agent, None before there is one and once it is
-    over; dial: a stream to `agent files` on the login host."""
+    over; dial: a stream to `agent files` on the login host; landed: told some of the paths of
+    each batch, once it is there."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class SessionFiles:
         changed: Callable[[], None],
         tell: Tell,
         sending: Tell,
+        landed: Callable[[Sequence[str]], None],
     ) -> None:
         settings, remote = launch.settings, LinkRemote(link)
         self._link = link
@@ -54,6 +57,7 @@ class SessionFiles:
         self._changed = changed
         self._tell = tell
         self._sending = sending
+        self._landed = landed
         self._hosts = FileHosts(dial, arrived=self._agent_arrived)
         self.mirrors: Mirrors | None = None
         if settings.mirror.enabled:
@@ -65,7 +69,7 @@ class SessionFiles:
                 agent_soon=self._hosts.soon,
                 check=self._digest_check,
                 on_change=self._mirror_changed,
-                on_batch=lambda name, batch: tell(mirrorview.batch_event(name, batch)),
+                on_batch=self._mirror_sent,
                 warn=self._mirror_warns,
                 say=say,
                 take_over=launch.take_over,
@@ -174,6 +178,10 @@ class SessionFiles:
     def _mirror_changed(self, name: str, status: MirrorStatus) -> None:
         self._changed()
         self._tell(mirrorview.state_event(name, status))
+
+    def _mirror_sent(self, name: str, batch: Batch) -> None:
+        self._tell(mirrorview.batch_event(name, batch))
+        self._landed(batch.paths)
 
     def _mirror_warns(self, text: str) -> None:
         self._say(f"warning: {text}")

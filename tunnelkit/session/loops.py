@@ -18,6 +18,7 @@ from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.loop import AgentApi, DebugLoop
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.mirror.base import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.waiting import cancel_all
@@ -59,6 +60,8 @@ class SessionLoop:
         self.loop = loop
         self.port = port
         self.own_port = own_port
+        #: begins anew when files have changed on the node
+        self.reload = False
         self._history: deque[Record] = deque(maxlen=_HISTORY)
         self._watchers: dict[Channel, int] = {}
 
@@ -98,6 +101,11 @@ class _Recorder:
             self.loop.record(record)
 
 
+async def _restart(loop: DebugLoop, reason: str) -> None:
+    with contextlib.suppress(TunnelkitError):
+        await loop.restart(reason)
+
+
 def _is_attachment(loop: SessionLoop) -> bool:
     return isinstance(loop.loop, Attachment)
 
@@ -133,9 +141,11 @@ class Loops:
         preload: Sequence[str] | None = None,
         only: Sequence[int] | None = None,
         post_mortem: bool | None = None,
+        reload: bool = False,
     ) -> SessionLoop:
         """Start a loop; `port` (or the one in the command) if not the session's own. What is
-        None is as the settings say; only: the ranks to debug, None for all.
+        None is as the settings say; only: the ranks to debug, None for all; reload: begin
+        anew when files have changed on the node.
 
         Raises DebugError if that port is taken or has a loop already.
         """
@@ -154,12 +164,14 @@ class Loops:
                     preload=self._settings.preload if preload is None else preload,
                     only=only,
                     post_mortem=keeps,
+                    reload=reload,
                     collectives=self._settings.collective_timeouts,
                 )
             )
         except BaseException:
             await self._close(loop)
             raise
+        loop.reload = reload
         self._loops[loop.loop.id] = loop
         return loop
 
@@ -174,6 +186,7 @@ class Loops:
             else:
                 keeps = bool(description.get("post_mortem"))
                 loop = await self._make(wanted, description["debug"], keeps)
+                loop.reload = bool(description.get("reload"))
             self._loops[int(description["id"])] = loop
             await loop.loop.adopt(description)
         return len(descriptions)
@@ -216,6 +229,14 @@ class Loops:
                 hint="start one in a terminal: tk loop python -m debugpy --wait-for-client FILE",
             )
         return self._loops[loop_id]
+
+    def files_changed(self, paths: Sequence[str]) -> None:
+        """These, and maybe more, are new on the node, all at once: loops that mind begin anew,
+        once. One whose program no editor has begun yet has read none of them."""
+        for loop in self.all():
+            if loop.reload and (loop.loop.has_editor or not loop.loop.info.get("debug")):
+                reason = f"files changed: {name_paths(paths, limit=3)}"
+                self._spawn(_restart(loop.loop, reason))
 
     def has(self, loop_id: int) -> bool:
         """True while the loop is this session's."""

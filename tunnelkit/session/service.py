@@ -285,6 +285,7 @@ class Service:
                     preload=header.get("preload"),
                     only=header.get("only"),
                     post_mortem=header.get("post_mortem"),
+                    reload=bool(header.get("reload")),
                 )
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})

@@ -105,6 +105,7 @@ class Session:
             changed=changed,
             tell=tell,
             sending=sending,
+            landed=self.loops.files_changed,
         )
         #: After `down`: nothing of the allocation can be left.
         self.all_ended = False
