@@ -1,0 +1,48 @@
+"""`tk down` when the cluster did not confirm the job's end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunnelkit.cli import up
+from tunnelkit.errors import AllocationError
+from tunnelkit.session import ask
+from tunnelkit.session.paths import session_paths
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A session that ends as soon as it is told to; its launch file."""
+    for name in ("STATE", "RUNTIME"):
+        monkeypatch.setenv(f"TK_{name}_DIR", str(tmp_path / name))
+    (tmp_path / "tunnelkit.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    paths = session_paths(tmp_path)
+    paths.make()
+
+    async def stop(paths: Any, *, keep: bool) -> None:
+        pass
+
+    monkeypatch.setattr(ask, "is_alive", lambda paths: True)
+    monkeypatch.setattr(up, "_stop", stop)
+    return paths.launch
+
+
+def test_a_job_that_may_be_left_is_told(stopped: Path) -> None:
+    stopped.write_text("{}")
+    with pytest.raises(AllocationError, match="may still be there") as caught:
+        up.down()
+    assert "`tk down` once more" in caught.value.one_line()
+
+
+@pytest.mark.parametrize(("keep", "says"), [(False, "down\n"), (True, "down; the job lives on\n")])
+def test_otherwise_it_is_down(
+    stopped: Path, capsys: pytest.CaptureFixture[str], keep: bool, says: str
+) -> None:
+    if keep:
+        stopped.write_text("{}")
+    up.down(keep=keep)
+    assert capsys.readouterr().out == says
