@@ -120,8 +120,11 @@ class Mirrors:
             raise
 
     async def stop(self) -> None:
-        """Stop all. Idempotent."""
-        await asyncio.gather(*(mirror.stop() for mirror in self.all))
+        """Stop all, also where one fails to. Idempotent."""
+        stops = (mirror.stop() for mirror in self.all)
+        for result in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     # -- all of them ------------------------------------------------------
 
