@@ -45,7 +45,8 @@ mkdir -- "$own/incoming.$$" || exit 92
 stage=$own/incoming.$$
 {{ cd / && while sleep {_BEAT_S} >/dev/null 2>&1; do printf .; done; }} &
 beat=$!
-tar "$@" -x -p -o -f - -C "$stage"
+# $stage is ours alone, so that modes may be exact from the start: busybox minds the umask.
+(umask 0; exec tar "$@" -x -p -o -f - -C "$stage")
 [ $? -eq 0 ] || exit {REFUSED}
 [ -e "$stage/end" ] || {{ echo "the stream was cut off" >&2; exit {CUT_OFF}; }}
 cd -- "$stage/t" 2>/dev/null || {{ mkdir -- "$stage/t" && cd -- "$stage/t"; }} || exit 92
