@@ -238,8 +238,9 @@ async def test_a_mount_outlives_a_killed_session(project: Project) -> None:
 
 
 @needs_fuse
-async def test_f5_in_a_mounted_tree(project: Project) -> None:
-    project.configure("[mirror]\nenabled = false\n")
+@pytest.mark.parametrize("mirror", ["false", "true"])
+async def test_f5_in_a_mounted_tree(project: Project, mirror: str) -> None:
+    project.configure(f"[mirror]\nenabled = {mirror}\n")
     far = project.lab.home / f"sources-{project.dir.name}"
     far.mkdir()
     point = project.base / "mounted"

@@ -43,7 +43,7 @@ from tunnelkit.mirror.mounttable import (
 from tunnelkit.mirror.shell import run_script
 
 _MOUNT_S = 30.0
-_UMOUNT_S = 5.0
+_UMOUNT_S = 3.0
 _ANSWER_S = 5.0
 _POLL_S = 0.05
 _OPTIONS = (
