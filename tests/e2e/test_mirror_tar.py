@@ -23,6 +23,13 @@ from tunnelkit.mirror.transfer import FetchRule, choose_transfer
 
 pytestmark = needs_rsync  # and its sshd
 
+
+@pytest.fixture
+def rig(rsync_rig: Rig) -> Rig:
+    """Without an agent, so that every file goes by the transfer."""
+    return rsync_rig
+
+
 TARS = {"tar": "tar (GNU tar) 1.34", "bsdtar": "bsdtar 3.6.2", "busybox": "tar (busybox) 1.35"}
 
 

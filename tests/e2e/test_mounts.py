@@ -26,6 +26,12 @@ from tunnelkit.mirror.mounttable import is_mounted, mount_user, read_pid, record
 pytestmark = needs_rsync
 
 
+@pytest.fixture
+def rig(rsync_rig: Rig) -> Rig:
+    """Mounts have nothing to do with an agent."""
+    return rsync_rig
+
+
 @dataclass
 class Mounted:
     """A mount that is watched by a session's `Mounts`, quick enough for a test."""
