@@ -6,9 +6,10 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from benchlib import cli, f5, f5report, forwards
+from benchlib import cli, f5, f5report, forwards, mirror, mirrorcase, mirrorreport
 from benchlib.measure import to_json
 from benchlib.report import (
     Measures,
@@ -24,6 +25,7 @@ from tunnelkit.errors import TunnelkitError
 
 _ROUNDS, _QUICK_ROUNDS = 10, 3
 _F5_RTTS_MS = (0.0, 40.0, 150.0)
+_MIRROR_RTTS_MS = (0.0, 20.0, 60.0)
 
 
 def main() -> int:
@@ -37,7 +39,11 @@ def main() -> int:
     results: dict[str, dict[str, object]] = {}
     try:
         for part in _PARTS if args.part == "all" else [args.part]:
-            measures, lines = _PARTS[part](args.rtt, rounds)
+            work = _PARTS[part]
+            if work is None:
+                results[part] = _mirror(args)
+                continue
+            measures, lines = work(args.rtt, rounds)
             print("\n".join(lines), flush=True)
             results[part] = to_json(measures)
     except TunnelkitError as error:
@@ -54,11 +60,17 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("part", choices=[*_PARTS, "all"])
+    parser.add_argument(
+        "--case", action="append", choices=list(mirror.CASES), help="mirror: only this (repeatable)"
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds ({_ROUNDS})")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_ROUNDS} rounds")
     rtts = ", ".join(f"{rtt:g}" for rtt in _F5_RTTS_MS)
     parser.add_argument(
-        "--rtt", type=float, metavar="MS", help=f"RTT to login (none; f5: {rtts}, all in one run)"
+        "--rtt",
+        type=float,
+        metavar="MS",
+        help=f"RTT to login (none; f5: {rtts}, all in one run; mirror: 0, 20, 60)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     return parser.parse_args()
@@ -104,6 +116,15 @@ def _f5(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     return {**measures, **torch}, f5report.lines(found)
 
 
+def _mirror(args: argparse.Namespace) -> dict[str, object]:
+    sizes = mirrorcase.QUICK if args.quick else mirrorcase.Sizes()
+    rtts_ms = list(_MIRROR_RTTS_MS) if args.rtt is None else [args.rtt]
+    with rig(0.0) as lab_rig:
+        found = mirror.run(lab_rig, rtts_ms, sizes, args.case or list(mirror.CASES))
+    print("\n".join(mirrorreport.lines(found)), flush=True)
+    return mirrorreport.to_json(found)
+
+
 def _cli(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     with rig(rtt_ms) as lab_rig:
         status = cli.run_status(lab_rig, rounds)
@@ -114,7 +135,8 @@ def _cli(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     return {**status, **up}, lines
 
 
-_PARTS = {"forwards": _forwards, "f5": _f5, "cli": _cli}
+_Part = Callable[[float | None, int], tuple[Measures, list[str]]]
+_PARTS: dict[str, _Part | None] = {"forwards": _forwards, "f5": _f5, "cli": _cli, "mirror": None}
 
 if __name__ == "__main__":
     sys.exit(main())

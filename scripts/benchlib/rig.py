@@ -33,32 +33,34 @@ _TOML = """profile = "lab"
 port = {port}
 
 [mirror]
-remote = "~/bench"
+remote = "~/{remote}"
 """
 
 
 class Rig:
-    """One lab and one project. Made by `rig`."""
+    """One lab and one project, mirrored into ~/`remote`. Made by `rig`."""
 
-    def __init__(self, base: Path, info: LabInfo) -> None:
+    def __init__(self, base: Path, info: LabInfo, remote: str = "bench") -> None:
         self.info = info
+        self._remote = remote
         self.project = base / "project"
         self.debug_port = free_port()
         self.environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TK_")},
-            "TK_CONFIG_DIR": str(base / "config"),
+            "TK_CONFIG_DIR": str(info.profile.parents[1]),
             "TK_STATE_DIR": str(base / "state"),
             "TK_RUNTIME_DIR": str(base),
             "TK_LAB_DIR": str(info.dir),
             "TK_LAB_SSH_CONFIG": str(info.ssh_config),
         }
-        self.project.mkdir()
-        (self.project / "tunnelkit.toml").write_text(_TOML.format(port=self.debug_port))
+        self.project.mkdir(parents=True)
+        text = _TOML.format(port=self.debug_port, remote=remote)
+        (self.project / "tunnelkit.toml").write_text(text)
 
     @property
     def remote_project(self) -> Path:
         """The mirrored project as the node sees it."""
-        return self.info.home / "bench"
+        return self.info.home / self._remote
 
     def ssh(self, *words: str) -> list[str]:
         """argv of the plain ssh that tk is compared with: the same configuration."""

@@ -15,6 +15,7 @@ from tunnelkit.lab.faults import (
     set_rtt,
     start_daemon,
     stop_daemon,
+    traffic_bytes,
 )
 from tunnelkit.lab.layout import DaemonStatus, LabInfo, LabStatus
 
@@ -34,5 +35,6 @@ __all__ = [
     "start_daemon",
     "status",
     "stop_daemon",
+    "traffic_bytes",
     "up",
 ]

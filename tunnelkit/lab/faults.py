@@ -35,6 +35,12 @@ def set_rtt(rtt_ms: float, dir: Path | None = None) -> None:
     proxy.tell(_require(dir).layout.proxy_socket, f"rtt {value}")
 
 
+def traffic_bytes(dir: Path | None = None) -> tuple[int, int]:
+    """Bytes that the proxy has had from the laptop and from login since it started."""
+    status = proxy.tell(_require(dir).layout.proxy_socket, "status")
+    return int(str(status["bytes_up"])), int(str(status["bytes_down"]))
+
+
 def link_down(dir: Path | None = None) -> None:
     """Take the laptop's network interface down (netns only; UsageError on loopback)."""
     network.set_laptop_link(_require(dir).network, up=False)

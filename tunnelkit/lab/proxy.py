@@ -8,7 +8,8 @@ a 0600 Unix socket (one command a line, one answer a line) it can be told:
   reset    connections are reset and new ones refused
   heal     all well again; what a black hole held back is delivered
   rtt MS   round-trip time from now on
-  status   {"link", "rtt_ms", "connections"} as JSON
+  status   {"link", "rtt_ms", "connections", "bytes_up", "bytes_down"} as JSON; the bytes are
+           those that have come in from the laptop's side, and for it, since the start
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _IN_FLIGHT_BYTES = 64 << 20
 class _Pipe(asyncio.Protocol):
     """One side of a connection: what it receives leaves on `peer`, `delay_s` later."""
 
-    def __init__(self, proxy: Proxy) -> None:
+    def __init__(self, proxy: Proxy, *, up: bool) -> None:
         self._proxy = proxy
+        self._up = up
         self.transport: asyncio.Transport | None = None
         self.peer: _Pipe | None = None
         self._queue: deque[tuple[float, bytes]] = deque()  # b"" stands for EOF
@@ -51,6 +53,7 @@ class _Pipe(asyncio.Protocol):
         self._proxy.track(self)
 
     def data_received(self, data: bytes) -> None:
+        self._proxy.count(len(data), up=self._up)
         if not (self._queue or self._proxy.delay_s or self._proxy.cut) and self._can_send():
             assert self.peer and self.peer.transport
             self.peer.transport.write(data)
@@ -156,6 +159,7 @@ class Proxy:
         self._dialling: set[asyncio.Task[None]] = set()
         self._healed = asyncio.Event()
         self._healed.set()
+        self._bytes_up = self._bytes_down = 0
         self.delay_s = rtt_s / 2
 
     @property
@@ -168,6 +172,13 @@ class Proxy:
     def forget(self, pipe: _Pipe) -> None:
         self._pipes.discard(pipe)
 
+    def count(self, size: int, *, up: bool) -> None:
+        """Note bytes that came in."""
+        if up:
+            self._bytes_up += size
+        else:
+            self._bytes_down += size
+
     async def open(self) -> None:
         """Accept connections. Raises OSError if the port is taken."""
         if self._server is None:
@@ -175,7 +186,7 @@ class Proxy:
             self._server = await loop.create_server(self._accepted, *self._listen, backlog=200)
 
     def _accepted(self) -> _Pipe:
-        client = _Pipe(self)
+        client = _Pipe(self, up=True)
         task = asyncio.get_running_loop().create_task(self._dial(client))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
@@ -185,7 +196,7 @@ class Proxy:
         """Connect to upstream when a handshake over that distance would have come through."""
         await asyncio.sleep(3 * self.delay_s)
         await self._healed.wait()
-        server = _Pipe(self)
+        server = _Pipe(self, up=False)
         try:
             await asyncio.get_running_loop().create_connection(lambda: server, *self._upstream)
         except OSError:
@@ -228,7 +239,13 @@ class Proxy:
         # Each connection has two ends, or one while it is being dialled.
         clients = {frozenset((id(pipe), id(pipe.peer))) for pipe in self._pipes}
         rtt_ms = self.delay_s * 2000
-        return {"link": link, "rtt_ms": rtt_ms, "connections": len(clients)}
+        return {
+            "link": link,
+            "rtt_ms": rtt_ms,
+            "connections": len(clients),
+            "bytes_up": self._bytes_up,
+            "bytes_down": self._bytes_down,
+        }
 
     async def command(self, line: str) -> str:
         """Carry out one line of the control protocol; return the answer."""

@@ -1,0 +1,355 @@
+"""The mirror beside rsync, lsyncd and unison, at several distances in one run.
+
+Everything crosses the lab's proxy to login, whatever its round-trip time; the others share one
+ssh master. Each case has a tree of its own and a session of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchlib.measure import timed
+from benchlib.mirrorcase import (
+    BARRIER,
+    CHECKOUT,
+    COMMAND,
+    DELTA_BYTES,
+    DELTA_S,
+    EDIT_BYTES,
+    EDIT_CPU,
+    EDIT_RSS,
+    FIRST,
+    MIXED,
+    VISIBLE,
+    Case,
+    Found,
+    Sizes,
+)
+from benchlib.mirrorcost import Cost, rss_bytes, tree_cpu_s
+from benchlib.mirrortrees import (
+    eyes,
+    git,
+    make_branches,
+    make_tree,
+    same_trees,
+    write_token,
+)
+from benchlib.mirrorways import (
+    FILES_FROM,
+    LSYNCD_0,
+    LSYNCD_1,
+    RSYNC,
+    TK,
+    UNISON,
+    Mux,
+    TkWay,
+    Way,
+    lsyncd_way,
+    missing,
+    mux,
+    rsync_way,
+    unison_way,
+)
+from benchlib.rig import NODE, Rig, background, wait_until
+from benchlib.rig import TK as TK_PROGRAM
+from tunnelkit import lab
+from tunnelkit.session.ask import ask
+from tunnelkit.session.paths import SessionPaths, session_paths
+
+_SETTLE_S = 1.0
+
+
+def run(first: Rig, rtts_ms: list[float], sizes: Sizes, cases: list[str]) -> Found:
+    """These of CASES at these distances."""
+    with mux(first) as master, eyes(first.project.parent) as looker:
+        case = Case(first, master, looker, rtts_ms, sizes)
+        case.found.notes += [f"{way}: {why}" for way, why in missing().items()]
+        for name in cases:
+            try:
+                CASES[name](case)
+            except RuntimeError as error:  # what was measured before is worth telling
+                case.found.notes.append(f"{name}: {error}")
+                lab.set_rtt(0, case.info.dir)
+    return case.found
+
+
+# -- one edit -----------------------------------------------------------------------------------
+
+
+def _edits(case: Case) -> None:
+    rig = case.rig("edits")
+    names = make_tree(rig.project, case.sizes.tree)
+    ways = [
+        name for name in (FILES_FROM, RSYNC, LSYNCD_0, LSYNCD_1, UNISON) if name not in missing()
+    ]
+    places = {name: case.copy(rig, f"edits{number}") for number, name in enumerate(ways)}
+    with rig.session():
+        rig.tk("sync", "--wait")
+        for rtt_ms in case.distances("edits"):
+            _edit_series(case, rtt_ms, TkWay(rig), names)
+            for name in ways:
+                with _opened(case.master, name, *places[name]) as way:
+                    _edit_series(case, rtt_ms, way, names)
+
+
+def _opened(master: Mux, name: str, local: Path, remote: Path) -> AbstractContextManager[Way]:
+    if name in (FILES_FROM, RSYNC):
+        return rsync_way(name, master, local, remote)
+    if name == UNISON:
+        return unison_way(name, master, local, remote)
+    return lsyncd_way(name, master, local, remote)
+
+
+def _edit_series(case: Case, rtt_ms: float, way: Way, names: list[str]) -> None:
+    dice = random.Random(7)  # noqa: S311
+    count = case.sizes.edits if way.name in (TK, FILES_FROM) else case.sizes.slow_edits
+    before = Cost()
+    for number in range(-1, count):  # the first is not counted: files and ways are warm
+        if number == 0:
+            before = way.cost()
+        name = dice.choice(names)
+        token = f"# edit {rtt_ms:g} {way.name[:9]} {number:06}"
+
+        def edit(name: str = name, token: str = token) -> int:
+            start = write_token(way.local / name, token)
+            way.save(name)
+            return start
+
+        value = case.eyes.token_ms(way.remote / name, token, edit)
+        if number >= 0:
+            case.found.add(rtt_ms, VISIBLE, way.name, value)
+        time.sleep(dice.uniform(0.1, 0.4))
+    after = way.cost()
+    add = partial(case.found.add, rtt_ms, way=way.name)
+    add(EDIT_CPU, value=(after.cpu_s - before.cpu_s) / count * 1e3)
+    add(EDIT_BYTES, value=(after.line_bytes - before.line_bytes) / count)
+    add(EDIT_RSS, value=after.rss_bytes / 1e6)
+
+
+# -- nothing to do ------------------------------------------------------------------------------
+
+
+def _barriers(case: Case) -> None:
+    rig = case.rig("barrier")
+    make_tree(rig.project, case.sizes.barrier, mean_bytes=500)
+    local, remote = case.copy(rig, "barrier")
+    paths = _paths(rig)
+    with rig.session():
+        rig.tk("sync", "--wait")
+        case.master.rsync(local, remote)
+        time.sleep(_SETTLE_S)
+        for rtt_ms in case.distances("barriers"):
+            for _ in range(case.sizes.rounds):
+                for way, work in (
+                    (TK, lambda: ask(paths, "sync", timeout_s=60.0, allow_deletes=False)),
+                    (COMMAND, lambda: rig.tk("sync", "--wait")),
+                    (RSYNC, lambda: case.master.rsync(local, remote)),
+                ):
+                    case.found.add(rtt_ms, BARRIER, way, timed(work) * 1e3)
+
+
+def _paths(rig: Rig) -> SessionPaths:
+    """Where the session's control socket is: it is a part of the environment that says so."""
+    kept = dict(os.environ)
+    os.environ.update(rig.environ)
+    try:
+        return session_paths(rig.project)
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+
+
+# -- the first copy -----------------------------------------------------------------------------
+
+
+def _first_copies(case: Case) -> None:
+    for rtt_ms in case.distances("first copies"):
+        for number in range(case.sizes.first_rounds):
+            rig = case.rig(f"first{rtt_ms:g}-{number}")
+            make_tree(rig.project, case.sizes.tree)
+            remote = case.info.home / f"other-first{rtt_ms:g}-{number}"
+
+            measured = {
+                TK: partial(_up_s, rig),
+                RSYNC: partial(_rsync_s, case.master, rig.project, remote),
+            }
+            for way in (TK, RSYNC) if number % 2 else (RSYNC, TK):
+                case.found.add(rtt_ms, FIRST, way, measured[way]())
+            shutil.rmtree(rig.project)
+            shutil.rmtree(remote)
+            shutil.rmtree(rig.remote_project)
+
+
+def _rsync_s(master: Mux, local: Path, remote: Path) -> float:
+    remote.mkdir()
+    return timed(lambda: master.rsync(local, remote))
+
+
+def _up_s(rig: Rig) -> float:
+    """`tk up`, from the moment the link is there to the line that says what is mirrored."""
+    start = took_s = 0.0
+    argv = [TK_PROGRAM, "up", NODE, "--gpus", "1", "--cpus", "2"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with background(argv, cwd=rig.project, env=rig.environ, **options) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.decode())
+            if b"asking for the node" in line:
+                start = time.monotonic()
+            elif b"mirror:" in line and b" files" in line:
+                took_s = time.monotonic() - start
+    rig.tk("down")
+    if not start or not took_s:
+        raise RuntimeError(f"tk up: {''.join(lines)}")
+    return took_s
+
+
+# -- a git checkout -----------------------------------------------------------------------------
+
+
+def _checkouts(case: Case) -> None:
+    rig = case.rig("checkout")
+    names = make_branches(rig.project, case.sizes.checkout)
+    ways = [name for name in (RSYNC, LSYNCD_0) if name not in missing()]
+    places = {name: case.copy(rig, f"checkout{number}") for number, name in enumerate(ways)}
+    with rig.session(), _batches(rig) as batches:
+        rig.tk("sync", "--wait")
+        for rtt_ms in case.distances("checkouts"):
+            for _ in range(case.sizes.first_rounds):
+                seen = len(batches.read())
+                _checkout(case, rtt_ms, TkWay(rig), names)
+                rig.tk("sync", "--wait")
+                case.found.generations.setdefault(rtt_ms, []).append(len(batches.read()) - seen)
+            for name in ways:
+                with _opened(case.master, name, *places[name]) as way:
+                    for _ in range(case.sizes.first_rounds):
+                        _checkout(case, rtt_ms, way, names)
+                        time.sleep(_SETTLE_S)
+
+
+def _checkout(case: Case, rtt_ms: float, way: Way, names: list[str]) -> None:
+    """To the other branch. The clock starts when git has written all."""
+    other = "one" if "two" in (way.local / ".git/HEAD").read_text() else "two"
+
+    def edit() -> int:
+        git(way.local, "checkout", "-q", other)
+        start = time.monotonic_ns()
+        way.save("")
+        return start
+
+    took_s, mixed_s = case.eyes.changed_s(way.remote, names, edit)
+    case.found.add(rtt_ms, CHECKOUT, way.name, took_s)
+    case.found.add(rtt_ms, MIXED, way.name, mixed_s)
+    if not same_trees(way.local, way.remote, names):
+        raise RuntimeError(f"{way.name}: not the same after the checkout")
+
+
+class Batches:
+    """What `tk sync --watch --json` has written."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def read(self) -> list[dict[str, object]]:
+        """The batches so far."""
+        lines = self._file.read_text().splitlines()
+        return [event for line in lines if (event := json.loads(line))["event"] == "batch"]
+
+
+@contextmanager
+def _batches(rig: Rig) -> Iterator[Batches]:
+    file = rig.project.parent / "batches.jsonl"
+    with file.open("wb") as stream:
+        argv = [TK_PROGRAM, "sync", "--watch", "--json"]
+        options = {"stdout": stream, "stderr": subprocess.DEVNULL}
+        environ = {**rig.environ, "PYTHONUNBUFFERED": "1"}
+        with background(argv, cwd=rig.project, env=environ, **options):
+            wait_until(lambda: file.stat().st_size > 0, "tk sync --watch")
+            yield Batches(file)
+
+
+# -- a big file ---------------------------------------------------------------------------------
+
+
+def _deltas(case: Case) -> None:
+    rig = case.rig("big")
+    big = rig.project / "data.bin"
+    _random_file(big, case.sizes.big_bytes)
+    local, remote = case.copy(rig, "big")
+    with rig.session():
+        rig.tk("sync", "--wait")
+        with _opened(case.master, RSYNC, local, remote) as by_rsync:
+            for rtt_ms in case.distances("a big file"):
+                for number in range(2):
+                    for way in (TkWay(rig), by_rsync):
+                        _delta(case, rtt_ms, way, number)
+                        rig.tk("sync", "--wait")
+
+
+def _random_file(file: Path, size: int) -> None:
+    dice = random.Random(3)  # noqa: S311
+    with file.open("wb") as stream:
+        for _ in range(size // 1_000_000):
+            stream.write(dice.randbytes(1_000_000))
+
+
+def _delta(case: Case, rtt_ms: float, way: Way, number: int) -> None:
+    file = way.local / "data.bin"
+    token = f"{int(rtt_ms):02}{number:02}"
+    before = way.cost().line_bytes
+
+    def edit() -> int:
+        start = time.monotonic_ns()
+        with file.open("r+b") as stream:
+            stream.write(token.encode())
+        way.save("data.bin")
+        return start
+
+    took_ms = case.eyes.token_ms(way.remote / "data.bin", token, edit)
+    time.sleep(_SETTLE_S)  # what follows on the line belongs to it
+    case.found.add(rtt_ms, DELTA_S, way.name, took_ms / 1e3)
+    case.found.add(rtt_ms, DELTA_BYTES, way.name, way.cost().line_bytes - before)
+
+
+# -- nothing happens ----------------------------------------------------------------------------
+
+
+def _idle(case: Case) -> None:
+    rig = case.rig("idle")
+    make_tree(rig.project, case.sizes.watched, mean_bytes=50)
+    with rig.session():
+        rig.tk("sync", "--wait", "--timeout", "300", timeout_s=310.0)
+        time.sleep(min(5.0, case.sizes.idle_s))
+        way = TkWay(rig)
+        case.found.idle[TK] = _idle_of(case, way.pid)
+    for name, open_way in ((LSYNCD_0, lsyncd_way), (UNISON, unison_way)):
+        if name not in missing():
+            place = case.copy(rig, "idle-" + name.split(",")[0])
+            with open_way(name, case.master, *place) as other:
+                case.found.idle[name] = _idle_of(case, other.pid)
+
+
+def _idle_of(case: Case, pid: int) -> tuple[float, float]:
+    before = tree_cpu_s(pid)
+    time.sleep(case.sizes.idle_s)
+    return (tree_cpu_s(pid) - before) / case.sizes.idle_s, rss_bytes(pid) / 1e6
+
+
+CASES: dict[str, Callable[[Case], None]] = {
+    "edits": _edits,
+    "barrier": _barriers,
+    "first-copy": _first_copies,
+    "checkout": _checkouts,
+    "big-file": _deltas,
+    "idle": _idle,
+}
