@@ -1,0 +1,152 @@
+"""A mirror in a process of its own, which a test may kill; and the test's hold on it.
+
+`python -m tests.support.mirror_child SSHD_DIR PORT LOCAL HOME STATE` says one line of JSON when it
+has started and one for each line that it is told: `barrier SECONDS`, `resync`, `quit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.mirror_rig import Rig, Sshd, SshRemote, descendants
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.model import MirrorSpec
+
+_PATIENCE_S = 150.0
+
+
+class Child:
+    """The mirror of a rig, in another process. Start it, ask it, kill it, `close` it."""
+
+    def __init__(self, rig: Rig) -> None:
+        words = (rig.sshd.directory, rig.sshd.port, rig.local, rig.home, rig.state)
+        self._argv = [sys.executable, "-m", __name__, *map(str, words)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once the first copy is there."""
+        self._process = subprocess.Popen(
+            self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        )
+        answer = self._answer()
+        assert answer == {"started": True}, answer
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Its answer; AssertionError if it says that something failed."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        assert "error" not in answer, f"{line}: {answer['error']}"
+        return answer
+
+    def kill(self) -> None:
+        """SIGKILL, in the middle of whatever it does. What it has started lives on a little."""
+        assert self._process is not None
+        left = descendants(self._process.pid)
+        self._process.kill()
+        self._ended()
+        self._orphans(left)
+
+    def close(self) -> None:
+        """End it, in whatever state it is."""
+        process = self._process
+        if process is None:
+            return
+        left = descendants(process.pid)
+        with contextlib.suppress(OSError, AssertionError):
+            self.ask("quit")
+        if process.poll() is None:
+            process.kill()
+        self._ended()
+        self._orphans(left)
+
+    def _ended(self) -> None:
+        process, self._process = self._process, None
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        process.wait(30)
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+
+    def _orphans(self, pids: list[int]) -> None:
+        # An orphaned rsync would go on; one that outlives the test must not be.
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process is not None and self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], _PATIENCE_S)
+        assert ready, f"the mirror's process said nothing for {_PATIENCE_S:g} s"
+        line = self._process.stdout.readline()
+        assert line, "the mirror's process has ended"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+async def _main(directory: str, port: str, local: str, home: str, state: str) -> None:
+    far = Path(home) / "tk" / "my project"
+
+    async def check(digests: Mapping[str, str]) -> list[str]:
+        return [path for path, text in digests.items() if _digest(far / path) != text]
+
+    mirror = Mirror(
+        MirrorSpec(local, "~/tk/my project"),
+        SshRemote(Sshd.known(Path(directory), int(port)), Path(home)),
+        state_dir=Path(state),
+        verify=lambda: check,
+    )
+    _say(await _tried(mirror, "start"))
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while line := await reader.readline():
+        if line.strip() == b"quit":
+            break
+        _say(await _tried(mirror, line.decode().strip()))
+    await mirror.stop()
+    _say({"ended": True})
+
+
+async def _tried(mirror: Mirror, line: str) -> dict[str, object]:
+    word, _, value = line.partition(" ")
+    try:
+        if word == "start":
+            await mirror.start()
+            return {"started": True}
+        if word == "resync":
+            report = await mirror.resync()
+        else:
+            report = await mirror.barrier(float(value), allow_deletes=True)
+    except TunnelkitError as error:
+        return {"error": f"{type(error).__name__}: {error.one_line()}"}
+    return {"sent": report.sent, "deleted": report.deleted, "proven": report.proven}
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _say(answer: Mapping[str, object]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
