@@ -8,7 +8,6 @@ import hashlib
 import os
 import pathlib
 import secrets
-import shlex
 import shutil
 import signal
 import socket
@@ -22,6 +21,7 @@ import pytest
 from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream
+from tunnelkit.link.remote_command import remote_command
 from tunnelkit.mirror.base import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import Completed, MirrorSpec
@@ -136,12 +136,12 @@ class SshRemote:
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30.0
     ) -> Completed:
         self.commands += 1
-        line = f"HOME={shlex.quote(str(self._home))} exec {shlex.join(argv)}"
+        words = ["env", f"HOME={self._home}", *argv]
         process = await asyncio.create_subprocess_exec(
             *self._sshd.ssh(),
             "127.0.0.1",
             "--",
-            f"exec sh -c {shlex.quote(line)}",
+            remote_command(words),  # as the session's own link does, for any login shell
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -180,8 +180,10 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 class Node:
     """A real agent on this machine, as the compute node's, and the session's line to it."""
 
-    def __init__(self, directory: Path) -> None:
-        self._local = LocalAgent(directory, f"rig-{os.getpid()}-{secrets.token_hex(4)}")
+    def __init__(self, directory: Path, name: str | None = None) -> None:
+        """name: of an agent that may be there already."""
+        name = name or f"rig-{os.getpid()}-{secrets.token_hex(4)}"
+        self._local = LocalAgent(directory, name)
         self._life: asyncio.Task[str] | None = None
         self.client = AgentClient(self._dial, on_channel=lambda channel, header: None, notices={})
         self.host = FileHost(self.client, is_node=True)
@@ -196,6 +198,11 @@ class Node:
     async def start(self) -> None:
         await self.client.connect()
         self._life = asyncio.create_task(self.client.run())
+
+    async def ended(self) -> None:
+        """Returns once the agent is gone."""
+        assert self._life is not None
+        await asyncio.wait([self._life])
 
     async def pid(self) -> int:
         return int((await self.client.call("info"))["pid"])
