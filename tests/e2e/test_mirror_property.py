@@ -78,7 +78,7 @@ def test_equal_after_every_barrier(rig: Rig) -> None:
     outputs = Outputs(rig.far, rig.local, soak.dice)
     child = Child(rig)
     child.start()
-    cuts = kills = 0
+    cuts = kills = agents = 0
     try:
         while soak.goes_on():
             down = killed = False
@@ -90,7 +90,10 @@ def test_equal_after_every_barrier(rig: Rig) -> None:
                     rig.sshd.stop()
                     soak.note("-- link cut")
                     down, cuts = True, cuts + 1
-                elif number < 0.4 and not killed:
+                elif number < 0.4 and child.kill_agent():
+                    soak.note("-- agent killed")
+                    agents += 1
+                elif number < 0.55 and not killed:
                     time.sleep(soak.dice.random() * 0.3)
                     child.kill()
                     soak.note("-- mirror killed")
@@ -114,7 +117,7 @@ def test_equal_after_every_barrier(rig: Rig) -> None:
         child.close()
         if rig.sshd.process is None:
             rig.sshd.start()
-    print(f"{soak.rounds} barriers, {cuts} cuts, {kills} kills")
+    print(f"{soak.rounds} barriers, {cuts} cuts, {kills} kills, {agents} agents killed")
 
 
 @pytest.mark.timeout(SOAK_S + 600)

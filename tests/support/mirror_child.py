@@ -1,7 +1,9 @@
 """A mirror in a process of its own, which a test may kill; and the test's hold on it.
 
-`python -m tests.support.mirror_child SSHD_DIR PORT LOCAL HOME STATE` says one line of JSON when it
-has started and one for each line that it is told: `barrier SECONDS`, `resync`, `quit`.
+`python -m tests.support.mirror_child SSHD_DIR PORT LOCAL HOME STATE AGENT_DIR AGENT_NAME` says one
+line of JSON when it has started and one for each line that it is told: `barrier SECONDS`, `resync`,
+`quit`. An empty AGENT_NAME: all goes by rsync; else an agent of that name is started when there is
+none, also when it was killed, and it outlives this process.
 """
 
 from __future__ import annotations
@@ -11,18 +13,21 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.mirror_rig import Rig, Sshd, SshRemote, descendants
+from tests.support import processes
+from tests.support.mirror_rig import Node, Rig, Sshd, SshRemote, descendants
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import MirrorSpec
+from tunnelkit.session.filehosts import FileHost
 
 _PATIENCE_S = 150.0
 
@@ -31,8 +36,10 @@ class Child:
     """The mirror of a rig, in another process. Start it, ask it, kill it, `close` it."""
 
     def __init__(self, rig: Rig) -> None:
+        self._agent_name = f"child-{os.getpid()}-{secrets.token_hex(4)}" if rig.node else ""
         words = (rig.sshd.directory, rig.sshd.port, rig.local, rig.home, rig.state)
-        self._argv = [sys.executable, "-m", __name__, *map(str, words)]
+        agent = (rig.home.with_name("child's agent"), self._agent_name)
+        self._argv = [sys.executable, "-m", __name__, *map(str, (*words, *agent))]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -60,8 +67,20 @@ class Child:
         self._ended()
         self._orphans(left)
 
+    def kill_agent(self) -> int:
+        """SIGKILL to the agent; how many processes of it there were."""
+        if not self._agent_name:
+            return 0
+        own = self._process.pid if self._process is not None else 0
+        found = [one for one in processes.look().values() if self._agent_name in one.argv]
+        return processes.kill([one for one in found if one.pid != own])
+
     def close(self) -> None:
-        """End it, in whatever state it is."""
+        """End it and its agent, in whatever state they are."""
+        self._end()
+        self.kill_agent()
+
+    def _end(self) -> None:
         process = self._process
         if process is None:
             return
@@ -97,18 +116,52 @@ class Child:
         return answer
 
 
-async def _main(directory: str, port: str, local: str, home: str, state: str) -> None:
-    far = Path(home) / "tk" / "my project"
+class _Far:
+    """The other side as the child's mirror sees it: its agent, if it has one, and its files."""
 
-    async def check(digests: Mapping[str, str]) -> list[str]:
-        return [path for path, text in digests.items() if _digest(far / path) != text]
+    def __init__(self, root: Path, directory: Path, name: str) -> None:
+        self._root = root
+        self._directory, self._name = directory, name
+        self._node: Node | None = None
 
+    async def keep(self, arrived: Callable[[], None]) -> None:
+        """Have an agent, and another one whenever it has ended. Until cancelled."""
+        while self._name:
+            node = Node(self._directory, self._name)
+            try:
+                await node.start()
+                self._node = node
+                arrived()
+                await node.ended()
+            except TunnelkitError:
+                await asyncio.sleep(0.1)
+            finally:
+                self._node = None
+                await node.client.close("the child has another one")
+
+    def agent(self) -> FileHost | None:
+        return self._node.host if self._node is not None and self._node.host.is_up else None
+
+    async def check(self, digests: Mapping[str, str]) -> list[str]:
+        """Read here: the disk is the same."""
+        return [path for path, text in digests.items() if _digest(self._root / path) != text]
+
+
+async def _main(
+    directory: str, port: str, local: str, home: str, state: str, agent_dir: str, agent_name: str
+) -> None:
+    far = _Far(Path(home) / "tk" / "my project", Path(agent_dir), agent_name)
     mirror = Mirror(
         MirrorSpec(local, "~/tk/my project"),
         SshRemote(Sshd.known(Path(directory), int(port)), Path(home)),
         state_dir=Path(state),
-        verify=lambda: check,
+        agent=far.agent,
+        verify=lambda: far.check,
     )
+    keeping = asyncio.create_task(far.keep(mirror.look_again))
+    if agent_name:
+        while far.agent() is None:
+            await asyncio.sleep(0.01)
     _say(await _tried(mirror, "start"))
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
@@ -119,6 +172,8 @@ async def _main(directory: str, port: str, local: str, home: str, state: str) ->
             break
         _say(await _tried(mirror, line.decode().strip()))
     await mirror.stop()
+    keeping.cancel()
+    await asyncio.wait([keeping])
     _say({"ended": True})
 
 
