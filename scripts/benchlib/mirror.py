@@ -78,6 +78,9 @@ def run(first: Rig, rtts_ms: list[float], sizes: Sizes, cases: list[str]) -> Fou
                 CASES[name](case)
             except RuntimeError as error:  # what was measured before is worth telling
                 case.found.notes.append(f"{name}: {error}")
+            except (KeyboardInterrupt, SystemExit):
+                case.found.notes.append(f"{name} and what comes after it: interrupted")
+                break
                 lab.set_rtt(0, case.info.dir)
     return case.found
 
@@ -208,7 +211,7 @@ def _up_s(rig: Rig) -> float:
                 start = time.monotonic()
             elif b"mirror:" in line and b" files" in line:
                 took_s = time.monotonic() - start
-    rig.tk("down")
+    rig.down()
     if not start or not took_s:
         raise RuntimeError(f"tk up: {''.join(lines)}")
     return took_s

@@ -33,8 +33,8 @@ class Sizes:
     """How much of everything."""
 
     edits: int = 30
-    slow_edits: int = 12
-    rounds: int = 5
+    slow_edits: int = 10
+    rounds: int = 3
     tree: int = 10_000
     barrier: int = 20_000
     first_rounds: int = 3
@@ -44,7 +44,7 @@ class Sizes:
     idle_s: float = 30.0
 
 
-QUICK = Sizes(4, 3, 2, 400, 800, 1, 300, 4_000_000, 1_000, 3.0)
+QUICK = Sizes(4, 3, 2, 400, 800, 1, 300, 20_000_000, 1_000, 3.0)
 
 
 @dataclass

@@ -130,7 +130,8 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "caught by checksum",
         [
             "e2e/test_mirror: test_an_edit_with_same_size_and_mtime_is_seen",
-            "faults/test_mirror_files: test_15_same_size_and_mtime_on_the_cluster_is_found_by_content",
+            "faults/test_mirror_files: "
+            "test_15_same_size_and_mtime_on_the_cluster_is_found_by_content",
             "e2e/test_mirror_conflicts: test_the_node_finds_what_stat_does_not_tell",
         ],
     ),
