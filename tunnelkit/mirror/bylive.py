@@ -221,7 +221,8 @@ class LivePass:
                 out.failed[path] = why
             else:
                 row = manifest.rows[path]
-                made = entry.kind == DIR and row.made and state != "same"
+                made = entry.kind == DIR and state != "same"
+                made = made and (row.made or row.entry.kind != DIR)
                 done[path] = Row(entry, text, sent=True, racy=is_racy, made=made)
                 digests[path] = text
                 if entry.kind != DIR:
