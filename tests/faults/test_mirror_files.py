@@ -60,8 +60,9 @@ async def test_10_nested_directories_filled_at_once_all_arrive(rig: Rig) -> None
     mirror = await rig.started()
     done = await asyncio.create_subprocess_exec(sys.executable, "-c", _NESTED, str(rig.local))
     assert await done.wait() == 0
-    await until(rig.equal, "every file, by events alone", 60)
-    assert mirror.status().files == 6 * 40 * 3 + 1
+    every = 6 * 40 * 3 + 1
+    await until(lambda: mirror.status().files == every, "every file, by events alone", 60)
+    assert rig.equal()
 
 
 # -- 11: save styles ---------------------------------------------------------------------------
