@@ -66,7 +66,7 @@ class Edits:
             (2, self.chmod_directory),
             (4, self.link),
             (3, self.retarget),
-            (4, self.swap),
+            (6, self.swap),
             (3, self.rename_directory),
             (2, self.delete_directory),
             (3, self.nested),
@@ -191,7 +191,9 @@ class Edits:
         """What was a file becomes a directory, a symlink, and the other ways round."""
         path = self._directory() / self._dice.choice(_SWAP_NAMES)
         was = self._remove(path)
-        will = self._dice.choice(["file", "directory", "symlink"])
+        will = self._dice.choice(["file", "directory", "symlink", "nothing"])
+        if will == "nothing":
+            return f"swap {self._name(path)}: {was} -> nothing" if was != "nothing" else None
         if will == "file":
             path.write_bytes(self._text())
         elif will == "symlink":

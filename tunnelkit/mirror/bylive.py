@@ -148,11 +148,13 @@ class LivePass:
             row = rows.get(path)
             if row is None:
                 piece.news.add(path)
+            stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
+            # A directory that takes a file's place is one that we make.
+            made = row.made if row is not None and stays else entry.kind == DIR
             if row is None or not row.sent:
-                made = row.made if row is not None else entry.kind == DIR
                 intents[path] = Row(entry, text, made=made)
             else:
-                intents[path] = row._replace(sent=False)
+                intents[path] = row._replace(sent=False, made=made)
             if text:
                 tried = ground.tried.setdefault(path, set())
                 if row is not None and row.digest:
