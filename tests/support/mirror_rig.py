@@ -203,6 +203,8 @@ class Node:
         """Returns once the agent is gone."""
         assert self._life is not None
         await asyncio.wait([self._life])
+        if not self._life.cancelled():
+            self._life.exception()  # how it ended is no news to who killed it
 
     async def pid(self) -> int:
         return int((await self.client.call("info"))["pid"])
