@@ -223,8 +223,7 @@ class LivePass:
                 out.failed[path] = why
             else:
                 row = manifest.rows[path]
-                made = entry.kind == DIR and state != "same"
-                made = made and (row.made or row.entry.kind != DIR)
+                made = entry.kind == DIR and row.made and state != "same"
                 done[path] = Row(entry, text, sent=True, racy=is_racy, made=made)
                 digests[path] = text
                 if entry.kind != DIR:

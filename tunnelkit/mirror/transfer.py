@@ -10,8 +10,9 @@ from typing import Protocol
 from tunnelkit.errors import MissingProgram
 from tunnelkit.mirror.base import Remote
 
-#: Exit codes for "some files were not transferred" and "some vanished": see `differing`.
-PARTIAL = frozenset({23, 24})
+#: Exit codes of rsync for a file that could not be written (a full disk), "some files were not
+#: transferred" and "some vanished": see `differing`.
+PARTIAL = frozenset({11, 23, 24})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tunnelkit.errors import TunnelkitError
 log = logging.getLogger("tunnelkit.session")
 
 #: All steps together; each may still have the least when that is used up.
-BUDGET_S = 18.0
+BUDGET_S = 28.0
 LEAST_S = 0.5
 #: A step that was cancelled has this long to let go.
 _LET_GO_S = 0.5

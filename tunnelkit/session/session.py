@@ -241,7 +241,7 @@ class Session:
             ended = await ending.step("the agent", self._end_agent(self._agent), 8.0) or ended
         if self.cluster.job is not None:
             # It takes all that runs in it along.
-            ended = await ending.step("the job", self.cluster.job.cancel(), 8.0)
+            ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
         self.all_ended = ended
         await self.close("tk down", ending)
 
