@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.mirror import local, plan
@@ -24,6 +24,7 @@ from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.wishes import Wishes
 
 _TRIED_LIMIT = 8
+_FEW_ROWS = 10
 #: A first copy need not appear at once; what has come stays, if the link breaks.
 _FIRST_COPY_BYTES = 64 << 20
 
@@ -115,39 +116,44 @@ class LivePass:
     ) -> None:
         """Read slice by slice, the next one while the last one is on its way."""
         reading = slices(self._ground.local_root, scan, difference, known, out)
-        piece = await asyncio.to_thread(self._next, reading)
-        while piece is not None:
-            after = asyncio.create_task(asyncio.to_thread(self._next, reading))
+        piece = await asyncio.to_thread(next, reading)
+        while True:
+            after = None
+            if not piece.last:
+                after = asyncio.create_task(asyncio.to_thread(next, reading))
             try:
                 if piece.data:
                     batch = self._begin()
                     batch.sends.update(piece.sends)
-                    batch.news |= piece.news
                     batch.size_bytes += len(piece.data)
-                    on_pending(frozenset(batch.sends))
                     await self._live.write(piece.data)
+                    on_pending(frozenset(batch.sends))
+                if len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS:
+                    self._batch.news |= self._intend(piece)  # quicker than a thread is
+                else:
+                    self._batch.news |= await asyncio.to_thread(self._intend, piece)
                 self._show(piece)
                 if self._ground.fresh and self._batch.size_bytes > _FIRST_COPY_BYTES:
                     await self._commit(out)
             except BaseException:
-                after.cancel()
-                await asyncio.wait([after])
+                if after is not None:
+                    after.cancel()
+                    await asyncio.wait([after])
                 raise
+            if after is None:
+                return
             piece = await after
 
-    def _next(self, reading: Iterator[Slice]) -> Slice | None:
-        """In a thread: read one slice, and write down what is about to be sent, so that whoever
-        comes after a kill -9 in the middle does not take it for somebody's edit."""
-        piece = next(reading, None)
-        if piece is None:
-            return None
+    def _intend(self, piece: Slice) -> set[str]:
+        """Write down what is about to be published, so that whoever comes after a
+        kill -9 in the middle does not take it for somebody's edit. Those never sent before."""
         ground, manifest = self._ground, self._ground.manifest
-        rows = manifest.rows
+        rows, news = manifest.rows, set()
         intents = {}
         for path, (entry, text, _) in piece.sends.items():
             row = rows.get(path)
             if row is None:
-                piece.news.add(path)
+                news.add(path)
             stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
             # A directory that takes a file's place is one that we make.
             made = row.made if row is not None and stays else entry.kind == DIR
@@ -164,7 +170,7 @@ class LivePass:
         manifest.put(intents)
         manifest.refresh(piece.refreshed)
         ground.in_flight.update(piece.sends)
-        return piece
+        return news
 
     def _begin(self) -> _Batch:
         batch = self._batch

@@ -48,12 +48,13 @@ class Change(enum.Enum):
 
     WRITTEN = "written"  # and not closed yet
     CREATED = "created"  # a new file that is open yet
-    DONE = "done"  # closed after it was written
+    DONE = "done"  # closed after it was written, or another was moved over it
     TOUCHED = "touched"  # only its attributes changed
     PLACED = "placed"  # there at one stroke, as it is
     TREE = "tree"  # a new directory, to be looked at with all that is in it
     AGAIN = "again"  # a directory to be looked at once more
     GONE = "gone"
+    LEFT = "left"  # moved over a file that was there: nobody waits for it to come back
     TREE_GONE = "tree gone"  # a directory with all that was in it
 
 
@@ -150,6 +151,8 @@ class Gathering:
                 return 0.0
             if self._burst:
                 return min(self._last + _BURST_QUIET_S, self._first + _BURST_LIMIT_S) - now
+            if self._at_one_stroke():
+                return 0.0
             quiet_s = _QUIET_S if self._closes else _QUIET_BLIND_S
             if self._traces and self._slow.issuperset(self._traces):
                 return min(self._first + _SLOW_S - now, _SLOW_STEP_S)
@@ -224,7 +227,9 @@ class Gathering:
         if self._burst:
             return
         old = self._traces.get(path)
-        if change in _GONE:
+        if change is Change.LEFT:
+            self._traces.pop(path, None)
+        elif change in _GONE:
             if old is not None and old.born:
                 del self._traces[path]  # came and went
             else:
@@ -240,6 +245,14 @@ class Gathering:
     def _goes_on(state: Change, change: Change) -> bool:
         """Whether what is waited for stays the same, since the same moment."""
         return change is Change.TOUCHED or (state in _OPEN and change in _OPEN)
+
+    def _at_one_stroke(self) -> bool:
+        """Whether all there is is one file that was there and is whole now: rewritten, or
+        moved over. A new one may be an editor's, about to be moved over the one that it saves."""
+        if len(self._traces) != 1 or not self._closes:
+            return False
+        (trace,) = self._traces.values()
+        return trace.state is Change.DONE and not trace.born
 
     def _holds(self, path: str, trace: _Trace, now: float) -> bool:
         """Whether the next event of this path should be waited for."""

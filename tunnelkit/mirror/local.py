@@ -124,8 +124,8 @@ def _gone(root: str, path: str, scan: Scan) -> bool | None:
 
 def interesting(root: str, scan: Scan | None, path: str) -> bool:
     """Whether an event at this absolute path may matter, by the rules of the last scan."""
-    relative = os.path.relpath(path, root)
-    if scan is None or relative == "." or relative.startswith("../"):
+    relative = path[len(root.rstrip("/")) + 1 :]
+    if scan is None or not relative or relative in scan.entries:
         return True
     base = ""
     *above, name = relative.split("/")

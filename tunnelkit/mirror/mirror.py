@@ -187,7 +187,9 @@ class Mirror:
             sizes=self.sizes,
         )
         wake = asyncio.Event()
-        watcher = self._watcher = Watcher(self.local_root, wake.set, interesting=syncer.interesting)
+        watcher = self._watcher = Watcher(
+            self.local_root, wake.set, interesting=syncer.interesting, known=syncer.known
+        )
         await watcher.start()  # before the first scan, so that nothing falls between
         worker = self._worker = Worker(
             syncer,

@@ -30,14 +30,14 @@ _NS = 1_000_000_000
 @dataclass(slots=True)
 class Slice:
     """Some paths of a batch. sends: what the parcels in `data` send, as it was when it was
-    read, with its digest and whether that may be racy; news: those never sent before;
-    refreshed: content that is there already."""
+    read, with its digest and whether that may be racy; refreshed: content that is there
+    already; last: none comes after it."""
 
     data: bytes = b""
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
-    news: set[str] = field(default_factory=set)
     refreshed: dict[str, tuple[Entry, bool]] = field(default_factory=dict)
     size_bytes: int = 0
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ def slices(
             yield piece
             piece, parts = Slice(), []
     piece.data = b"".join(parts)
+    piece.last = True
     yield piece
 
 

@@ -87,11 +87,11 @@ class Syncer:
     async def _run(self, dirty: Dirty, wishes: Wishes, on_pending: OnPending) -> Outcome:
         ground = self.ground
         owed, self._owed = self._owed, None  # until it is known better
+        live = await self._lane.live()
         scan, looked = await asyncio.to_thread(self._look, dirty, owed)
         out = Outcome(scanned=looked is None, scan_s=scan.duration_s)
         for path, why in scan.unreadable.items():
             out.failed[path] = f"can't be read: {why}"
-        live = await self._lane.live()
         if live is None and self._is_much(scan, looked):
             assert self._agent_soon is not None
             await self._agent_soon()
@@ -187,6 +187,10 @@ class Syncer:
     async def close(self) -> None:
         """Let go of the agent. Idempotent."""
         await self._lane.close()
+
+    def known(self, path: str) -> bool:
+        """Whether this relative path is one that was there at the last look. In any thread."""
+        return self.last_scan is not None and path in self.last_scan.entries
 
     def interesting(self, path: str) -> bool:
         """Whether an event at this absolute path may matter. Called in any thread."""

@@ -59,22 +59,32 @@ _KINDS: list[type[FileSystemEvent]] = [*_CHANGES, *_MOVES, *_ATTRIBUTES]
 
 class Watcher(FileSystemEventHandler):
     """Gathers what changes below `root`, unless `interesting(path)` (called in the observer's
-    thread, with an absolute path) waves it through.
+    thread, with an absolute path) waves it through. known: whether there was a file at that
+    relative path when it was looked last.
 
     `wake` is called in the loop at the first event of a burst. Who is woken: clear what that
     set, `settle`, `take`, look; in this order nothing is lost.
     """
 
     def __init__(
-        self, root: str, wake: Callable[[], None], *, interesting: Callable[[str], bool]
+        self,
+        root: str,
+        wake: Callable[[], None],
+        *,
+        interesting: Callable[[str], bool],
+        known: Callable[[str], bool] = lambda path: False,
     ) -> None:
         self._root = root
         self._prefix = root.rstrip("/") + "/"
         self._wake = wake
         self._interesting = interesting
+        self._known = known
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observation = Observation(root, self, _KINDS)
         self._complaints = Complaints(lambda: self._everything("overflow"))
+        #: in `settle`, until it is told by `_whole`
+        self._resting = False
+        self._whole = asyncio.Event()
         self._gathering = Gathering(closes=sys.platform == "linux")
         self._git = GitLock(root)
         self._cookies: dict[str, asyncio.Future[None]] = {}
@@ -138,7 +148,7 @@ class Watcher(FileSystemEventHandler):
             now = time.monotonic()
             rest_s = self._gathering.rest_s(now)
             if rest_s > 0:
-                await asyncio.sleep(rest_s)
+                await self._rest(rest_s)
             elif not self._git.held():
                 break
             elif now - begin > _GIT_LIMIT_S:
@@ -148,6 +158,18 @@ class Watcher(FileSystemEventHandler):
                 self._gathering.put_off(now)
                 await asyncio.sleep(_GIT_STEP_S)
         self._gathering.settled()
+
+    async def _rest(self, rest_s: float) -> None:
+        """Wait so long, or until a file is closed or moved into place."""
+        self._whole.clear()
+        self._resting = True
+        try:
+            async with asyncio.timeout(rest_s):
+                await self._whole.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._resting = False
 
     async def flush(self, timeout_s: float = 1.0) -> bool:
         """Whether every event of what happened before this call has been seen now, so that
@@ -195,8 +217,12 @@ class Watcher(FileSystemEventHandler):
         kind = type(event)
         if kind in _MOVES:
             gone, placed = _MOVES[kind]
+            target = str_of(event.dest_path)
+            if gone is Change.GONE and self._known(target[len(self._prefix) :]):
+                gone, placed = Change.LEFT, Change.DONE
+            # First what came: the loop may look between the two.
+            self._note(target, placed, now)
             self._note(source, gone, now)
-            self._note(str_of(event.dest_path), placed, now)
         elif kind is not events.DirModifiedEvent or self._other_mode(source):
             change = _CHANGES.get(kind, Change.TOUCHED)
             if change is Change.CREATED and _whole(source):
@@ -212,6 +238,9 @@ class Watcher(FileSystemEventHandler):
         wanted = self._gathering.knows(relative) or self._interesting(path)
         if wanted and self._gathering.note(relative, change, now):
             self._call(self._wake)
+        elif self._resting and change in (Change.DONE, Change.PLACED):
+            self._resting = False
+            self._call(self._whole.set)
 
     def _other_mode(self, path: str) -> bool:
         """Whether a directory's "modified" is about itself. Old watchdogs say it for each
