@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.mirror import local, plan
@@ -21,7 +21,7 @@ from tunnelkit.mirror.outgoing import Known, Slice, deletion, slices
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.scan import DIR, Entry, Scan
 from tunnelkit.mirror.sizes import SizeWatch
-from tunnelkit.mirror.wishes import Wishes
+from tunnelkit.mirror.wishes import OnPending, Wishes
 
 _TRIED_LIMIT = 8
 _FEW_ROWS = 10
@@ -31,13 +31,16 @@ _FIRST_COPY_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class _Batch:
-    """What is under way. sends: (entry, digest, racy) by path; news: those never sent before."""
+    """What is under way. sends: (entry, digest, racy) by path; news: those never sent before;
+    rest: parcels that wait for the commit, to go with it."""
 
     number: int = 0
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
     news: set[str] = field(default_factory=set)
     deletes: set[str] = field(default_factory=set)
     size_bytes: int = 0
+    rest: bytes = b""
+    began: bool = False
 
 
 class LivePass:
@@ -61,7 +64,7 @@ class LivePass:
         difference: plan.Difference,
         wishes: Wishes,
         out: Outcome,
-        on_pending: Callable[[frozenset[str]], None],
+        on_pending: OnPending,
     ) -> None:
         """Send and delete. Raises as `Syncer.run`."""
         ground, rows = self._ground, self._ground.manifest.rows
@@ -75,21 +78,24 @@ class LivePass:
         try:
             await self._send(scan, difference, known, out, on_pending)
             await self._delete(scan, difference, known, wishes, out)
-            await self._commit(out)
+            await self._commit(out, on_pending)
         except BaseException:
-            if self._batch.number:
+            if self._batch.began:
                 self._live.abort(self._batch.number)
             raise
         finally:
             ground.progress = None
         ground.fresh = False
 
-    async def _commit(self, out: Outcome) -> None:
+    async def _commit(self, out: Outcome, on_pending: OnPending) -> None:
         """Have the batch published, and write down what became of it."""
         batch = self._batch
         if batch.number == 0:
             return
-        answer = await self._live.commit(
+        batch.began = True
+        await self._live.commit(batch.number, batch.rest)
+        on_pending(frozenset({*batch.sends, *batch.deletes}))
+        answer = await self._live.answer(
             batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
         )
         digests = await asyncio.to_thread(self._record, batch, answer, out)
@@ -112,7 +118,7 @@ class LivePass:
         difference: plan.Difference,
         known: Known,
         out: Outcome,
-        on_pending: Callable[[frozenset[str]], None],
+        on_pending: OnPending,
     ) -> None:
         """Read slice by slice, the next one while the last one is on its way."""
         reading = slices(self._ground.local_root, scan, difference, known, out)
@@ -126,15 +132,16 @@ class LivePass:
                     batch = self._begin()
                     batch.sends.update(piece.sends)
                     batch.size_bytes += len(piece.data)
-                    await self._live.write(piece.data)
-                    on_pending(frozenset(batch.sends))
+                    await self._write(piece.data)
+                    if not piece.last:
+                        on_pending(frozenset(batch.sends))
                 if len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS:
                     self._batch.news |= self._intend(piece)  # quicker than a thread is
                 else:
                     self._batch.news |= await asyncio.to_thread(self._intend, piece)
                 self._show(piece)
                 if self._ground.fresh and self._batch.size_bytes > _FIRST_COPY_BYTES:
-                    await self._commit(out)
+                    await self._commit(out, on_pending)
             except BaseException:
                 if after is not None:
                     after.cancel()
@@ -175,8 +182,14 @@ class LivePass:
     def _begin(self) -> _Batch:
         batch = self._batch
         if batch.number == 0:
-            batch.number = self._live.begin(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            batch.number, batch.rest = self._live.begin(stamp)
         return batch
+
+    async def _write(self, data: bytes) -> None:
+        batch = self._batch
+        data, batch.rest, batch.began = batch.rest + data, b"", True
+        await self._live.write(data)
 
     def _show(self, piece: Slice) -> None:
         progress = self._ground.progress
@@ -209,8 +222,7 @@ class LivePass:
         parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))
         batch.deletes = deletes
         if parcels:
-            self._begin()
-            await self._live.write(parcels)
+            self._begin().rest += parcels
         else:
             await asyncio.to_thread(self._ground.manifest.drop, deletes)
 

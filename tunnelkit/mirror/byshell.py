@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from tunnelkit.mirror import conflicts, local, obstacles, plan, shell
 from tunnelkit.mirror.conflicts import as_sent
@@ -24,7 +24,7 @@ from tunnelkit.mirror.scan import DIR, Scan, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
-from tunnelkit.mirror.wishes import Wishes
+from tunnelkit.mirror.wishes import OnPending, Wishes
 
 
 class ShellPass:
@@ -41,7 +41,7 @@ class ShellPass:
         difference: plan.Difference,
         wishes: Wishes,
         out: Outcome,
-        on_pending: Callable[[frozenset[str]], None],
+        on_pending: OnPending,
     ) -> None:
         """Send and delete. Raises as `Syncer.run`."""
         ground = self._ground

@@ -92,13 +92,12 @@ class LiveChannel:
         """Whether a batch may be begun."""
         return self._failure is None and self.agent.is_up and not self._channel.is_over
 
-    def begin(self, replaced_stamp: str) -> int:
-        """Begin a batch; its number. replaced_stamp: names the directory for what gives way."""
+    def begin(self, replaced_stamp: str) -> tuple[int, bytes]:
+        """A new batch: its number, and what has to be sent first. replaced_stamp: names the
+        directory for what gives way."""
         self._number += 1
-        self._channel.write_nowait(
-            encode({"op": "begin", "batch": self._number, "replaced": replaced_stamp})
-        )
-        return self._number
+        parcel = {"op": "begin", "batch": self._number, "replaced": replaced_stamp}
+        return self._number, encode(parcel)
 
     async def write(self, data: bytes) -> None:
         """Send parcels of the batch. Raises ConnectionFailed if the link is lost meanwhile."""
@@ -115,16 +114,18 @@ class LiveChannel:
         if not self._channel.is_over:
             self._channel.write_nowait(encode({"op": "abort", "batch": batch}))
 
-    async def commit(self, batch: int, *, files: int, size_bytes: int) -> Answer:
-        """Have it published. Raises ConnectionFailed, and then it may or may not be; the same
-        after `close`."""
+    async def commit(self, batch: int, rest: bytes) -> None:
+        """Have it published, after the `rest` of its parcels; `answer` waits for what became
+        of it. Raises ConnectionFailed; after `close` too."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
-        self._answers[batch] = answer
+        self._answers[batch] = loop.create_future()
         self._proofs[batch] = loop.create_future()
+        await self.write(rest + encode({"op": "commit", "batch": batch}))
+
+    async def answer(self, batch: int, *, files: int, size_bytes: int) -> Answer:
+        """What became of it. Raises ConnectionFailed, and then it may be published or not."""
+        answer = self._answers[batch]
         try:
-            self._check()
-            self._channel.write_nowait(encode({"op": "commit", "batch": batch}))
             budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
             return await self._guarded(asyncio.shield(answer), budget_s)
         except BaseException:

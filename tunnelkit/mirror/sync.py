@@ -26,15 +26,13 @@ from tunnelkit.mirror.scan import FILE, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.verify import greet, verify
-from tunnelkit.mirror.wishes import Wishes
+from tunnelkit.mirror.wishes import OnPending, Wishes
 
 #: A file above this goes by rsync, which sends what changed in it.
 LIVE_FILE_BYTES = 8 << 20
 #: So does everything, if it is more than this at once.
 LIVE_BATCH_BYTES = 256 << 20
 _MUCH_FILES = 200
-
-OnPending = Callable[[frozenset[str]], None]
 
 
 class Syncer:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tunnelkit.mirror.limits import DELETE_LIMIT_FILES
+
+#: Told the paths that a pass has to bring there, before they are.
+OnPending = Callable[[frozenset[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
