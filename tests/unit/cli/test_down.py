@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,16 @@ from tunnelkit.session.paths import session_paths
 
 
 @pytest.fixture
-def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A session that ends as soon as it is told to; its launch file."""
-    for name in ("STATE", "RUNTIME"):
-        monkeypatch.setenv(f"TK_{name}_DIR", str(tmp_path / name))
+    # A socket's path is short.
+    with tempfile.TemporaryDirectory(prefix="tk") as runtime:
+        yield _stopped(tmp_path, Path(runtime), monkeypatch)
+
+
+def _stopped(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "STATE"))
+    monkeypatch.setenv("TK_RUNTIME_DIR", str(runtime))
     (tmp_path / "tunnelkit.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     paths = session_paths(tmp_path)
