@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from benchlib.report import (
     table,
     verdict,
 )
-from benchlib.rig import rig
+from benchlib.rig import DIR_VARIABLE, rig
 from tunnelkit.errors import TunnelkitError
 
 _ROUNDS, _QUICK_ROUNDS = 10, 3
@@ -34,7 +35,8 @@ def main() -> int:
     # As Ctrl-C does: the lab is taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rounds = args.rounds or (_QUICK_ROUNDS if args.quick else _ROUNDS)
-    facts = machine(args.rtt, rounds)
+    os.environ[DIR_VARIABLE] = args.dir
+    facts = machine(args.rtt, rounds, args.dir)
     print("\n".join(machine_lines(facts)), flush=True)
     results: dict[str, dict[str, object]] = {}
     try:
@@ -71,6 +73,12 @@ def _arguments() -> argparse.Namespace:
         type=float,
         metavar="MS",
         help=f"RTT to login (none; f5: {rtts}, all in one run; mirror: 0, 20, 60)",
+    )
+    parser.add_argument(
+        "--dir",
+        default="/tmp",  # noqa: S108: a short path, for sockets
+        metavar="DIR",
+        help="where laptop's and cluster's files are (/tmp); on /dev/shm no disk has a say",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     return parser.parse_args()

@@ -17,7 +17,7 @@ _SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 Measures = Mapping[str, Mapping[str, Series]]
 
 
-def machine(rtt_ms: float | None, rounds: int) -> dict[str, str]:
+def machine(rtt_ms: float | None, rounds: int, directory: str) -> dict[str, str]:
     """What the numbers depend on."""
     load = os.getloadavg()[0]
     return {
@@ -27,6 +27,7 @@ def machine(rtt_ms: float | None, rounds: int) -> dict[str, str]:
         "slurm": _first_line([shutil.which("slurmctld", path=_SBIN) or "slurmctld", "-V"]),
         "python": f"{platform.python_version()}, debugpy {version('debugpy')}",
         "tunnelkit": version("tunnelkit"),
+        "files": f"{directory}, {_first_line(['stat', '-f', '-c', '%T', directory])}",
         "load": f"{load:.1f} at the start",
         "rtt": _distance(rtt_ms),
         "rounds": f"{rounds}, interleaved; medians, quartiles in brackets",

@@ -111,6 +111,10 @@ class Rig:
             self.down()
 
 
+#: Where the lab and all files are.
+DIR_VARIABLE = "TK_BENCH_DIR"
+
+
 @contextmanager
 def rig(rtt_ms: float | None) -> Iterator[Rig]:
     """A fresh lab, gone afterwards.
@@ -118,7 +122,7 @@ def rig(rtt_ms: float | None) -> Iterator[Rig]:
     None: without a distance to model ssh dials login's sshd itself, since the lab's proxy is a
     Python process, and its own speed would make all ways look alike.
     """
-    base = Path(tempfile.mkdtemp(prefix="tkb", dir="/tmp"))
+    base = Path(tempfile.mkdtemp(prefix="tkb", dir=os.environ[DIR_VARIABLE]))
     try:
         os.environ["TK_CONFIG_DIR"] = str(base / "config")
         info = lab.up(

@@ -17,7 +17,8 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[Optional[_Job]] = queue.SimpleQueue()
+        # In quotes, and so without a complaint of ruff's: Python 3.8 can't subscript it.
+        self._jobs: "queue.SimpleQueue[Optional[_Job]]" = queue.SimpleQueue()  # noqa: UP037
         self._started = False
 
     def do(self, job: Callable[..., _T], *args: Any) -> "asyncio.Future[_T]":

@@ -54,9 +54,25 @@ class LivePass:
         sizes: SizeWatch | None = None,
     ) -> None:
         self._ground = ground
-        self._live = live
+        self.live = live
         self._sizes = sizes
         self._batch = _Batch()
+
+    @property
+    def staged(self) -> Mapping[str, Entry]:
+        """What `stage` has sent, and as what it was read."""
+        return {path: entry for path, (entry, _, _) in self._batch.sends.items()}
+
+    async def stage(self, scan: Scan, difference: plan.Difference) -> None:
+        """Send without publishing; `run` goes on with it. What can't be read is its affair."""
+        known = Known(self._ground.manifest.rows, self._ground.tried)
+        await self._send(scan, difference, known, Outcome(), lambda paths: None, whole=True)
+
+    def abort(self) -> None:
+        """Have the agent forget what is not published."""
+        batch, self._batch = self._batch, _Batch()
+        if batch.began:
+            self.live.abort(batch.number)
 
     async def run(
         self,
@@ -73,19 +89,33 @@ class LivePass:
         for path in wishes.again:
             if path in scan.entries:
                 difference.changed.setdefault(path, scan.entries[path])
-        self._batch = _Batch()
+        self._keep_staged(scan, difference, wishes)
         ground.progress = Progress.of(difference.changed, difference.changed)
         try:
             await self._send(scan, difference, known, out, on_pending)
             await self._delete(scan, difference, known, wishes, out)
             await self._commit(out, on_pending)
         except BaseException:
-            if self._batch.began:
-                self._live.abort(self._batch.number)
+            self.abort()
             raise
         finally:
             ground.progress = None
         ground.fresh = False
+
+    def _keep_staged(self, scan: Scan, difference: plan.Difference, wishes: Wishes) -> None:
+        """What was staged and is still so need not be sent again. If something of it is gone,
+        or a person wants something special: all anew."""
+        sends, entries = self._batch.sends, scan.entries
+        plain = not (wishes.force or wishes.again or wishes.ours)
+        if not plain or any(
+            path not in entries or entries[path].kind != entry.kind
+            for path, (entry, _, _) in sends.items()
+        ):
+            self.abort()
+            return
+        for path, (entry, _, _) in sends.items():
+            if difference.changed.get(path) == entry:
+                del difference.changed[path]
 
     async def _commit(self, out: Outcome, on_pending: OnPending) -> None:
         """Have the batch published, and write down what became of it."""
@@ -93,13 +123,13 @@ class LivePass:
         if batch.number == 0:
             return
         batch.began = True
-        await self._live.commit(batch.number, batch.rest)
+        await self.live.commit(batch.number, batch.rest)
         on_pending(frozenset({*batch.sends, *batch.deletes}))
-        answer = await self._live.answer(
+        answer = await self.live.answer(
             batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
         )
         digests = await asyncio.to_thread(self._record, batch, answer, out)
-        self._live.recorded(batch.number, digests)
+        self.live.recorded(batch.number, digests)
         self._batch = _Batch()
 
     def _warn(self, scan: Scan, difference: plan.Difference) -> None:
@@ -119,6 +149,8 @@ class LivePass:
         known: Known,
         out: Outcome,
         on_pending: OnPending,
+        *,
+        whole: bool = False,
     ) -> None:
         """Read slice by slice, the next one while the last one is on its way."""
         reading = slices(self._ground.local_root, scan, difference, known, out)
@@ -140,7 +172,7 @@ class LivePass:
                 else:
                     self._batch.news |= await asyncio.to_thread(self._intend, piece)
                 self._show(piece)
-                if self._ground.fresh and self._batch.size_bytes > _FIRST_COPY_BYTES:
+                if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
                     await self._commit(out, on_pending)
             except BaseException:
                 if after is not None:
@@ -183,13 +215,13 @@ class LivePass:
         batch = self._batch
         if batch.number == 0:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            batch.number, batch.rest = self._live.begin(stamp)
+            batch.number, batch.rest = self.live.begin(stamp)
         return batch
 
     async def _write(self, data: bytes) -> None:
         batch = self._batch
         data, batch.rest, batch.began = batch.rest + data, b"", True
-        await self._live.write(data)
+        await self.live.write(data)
 
     def _show(self, piece: Slice) -> None:
         progress = self._ground.progress

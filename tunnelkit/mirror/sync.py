@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from tunnelkit.mirror import local, plan
+from tunnelkit.mirror.ahead import LIVE_FILE_BYTES, ahead_of
 from tunnelkit.mirror.base import FileAgent
 from tunnelkit.mirror.bylive import LivePass
 from tunnelkit.mirror.byshell import ShellPass
@@ -28,9 +29,7 @@ from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.verify import greet, verify
 from tunnelkit.mirror.wishes import OnPending, Wishes
 
-#: A file above this goes by rsync, which sends what changed in it.
-LIVE_FILE_BYTES = 8 << 20
-#: So does everything, if it is more than this at once.
+#: More than this at once goes by rsync.
 LIVE_BATCH_BYTES = 256 << 20
 _MUCH_FILES = 200
 
@@ -60,6 +59,7 @@ class Syncer:
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
         self._owed: frozenset[str] | None = None
+        self._ahead: LivePass | None = None
         #: somebody else has the target now; for good: two who push in turns would be worse
         self._displaced: Displaced | None = None
         self.last_scan: Scan | None = None
@@ -111,6 +111,28 @@ class Syncer:
         self.pending = self._owed = frozenset({*out.failed, *out.changing})
         return out
 
+    async def stage_ahead(self, dirty: Dirty) -> None:
+        """Send what has changed so far, to be published by the next pass together with what is
+        yet to come. Raises as `run`; nothing is lost by that."""
+        owed, self._owed = self._owed, None
+        live = await self._lane.live()
+        if live is None or self.ground.folding or owed is None or self._displaced is not None:
+            return  # the pass looks at everything
+        scan, looked = await asyncio.to_thread(self._look, dirty, owed)
+        self._owed = looked
+        if self._ahead is None or self._ahead.live is not live:
+            self._ahead = LivePass(self.ground, live, sizes=self._sizes)
+        difference = await asyncio.to_thread(
+            ahead_of, self.ground.manifest.rows, scan, looked, self._ahead.staged
+        )
+        if difference.changed and not _is_bulk(difference):
+            try:
+                await self._ahead.stage(scan, difference)
+            except BaseException:
+                self._ahead = None
+                await self._lane.close()
+                raise
+
     def _look(
         self, dirty: Dirty, owed: frozenset[str] | None
     ) -> tuple[Scan, frozenset[str] | None]:
@@ -150,10 +172,15 @@ class Syncer:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
         shell = ShellPass(ground, self._rsync, self._sizes)
+        ahead, self._ahead = self._ahead, None
         if live is None or ground.folding or (not ground.fresh and _is_bulk(difference)):
+            if ahead is not None:
+                ahead.abort()
             await shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
             return
-        by_live = LivePass(ground, live, sizes=self._sizes)
+        by_live = ahead
+        if by_live is None or by_live.live is not live:
+            by_live = LivePass(ground, live, sizes=self._sizes)
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = plan.split(difference, big)

@@ -87,6 +87,8 @@ class Watcher(FileSystemEventHandler):
         self._whole = asyncio.Event()
         self._gathering = Gathering(closes=sys.platform == "linux")
         self._git = GitLock(root)
+        #: since when `settle` has found git at work
+        self._git_since: float | None = None
         self._cookies: dict[str, asyncio.Future[None]] = {}
         self._lost_cookies = 0
         self._task: asyncio.Task[None] | None = None
@@ -139,25 +141,35 @@ class Watcher(FileSystemEventHandler):
             return Dirty(everything="unwatched")
         return found
 
-    async def settle(self) -> None:
+    async def settle(self, git_step_s: float | None = None) -> bool:
         """Return once a save is over: nothing is being written, git is not at work, and it
         was quiet for a moment; also if that doesn't come to an end (after 0.25 s for a few
-        files, 1 s for many, 10 s for git)."""
+        files, 1 s for many, 10 s for git). git_step_s: while git is at work, return False
+        every so often, to be called again."""
         begin = time.monotonic()
         while True:
             now = time.monotonic()
+            if self._git.held():
+                since = self._git_since = self._git_since or now
+                if now - since > _GIT_LIMIT_S:
+                    self._git.give_up()
+                elif git_step_s is not None and now - begin > git_step_s:
+                    return False
+                else:
+                    self._gathering.put_off(now)
+                    await asyncio.sleep(_GIT_STEP_S)
+                continue
+            if self._git_since is not None:
+                # It is done. A scan tells what it did; events of that may come for a while yet.
+                self._everything("git")
+                break
             rest_s = self._gathering.rest_s(now)
-            if rest_s > 0:
-                await self._rest(rest_s)
-            elif not self._git.held():
+            if rest_s <= 0:
                 break
-            elif now - begin > _GIT_LIMIT_S:
-                self._git.give_up()
-                break
-            else:
-                self._gathering.put_off(now)
-                await asyncio.sleep(_GIT_STEP_S)
+            await self._rest(rest_s)
+        self._git_since = None
         self._gathering.settled()
+        return True
 
     async def _rest(self, rest_s: float) -> None:
         """Wait so long, or until a file is closed or moved into place."""

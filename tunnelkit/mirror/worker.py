@@ -7,6 +7,7 @@ gives up (or is cancelled) never breaks off a transfer that others wait for.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,9 +29,11 @@ from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
 from tunnelkit.mirror.wishes import Wishes
 
+log = logging.getLogger("tunnelkit.mirror")
 _RESCAN_S = 120.0  # events are hints: look anyway
 _VERIFY_S = 300.0  # so is what was sent: is it still there?
 _FLUSH_S = 0.25  # events that need longer to come are not waited for: a scan is made
+_AHEAD_S = 0.1  # how often git's work is looked at while it goes on
 _POLL_S = 2.0  # where there are no events
 _RETRY_FAILED_S = 15.0  # one file can't be written: the others go on
 _BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -105,7 +108,8 @@ class Worker:
         """Pass after pass, for ever."""
         while True:
             await self._until_due()
-            await self._watcher.settle()
+            while not await self._watcher.settle(_AHEAD_S):
+                await self._stage_ahead()
             await self._pass()
 
     def close(self) -> None:
@@ -127,6 +131,13 @@ class Worker:
             self._wake.clear()
             if self._failures == 0 and not self._urgent:
                 return
+
+    async def _stage_ahead(self) -> None:
+        """git is at work: what it has written is on its way already, to appear all at once."""
+        try:
+            await self._syncer.stage_ahead(self._watcher.take())
+        except TunnelkitError as error:
+            log.debug("staging ahead: %s", error.one_line())  # the pass will meet it as well
 
     async def _pass(self) -> None:
         self._urgent = False

@@ -1,0 +1,115 @@
+"""Files over the wire: what only that way can do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.mirror_rig import Rig, needs_rsync, tree, until
+from tunnelkit.errors import TimeoutExpired
+from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.progress import Batch
+
+pytestmark = needs_rsync
+
+
+def parts(root: Path) -> list[str]:
+    return [name for _, dirs, names in os.walk(root) for name in [*dirs, *names] if "part" in name]
+
+
+def equal(rig: Rig) -> bool:
+    mine = {path: what for path, what in tree(rig.local).items() if not path.startswith(b".git")}
+    return mine == tree(rig.far)
+
+
+def grow_old(*paths: Path) -> None:
+    """Wait until they look like files that nobody writes any more."""
+    deadline = time.monotonic() + 5.0
+    newest = max(path.stat().st_ctime_ns for path in paths)
+    while time.time_ns() < newest + 150_000_000 and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+async def test_a_save_asks_the_login_host_nothing(live_rig: Rig) -> None:
+    rig = live_rig
+    rig.write("a.py", "1\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    before = rig.remote.commands
+    rig.write("a.py", "2\n")
+    report = await mirror.barrier(20)
+    assert (report.sent, report.proven) == (1, 1)
+    assert (await mirror.barrier(20)).proven == 0
+    assert rig.remote.commands == before
+    assert rig.equal()
+
+
+async def test_what_git_has_written_is_staged_and_appears_at_once(live_rig: Rig) -> None:
+    rig = live_rig
+    told: list[Batch] = []
+    (rig.local / ".git").mkdir()
+    rig.write("main.py", "old\n")
+    rig.write("pkg/a.py", "old\n")
+    mirror = await rig.started(on_batch=told.append)
+    await mirror.barrier(20)
+    told.clear()
+    lock = rig.local / ".git/index.lock"
+    lock.touch()
+    rig.write("main.py", "new\n")
+    for number in range(50):
+        rig.write(f"fresh/m{number}.py", "new\n")
+    await until(lambda: len(parts(rig.far)) > 1, "the staging")
+    assert (rig.far / "main.py").read_text() == "old\n"
+    assert not (rig.far / "fresh").exists()
+    # Staged, and then another: the last one counts. Staged, and then gone.
+    rig.write("main.py", "newer\n")
+    (rig.local / "fresh/m7.py").unlink()
+    lock.unlink()
+    await until(lambda: bool(told), "the generation")
+    await mirror.barrier(20)
+    assert equal(rig)
+    assert (rig.far / "main.py").read_text() == "newer\n"
+    assert [batch.files for batch in told] == [50]
+    assert parts(rig.far) == []
+
+
+async def test_staged_files_are_not_sent_again(live_rig: Rig) -> None:
+    rig = live_rig
+    (rig.local / ".git").mkdir()
+    rig.write("pkg/old.py", "old\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    lock = rig.local / ".git/index.lock"
+    lock.touch()
+    written = [rig.write(f"pkg/m{number}.py", "new\n") for number in range(30)]
+    await until(lambda: len(parts(rig.far)) == 30, "the staging of all")
+    grow_old(*written)
+    inodes = {path.name: os.lstat(path).st_ino for path in (rig.far / "pkg").iterdir()}
+    lock.unlink()
+    await mirror.barrier(20)
+    assert equal(rig)
+    now = {os.lstat(path).st_ino for path in (rig.far / "pkg").iterdir()}
+    staged = {inode for name, inode in inodes.items() if "part" in name}
+    assert staged <= now, "what was staged is what was published"
+
+
+async def test_an_agent_that_is_gone_is_done_without(live_rig: Rig) -> None:
+    rig = live_rig
+    assert rig.node is not None
+    rig.write("a.py", "1\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    rig.node.reachable = False
+    os.kill(await rig.node.pid(), signal.SIGKILL)
+    await until(lambda: rig.file_agent() is None, "the loss")
+    rig.write("a.py", "2\n")
+    rig.write("new/b.py", "b\n")
+    await until(rig.equal, "rsync has taken over")
+    # Whether the node sees it nobody knows: that is no proof.
+    with pytest.raises(TimeoutExpired):
+        await mirror.barrier(1.0)
+    assert mirror.status().state is MirrorState.IN_SYNC
