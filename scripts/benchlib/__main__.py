@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--dir",
-        default="/tmp",  # noqa: S108: a short path, for sockets
+        default="/tmp",  # noqa: S108 (a short path, for sockets)
         metavar="DIR",
         help="where laptop's and cluster's files are (/tmp); on /dev/shm no disk has a say",
     )

@@ -47,10 +47,13 @@ class Stage:
             check=False,
         )
 
-    def break_program(self, name: str) -> None:
-        """Put a stand-in that always fails before the real program."""
-        path = self.bin / name
-        path.write_text(f"#!/bin/sh\necho '{name}: no luck today' >&2\nexit 12\n")
+    def break_program(self, name: str, when: str) -> None:
+        """Put a stand-in before the real program that fails when its words match a pattern."""
+        path, real = self.bin / name, shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+        path.write_text(
+            f"#!/bin/sh\ncase $* in {when}) echo '{name}: no luck today' >&2; exit 12 ;; esac\n"
+            f'exec {real} "$@"\n'
+        )
         path.chmod(0o755)
 
     def left(self) -> list[str]:
@@ -125,12 +128,13 @@ def test_without_a_scheduler_it_says_so_and_plays_on(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "step", "code"), [("sshd", "$ tk lab up", 5), ("rsync", "$ tk up node1", 5)]
+    ("program", "when", "step", "code"),
+    [("sshd", "*", "$ tk lab up", 5), ("ssh", "*-M*-N*", "$ tk up node1", 5)],
 )
 def test_a_step_that_fails_is_named_explained_and_cleaned_up(
-    stage: Stage, program: str, step: str, code: int
+    stage: Stage, program: str, when: str, step: str, code: int
 ) -> None:
-    stage.break_program(program)
+    stage.break_program(program, when)
     done = stage.run()
     assert done.returncode == code, done.stdout + done.stderr
     assert f"FAILED at: {step}" in done.stdout

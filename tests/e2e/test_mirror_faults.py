@@ -197,6 +197,8 @@ async def test_stop_in_the_middle_leaves_no_process(rig: Rig) -> None:
     await mirror.stop()
     with pytest.raises(MirrorError, match="stopped"):
         await waiting
-    assert not [line for line in children() if line.startswith("rsync")]
+    # Its far end, a child of the rig's sshd, needs a moment to notice.
+    ends = "the end of rsync"
+    await until(lambda: not [line for line in children() if line.startswith("rsync")], ends)
     await rig.started()
     assert rig.equal()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -103,8 +102,7 @@ async def test_an_agent_that_is_gone_is_done_without(live_rig: Rig) -> None:
     rig.write("a.py", "1\n")
     mirror = await rig.started()
     await mirror.barrier(20)
-    rig.node.reachable = False
-    os.kill(await rig.node.pid(), signal.SIGKILL)
+    await rig.node.kill()
     await until(lambda: rig.file_agent() is None, "the loss")
     rig.write("a.py", "2\n")
     rig.write("new/b.py", "b\n")

@@ -51,15 +51,16 @@ async def test_names_that_an_exact_file_system_tells_apart_are_all_sent(rig: Rig
 @pytest.fixture
 def folding_cluster(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
     """A cluster whose file system does not tell upper from lower case."""
-    programs = [shutil.which(name) for name in ("mkntfs", "lowntfs-3g")]
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    programs = [shutil.which(name, path=path) for name in ("mkntfs", "lowntfs-3g")]
     if None in programs or os.geteuid() != 0:
         pytest.skip("a file system that folds case takes root and: apt install ntfs-3g")
     image, place = tmp_path / "image", rig.home / "tk"
     place.mkdir()
     with image.open("wb") as disk:
         disk.truncate(16 << 20)
-    subprocess.run(["mkntfs", "-q", "-F", str(image)], check=True, capture_output=True)
-    made = ["lowntfs-3g", "-o", "ignore_case", str(image), str(place)]
+    subprocess.run([str(programs[0]), "-q", "-F", str(image)], check=True, capture_output=True)
+    made = [str(programs[1]), "-o", "ignore_case", str(image), str(place)]
     if subprocess.run(made, capture_output=True, check=False).returncode:
         pytest.skip("this root may not mount (a container without CAP_SYS_ADMIN)")
     try:

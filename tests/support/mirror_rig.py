@@ -209,12 +209,17 @@ class Node:
     async def pid(self) -> int:
         return int((await self.client.call("info"))["pid"])
 
+    async def kill(self) -> None:
+        """End the agent with -9, for good: a new link would start another one."""
+        self.reachable = False
+        os.kill(await self.pid(), signal.SIGKILL)
+
     async def stop(self) -> None:
-        self.reachable = True
-        with contextlib.suppress(TunnelkitError, TimeoutError):
-            async with asyncio.timeout(10):
-                await self.client.call("shutdown", reason="the test is over")
-                await self.client.wait_ended()
+        if self.reachable:
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(10):
+                    await self.client.call("shutdown", reason="the test is over")
+                    await self.client.wait_ended()
         if self._life is not None:
             await cancel_all(self._life)
         await self.client.close("the test is over")

@@ -27,13 +27,14 @@ class Lane:
         self._prover: str | None = None
 
     @property
-    def on_node(self) -> bool:
-        """Whether the compute node's own agent carries the channel."""
-        return self._live is not None and self._live.agent.is_node and self._live.is_usable
+    def node(self) -> FileAgent | None:
+        """The compute node's own agent, if it carries the channel now."""
+        live = self._live
+        return live.agent if live is not None and live.agent.is_node and live.is_usable else None
 
     async def live(self) -> LiveChannel | None:
-        """The channel; None where none can be had now. Raises MirrorHalted if another mirror
-        has taken over the target, ConnectionFailed."""
+        """The channel, for the pass that is running; None where none can be had now. Raises
+        MirrorHalted if another mirror has taken over the target, ConnectionFailed."""
         agent = self._agent()
         if self._live is not None and (self._live.agent is not agent or not self._live.is_usable):
             await self.close()

@@ -210,27 +210,31 @@ class LiveChannel:
         self._proved.set()
 
     async def _guarded(self, work: Awaitable[_T], budget_s: float) -> _T:
-        """Await it only as long as the link stands, and not for ever."""
-        task = asyncio.ensure_future(work)
-        try:
-            async with asyncio.timeout(budget_s):
-                while True:
-                    await asyncio.wait([task], timeout=_LINK_CHECK_S)
-                    if task.done():
-                        return task.result()
-                    if not self.agent.is_up:
-                        raise _link_lost()
-        except TimeoutError:
-            raise ConnectionFailed(
-                "the node does not write files",
-                cause=f"no answer for {budget_s:.0f} s: its file system may hang",
-                transient=True,
-            ) from None
-        finally:
-            if not task.done():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([task])
+        return await while_up(self.agent, work, budget_s)
+
+
+async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T:
+    """Await it only as long as the link stands, and not for ever. Raises ConnectionFailed."""
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(budget_s):
+            while True:
+                await asyncio.wait([task], timeout=_LINK_CHECK_S)
+                if task.done():
+                    return task.result()
+                if not agent.is_up:
+                    raise _link_lost()
+    except TimeoutError:
+        raise ConnectionFailed(
+            "the agent does not answer for files",
+            cause=f"nothing for {budget_s:.0f} s: the file system there may hang",
+            transient=True,
+        ) from None
+    finally:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
 
 
 def owner_json(claim: Claim | None) -> dict[str, str] | None:

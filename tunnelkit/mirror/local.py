@@ -9,13 +9,9 @@ from dataclasses import dataclass, field
 
 from tunnelkit.mirror import plan
 from tunnelkit.mirror.collisions import renamed_by_case
-from tunnelkit.mirror.ignore import GITIGNORE, TKIGNORE, VENV_MARK
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.progress import NAMED
-from tunnelkit.mirror.scan import DIR, Entry, Scan, digest, lstat, racy
-
-#: Files that say what is mirrored, be they mirrored themselves or not.
-_DECIDE = (GITIGNORE, TKIGNORE, VENV_MARK)
+from tunnelkit.mirror.scan import DECIDING, DIR, Entry, Scan, digest, lstat, racy
 
 
 @dataclass(slots=True)
@@ -137,6 +133,6 @@ def interesting(root: str, scan: Scan | None, path: str) -> bool:
             return False
         base += part + "/"
     rules = scan.rules.get(base)
-    if rules is None or name in _DECIDE:
+    if rules is None or name in DECIDING:
         return True
     return not rules.ignored(base + name, name, False)

@@ -196,14 +196,14 @@ class Syncer:
     @property
     def can_verify(self) -> bool:
         """Whether there is an agent to ask: one that costs the login host nothing."""
-        return self._lane.on_node
+        return self._lane.node is not None
 
     async def greet(self) -> None:
         """Make sure that the node, if there is one, lives and sees the root; a round trip.
         Raises MirrorHalted, MirrorError, TunnelkitError."""
-        live = await self._lane.live()
-        if live is not None and live.agent.is_node:
-            await greet(live.agent, self.ground)
+        node = self._lane.node
+        if node is not None:
+            await greet(node, self.ground)
 
     async def proofs_in(self) -> None:
         """Return once what was sent over the live channel was read back there, or won't be."""

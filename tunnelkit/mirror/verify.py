@@ -8,11 +8,12 @@ from typing import Any
 
 from tunnelkit.mirror.base import FileAgent
 from tunnelkit.mirror.ground import Ground
-from tunnelkit.mirror.live import owner_json, refusal
+from tunnelkit.mirror.live import owner_json, refusal, while_up
 from tunnelkit.mirror.manifest import Row, same_time
 
 #: Paths in one call: no message grows beyond a megabyte or two.
 _CALL_PATHS = 5_000
+_BYTES_PER_S = 10 << 20
 
 
 async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
@@ -48,13 +49,17 @@ async def _check(agent: FileAgent, ground: Ground, part: dict[str, Row]) -> set[
 async def _call(
     agent: FileAgent, ground: Ground, files: list[list[Any]], *, clean: bool
 ) -> dict[str, Any]:
-    found: dict[str, Any] = await agent.call(
+    size_bytes = sum(file[2] for file in files)
+    asking = agent.call(
         "mirror.verify",
         root=ground.remote_root,
         owner=owner_json(ground.claim),
         files=files,
         clean=clean,
     )
+    # A busy network file system answers a few hundred lookups a second at worst.
+    budget_s = 30.0 + len(files) / 100 + size_bytes / _BYTES_PER_S
+    found: dict[str, Any] = await while_up(agent, asking, budget_s)
     if "code" in found:
         raise refusal(found, ground.remote.destination(), ground.remote_root)
     return found

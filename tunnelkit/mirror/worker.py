@@ -136,8 +136,8 @@ class Worker:
         """git is at work: what it has written is on its way already, to appear all at once."""
         try:
             await self._syncer.stage_ahead(self._watcher.take())
-        except TunnelkitError as error:
-            log.debug("staging ahead: %s", error.one_line())  # the pass will meet it as well
+        except Exception as error:
+            log.debug("staging ahead: %s", error)  # the pass will meet it as well, and tell
 
     async def _pass(self) -> None:
         self._urgent = False
