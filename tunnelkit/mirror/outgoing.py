@@ -205,5 +205,6 @@ def _parents(
         entry = scan.entries.get(above)
         if entry is not None and above in rows and above not in changed:
             parcel = {"op": "dir", "path": above, "mode": entry.mode, "new": False}
-            found.append(encode(parcel))
+            # One that tk made is opened again if somebody has closed it.
+            found.append(encode({**parcel, "chmod": rows[above].made}))
     return found[::-1]

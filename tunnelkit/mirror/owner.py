@@ -125,7 +125,8 @@ def _laptop_id(state_dir: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
+    # Several mirrors of one session come here at once.
+    temporary = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w") as stream:
         stream.write(secrets.token_hex(16))
