@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, tree, until
-from tunnelkit.errors import TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.progress import Batch
 
 pytestmark = needs_rsync
@@ -94,6 +95,30 @@ async def test_staged_files_are_not_sent_again(live_rig: Rig) -> None:
     now = {os.lstat(path).st_ino for path in (rig.far / "pkg").iterdir()}
     staged = {inode for name, inode in inodes.items() if "part" in name}
     assert staged <= now, "what was staged is what was published"
+
+
+async def test_a_change_of_kind_that_broke_off_twice_is_made(
+    live_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = live_rig
+    source = rig.write("name", "1\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+
+    async def broken(live: LiveChannel, batch: int, rest: bytes) -> None:
+        raise ConnectionFailed("cut", transient=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LiveChannel, "commit", broken)
+        source.write_text("2\n")
+        with pytest.raises(TimeoutExpired):
+            await mirror.barrier(0.5)
+        source.unlink()
+        rig.write("name/inside.py", "x\n")
+        with pytest.raises(TimeoutExpired):
+            await mirror.barrier(0.5)
+    await mirror.barrier(40)
+    assert rig.equal()
 
 
 async def test_an_agent_that_is_gone_is_done_without(live_rig: Rig) -> None:

@@ -196,9 +196,9 @@ class LivePass:
             stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
             # A directory that takes a file's place is one that we make.
             made = row.made if row is not None and stays else entry.kind == DIR
-            if row is None or not row.sent:
+            if row is None or (stays and not row.sent):
                 intents[path] = Row(entry, text, made=made)
-            else:
+            else:  # what may be there is still what it was
                 intents[path] = row._replace(sent=False, made=made)
             if text:
                 tried = ground.tried.setdefault(path, set())

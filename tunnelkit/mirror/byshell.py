@@ -20,7 +20,7 @@ from tunnelkit.mirror.local import Outcome, Work
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.rsync import itemized
-from tunnelkit.mirror.scan import DIR, Scan, lstat, racy
+from tunnelkit.mirror.scan import DIR, Entry, Scan, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
@@ -191,7 +191,7 @@ class ShellPass:
         intents = {
             path: Row(entry, work.digests[path], made=entry.kind == DIR and path not in there)
             for path, entry in work.sends.items()
-            if path not in foreign and not (path in rows and rows[path].sent)
+            if path not in foreign and not (path in rows and _stays(rows[path], entry))
         }
         await asyncio.to_thread(self._ground.manifest.put, intents)
         plain = work.sends.keys() - foreign
@@ -275,6 +275,12 @@ class ShellPass:
         self._ground.manifest.put(done)
         for path in done:
             self._ground.arrived(path)
+
+
+def _stays(row: Row, entry: Entry) -> bool:
+    """Whether a row says better than what is about to be sent what may be there: it was sent,
+    or was of another kind."""
+    return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
 
 
 def _size(work: Work, paths: Collection[str]) -> int:
