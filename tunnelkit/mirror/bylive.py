@@ -208,7 +208,6 @@ class LivePass:
                     tried.add(text)
         manifest.put(intents)
         manifest.refresh(piece.refreshed)
-        ground.in_flight.update(piece.sends)
         return news
 
     def _begin(self) -> _Batch:

@@ -80,6 +80,7 @@ class ShellPass:
         there = await self._look(touched)
         if repair:
             self._add_missing(scan, work, there)
+        await self._recognize(touched, there)
         obstacles.drop_blocked(work, there, rows, self._ground.ours, out)
         await self._set_conflicts_apart(work, there, out, checked)
         await asyncio.to_thread(self._ground.manifest.drop, work.forgotten)
@@ -95,6 +96,20 @@ class ShellPass:
         await self._send(scan, work, there, out)
         await self._delete(work.deletes - early, there, out)
         self._ground.fresh = False
+
+    async def _recognize(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> None:
+        """What went over the live channel without an answer may be there, or what was there
+        before, whoever put that: its content tells."""
+        ground = self._ground
+        unsure = {
+            path: there[path]
+            for path in paths
+            if path in ground.tried and path in there and not ground.ours(path, there[path])
+        }
+        foreign = await conflicts.edited(
+            ground.remote, ground.remote_root, unsure, {path: ground.tried[path] for path in unsure}
+        )
+        ground.in_flight |= unsure.keys() - foreign
 
     async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:
         if self._ground.fresh:  # we have just made the root: nothing can be in it

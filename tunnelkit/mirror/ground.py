@@ -26,9 +26,10 @@ class Ground:
     claim: Claim | None = None
     fresh: bool = False
     folding: Folding = EXACT
-    #: sent, but not yet known to have arrived as they are here: what is there is ours
+    #: sent by rsync, but not yet known to have arrived as they are here: what is there is ours
     in_flight: set[str] = field(default_factory=set)
-    #: the digests that were sent without an answer, by path: to be found there, or not
+    #: the digests that went over the live channel without an answer, by path: to be found
+    #: there, or not; no word on whose it is if something else is there
     tried: dict[str, set[str]] = field(default_factory=dict)
     #: mirrored paths that were changed on the cluster: looked at again in each pass
     conflicts: frozenset[str] = frozenset()

@@ -17,7 +17,7 @@ _BYTES_PER_S = 10 << 20
 
 
 async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
-    """Have every path that was sent looked at; those that are not there as tk left them. What
+    """Have every path on record looked at; those that are not there as tk left them. What
     was found right is proven, if the agent is the node. Also removes what a broken transfer
     left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
     wrong: set[str] = set()
@@ -66,6 +66,7 @@ async def _call(
 
 
 def _parts(ground: Ground) -> Iterator[dict[str, Row]]:
-    sent = [(path, row) for path, row in ground.manifest.rows.items() if row.sent]
-    for begin in range(0, max(1, len(sent)), _CALL_PATHS):
-        yield dict(sent[begin : begin + _CALL_PATHS])
+    # Also what was never answered: its directory is to be cleaned.
+    rows = list(ground.manifest.rows.items())
+    for begin in range(0, max(1, len(rows)), _CALL_PATHS):
+        yield dict(rows[begin : begin + _CALL_PATHS])
