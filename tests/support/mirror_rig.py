@@ -322,7 +322,10 @@ def tree(root: Path) -> dict[bytes, tuple[object, ...]]:
     for base, dirs, files in os.walk(top):
         for name in [*dirs, *files]:
             full = os.path.join(base, name)
-            info = os.lstat(full)
+            try:
+                info = os.lstat(full)
+            except FileNotFoundError:
+                continue  # a cookie of the mirror's, or a temporary: it comes and goes
             key = os.path.relpath(full, top)
             if os.path.islink(full):
                 found[key] = ("link", os.readlink(full))

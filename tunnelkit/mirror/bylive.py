@@ -38,6 +38,7 @@ class _Batch:
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
     news: set[str] = field(default_factory=set)
     deletes: set[str] = field(default_factory=set)
+    retried: set[str] = field(default_factory=set)
     size_bytes: int = 0
     rest: bytes = b""
     began: bool = False
@@ -193,6 +194,8 @@ class LivePass:
             row = rows.get(path)
             if row is None:
                 news.add(path)
+            elif row.made and not row.sent:
+                self._batch.retried.add(path)
             stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
             # A directory that takes a file's place is one that we make.
             made = row.made if row is not None and stays else entry.kind == DIR
@@ -272,7 +275,9 @@ class LivePass:
                 out.failed[path] = why
             else:
                 row = manifest.rows[path]
-                made = entry.kind == DIR and row.made and state != "same"
+                # One that an earlier attempt may have made is there already, and is ours.
+                old = state == "same" and path not in batch.retried
+                made = entry.kind == DIR and row.made and not old
                 done[path] = Row(entry, text, sent=True, racy=is_racy, made=made)
                 digests[path] = text
                 if entry.kind != DIR:
