@@ -30,13 +30,6 @@ from tunnelkit.mux.parcels import ParcelReader, encode
 from tunnelkit.session.agent_client import AgentClient, AgentGone
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    path = tmp_path / "root"
-    path.mkdir()
-    return path
-
-
 class Client:
     """The laptop's end of one mirror channel."""
 

@@ -21,13 +21,6 @@ async def files() -> AsyncIterator[Files]:
     await one.close()
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    path = tmp_path / "root"
-    path.mkdir()
-    return path
-
-
 def sent(root: Path, path: str, *, stamp: bool = True) -> list[Any]:
     """A row of `mirror.verify` of what is there now."""
     place = root / path
