@@ -21,11 +21,11 @@ import pytest
 from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream
-from tunnelkit.link.remote_command import remote_command
 from tunnelkit.mirror.base import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import Completed, MirrorSpec
 from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent_client import AgentClient
 from tunnelkit.session.filehosts import FileHost
 from tunnelkit.session.local_agent import LocalAgent

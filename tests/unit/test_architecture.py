@@ -17,14 +17,15 @@ FILES = sorted(
     file for file in PACKAGE.rglob("*.py") if "sample" not in file.relative_to(PACKAGE).parts
 )
 
-#: Nouns and errors: every room but those of the payload may use them.
-GROUND = {"errors", "model"}
+#: Nouns, errors, quoting: every room but those of the payload may use them.
+GROUND = {"errors", "model", "remote_command"}
 SIDE_BY_SIDE = {"link", "scheduler", "mirror", "debug"}
 
 #: room (or top-level module) -> what of tunnelkit it may import
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "model": {"errors"},
+    "remote_command": {"errors"},
     # The payload: runs on the cluster's nodes, Python 3.8, standard library only.
     "wire": set(),
     "mux": {"wire"},

@@ -22,8 +22,8 @@ from tunnelkit.link.process import (
     socket_pair,
     spawn,
 )
-from tunnelkit.link.remote_command import remote_command
 from tunnelkit.model import Completed
+from tunnelkit.remote_command import remote_command
 
 #: sshd's answer to a session above MaxSessions.
 _REFUSED = "Session open refused by peer"

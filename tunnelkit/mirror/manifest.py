@@ -232,7 +232,9 @@ class Manifest:
     def forget_proofs(self) -> None:
         """Have every file proven anew: the compute node is another one."""
         with self._lock:
-            self.put({path: row._replace(proven=False) for path, row in self.rows.items()})
+            self.put(
+                {path: row._replace(proven=False) for path, row in self.rows.items() if row.proven}
+            )
 
     def totals(self) -> tuple[int, int]:
         """How many files and symlinks are on the cluster, and their bytes."""

@@ -20,9 +20,10 @@ from tunnelkit.mirror.conflicts import remote_digests
 from tunnelkit.mirror.farstream import broke_off, run_stream
 from tunnelkit.mirror.scan import DIR, FILE, LINK, digest, lstat
 from tunnelkit.mirror.shell import RemoteStat, encode, run_script
-from tunnelkit.mirror.tarscripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK, far_command
+from tunnelkit.mirror.tarscripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
 from tunnelkit.mirror.tarstream import Packer, Pipe, Unpacker
 from tunnelkit.mirror.transfer import FetchRule, TransferResult
+from tunnelkit.remote_command import remote_command
 
 _STALL_S = 15.0
 _MOST_STREAMS = 30
@@ -104,7 +105,7 @@ class TarTransfer:
             names.seek(0)
             code, said = await run_stream(
                 self._remote,
-                far_command(PACK, [remote_root, *options]),
+                _far_script(PACK, remote_root, *options),
                 unpack,
                 stdin=names,
                 stall_s=rule.stall_s,
@@ -192,7 +193,7 @@ class TarTransfer:
         options = ["--warning=no-unknown-keyword"] if self._gnu else []
         code, said = await run_stream(
             self._remote,
-            far_command(UNPACK, [remote_root.rstrip("/"), backup_dir, *options]),
+            _far_script(UNPACK, remote_root.rstrip("/"), backup_dir, *options),
             pack,
             stall_s=_STALL_S,
             budget_s=_budget_s(size_bytes, paths),
@@ -252,6 +253,11 @@ class TarTransfer:
                 return True
 
         return await asyncio.to_thread(lambda: {path for path in paths if differs(path)})
+
+
+def _far_script(script: str, *args: str) -> str:
+    """One command line that runs `script` under sh with `args` as $1..."""
+    return remote_command(["sh", "-c", script, "tk", *args])
 
 
 def escape(path: str) -> bytes:

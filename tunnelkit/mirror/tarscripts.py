@@ -7,8 +7,6 @@ seen that no symlink was on the way. A dot now and then says that the far side l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tunnelkit.mirror.ignore import REPLACED_DIR
 
 #: The script's exit codes, beside those of PARTIAL.
@@ -110,15 +108,3 @@ xargs -0 sh -c 'for path do
 done' tk
 exit 0
 """
-
-
-def far_command(script: str, args: Sequence[str]) -> str:
-    """One command line, of characters that sh, csh and fish read alike, that runs `script`
-    under sh with `args` as $1..."""
-    quoted = " ".join(
-        "'" + one.replace("'", "'\\''") + "'" for one in ("sh", "-c", script, "tk", *args)
-    )
-    text = f"exec {quoted}".encode("utf-8", "surrogateescape")
-    plain = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@+=:,./- "
-    safe = "".join(chr(byte) if byte in plain else f"\\0{byte:03o}" for byte in text)
-    return f'exec sh -c \'eval "$(printf %b "{safe}")"\''

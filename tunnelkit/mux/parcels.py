@@ -59,11 +59,6 @@ class ParcelCutter:
         del buffer[:start]
         return parcels
 
-    @property
-    def pending_bytes(self) -> int:
-        """What has come of a parcel that is not complete."""
-        return len(self._buffer)
-
 
 class ParcelReader:
     """Reads whole parcels from a channel."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunnelkit.errors import UsageError
-from tunnelkit.link.remote_command import remote_command
+from tunnelkit.remote_command import remote_command
 
 #: Those that are installed; sh always is.
 SHELLS = [
