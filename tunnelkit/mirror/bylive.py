@@ -250,7 +250,7 @@ class LivePass:
                 deletes,
                 scan.entries,
                 sent_digests=(batch.sends[path][1] for path in batch.news),
-                limit_files=wishes.delete_limit,
+                limit_files=self._ground.delete_limit,
             )
         await asyncio.to_thread(self._ground.manifest.drop, forgotten)
         parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))

@@ -55,7 +55,7 @@ class ShellPass:
                 work.deletes,
                 scan.entries,
                 sent_digests=(text for path, text in work.digests.items() if path not in rows),
-                limit_files=wishes.delete_limit,
+                limit_files=ground.delete_limit,
             )
         await asyncio.to_thread(self._note, work)
         self._look_again_at_conflicts(scan, work, wishes.again)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tunnelkit.mirror.base import Remote
 from tunnelkit.mirror.collisions import EXACT, Folding
 from tunnelkit.mirror.conflicts import as_sent
+from tunnelkit.mirror.limits import DELETE_LIMIT_FILES
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.owner import Claim
 from tunnelkit.mirror.progress import Progress
@@ -17,7 +18,7 @@ from tunnelkit.mirror.shell import RemoteStat
 class Ground:
     """One root here and one there. remote_root: absolute, symlinks resolved. fresh: tk has
     just made it, nothing can be in it. folding: which names the file system there holds for
-    the same."""
+    the same. delete_limit: how many files may be deleted at once."""
 
     remote: Remote
     local_root: str
@@ -26,6 +27,7 @@ class Ground:
     claim: Claim | None = None
     fresh: bool = False
     folding: Folding = EXACT
+    delete_limit: int = DELETE_LIMIT_FILES
     #: sent by rsync, but not yet known to have arrived as they are here: what is there is ours
     in_flight: set[str] = field(default_factory=set)
     #: the digests that went over the live channel without an answer, by path: to be found

@@ -44,6 +44,7 @@ from tunnelkit.mirror.target import (
 )
 from tunnelkit.mirror.transfer import Transfer, choose_transfer
 from tunnelkit.mirror.watch import Watcher
+from tunnelkit.mirror.wishes import Wishes
 from tunnelkit.mirror.worker import Request, Worker
 from tunnelkit.model import MirrorSpec
 
@@ -176,6 +177,7 @@ class Mirror:
             self._claim,
             target.fresh,
             target.folding,
+            self.spec.delete_limit,
         )
         scanner = Scanner(self.local_root, rules, self.links.apply)
         syncer = self._syncer = Syncer(
@@ -196,11 +198,10 @@ class Mirror:
             manifest,
             watcher,
             wake=wake,
-            delete_limit=self.spec.delete_limit,
             on_status=self._on_change,
             on_batch=self._on_batch,
         )
-        request = worker.post(repair=True, partial_ok=True)
+        request = worker.post(Wishes(repair=True), partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
         await self._first_copy(worker, request)
         self.sizes.news()  # told to who started this
@@ -242,7 +243,7 @@ class Mirror:
         """
         begin = time.monotonic()
         worker, manifest = self._running()
-        request = worker.post(allow_deletes=allow_deletes)
+        request = worker.post(Wishes(allow_deletes=allow_deletes))
         report = await self._wait(request, begin + timeout_s, timeout_s)
         proven = await self._prove(manifest, begin + timeout_s, timeout_s)
         return replace(report, proven=proven, duration_s=time.monotonic() - begin)
@@ -261,13 +262,13 @@ class Mirror:
             )
         await self._hold(take_over=False)
         worker, _ = self._running()
-        report = await self._wait(worker.post(repair=True), begin + timeout_s, timeout_s)
+        report = await self._wait(worker.post(Wishes(repair=True)), begin + timeout_s, timeout_s)
         return replace(report, duration_s=time.monotonic() - begin)
 
     def look_again(self) -> None:
         """There is an agent (again): have it look at all that was sent. Waits for nothing."""
         if self._worker is not None:
-            self._worker.post(repair=True, partial_ok=True)
+            self._worker.post(Wishes(repair=True), partial_ok=True)
 
     async def resolve(
         self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
@@ -282,10 +283,10 @@ class Mirror:
         wanted = [relative_to(self.local_root, path) for path in paths]
         # What a person names is looked at closely: stat may not tell the difference.
         named = frozenset(path for path in wanted if path in manifest.rows)
-        await self._wait(worker.post(force=named, partial_ok=True), deadline, timeout_s)
+        await self._wait(worker.post(Wishes(force=named), partial_ok=True), deadline, timeout_s)
         found = frozenset(chosen(worker.status.conflicts, wanted))
         kept_dir = await take_theirs(sides, found) if theirs else None
-        request = worker.post(ours=frozenset() if theirs else found, partial_ok=True)
+        request = worker.post(Wishes(ours=frozenset() if theirs else found), partial_ok=True)
         report = await self._wait(request, deadline, timeout_s)
         if kept_dir is not None:
             report = replace(report, replaced=tuple(sorted(found)), replaced_dir=kept_dir)
@@ -399,7 +400,7 @@ class Mirror:
 
         async def resend(paths: frozenset[str]) -> None:
             worker, _ = self._running()
-            await self._wait(worker.post(force=paths), deadline, timeout_s)
+            await self._wait(worker.post(Wishes(force=paths)), deadline, timeout_s)
 
         proven = waiting - len(manifest.unproven())
         return proven + await prove(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-from tunnelkit.mirror.limits import DELETE_LIMIT_FILES
 
 #: Told the paths that a pass has to bring there, before they are.
 OnPending = Callable[[frozenset[str]], None]
@@ -22,4 +20,18 @@ class Wishes:
     force: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
-    delete_limit: int = DELETE_LIMIT_FILES
+
+    @staticmethod
+    def together(wishes: Iterable[Wishes]) -> Wishes:
+        """All of them, for one pass."""
+        found = list(wishes)
+        return Wishes(
+            any(one.repair for one in found),
+            any(one.allow_deletes for one in found),
+            frozenset().union(*(one.force for one in found)),
+            frozenset().union(*(one.ours for one in found)),
+            frozenset().union(*(one.again for one in found)),
+        )
+
+
+NOTHING_SPECIAL = Wishes()

@@ -27,7 +27,7 @@ from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.progress import Batch
 from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
-from tunnelkit.mirror.wishes import Wishes
+from tunnelkit.mirror.wishes import NOTHING_SPECIAL, Wishes
 
 log = logging.getLogger("tunnelkit.mirror")
 _RESCAN_S = 120.0  # events are hints: look anyway
@@ -47,11 +47,8 @@ class Request:
     files could not be sent. `done` is set by the worker only."""
 
     done: asyncio.Future[SyncReport]
-    repair: bool = False
-    allow_deletes: bool = False
-    partial_ok: bool = False
-    force: frozenset[str] = frozenset()
-    ours: frozenset[str] = frozenset()
+    wishes: Wishes
+    partial_ok: bool
     report: SyncReport = field(default_factory=SyncReport)
 
 
@@ -65,7 +62,6 @@ class Worker:
         watcher: Watcher,
         *,
         wake: asyncio.Event,
-        delete_limit: int,
         on_status: Callable[[MirrorStatus], None],
         on_batch: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
@@ -73,7 +69,6 @@ class Worker:
         self._manifest = manifest
         self._watcher = watcher
         self._wake = wake
-        self._delete_limit = delete_limit
         self._on_status = on_status
         self._on_batch = on_batch
         self._requests: list[Request] = []
@@ -87,18 +82,10 @@ class Worker:
         #: why the last pass failed, None after one that did not
         self.error: TunnelkitError | None = None
 
-    def post(
-        self,
-        *,
-        repair: bool = False,
-        allow_deletes: bool = False,
-        partial_ok: bool = False,
-        force: frozenset[str] = frozenset(),
-        ours: frozenset[str] = frozenset(),
-    ) -> Request:
+    def post(self, wishes: Wishes = NOTHING_SPECIAL, *, partial_ok: bool = False) -> Request:
         """Ask for a pass now, whatever the back-off."""
         done: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
-        request = Request(done, repair, allow_deletes, partial_ok, force, ours)
+        request = Request(done, wishes, partial_ok)
         self._requests.append(request)
         self._urgent = True
         self._wake.set()
@@ -175,13 +162,8 @@ class Worker:
 
     def _wishes(self, taken: list[Request]) -> Wishes:
         verifies = self._syncer.can_verify and time.monotonic() >= self._verify_at
-        return Wishes(
-            repair=verifies or any(request.repair for request in taken),
-            allow_deletes=any(request.allow_deletes for request in taken),
-            force=frozenset().union(*(request.force for request in taken)),
-            ours=frozenset().union(*(request.ours for request in taken)),
-            delete_limit=self._delete_limit,
-        )
+        wanted = [request.wishes for request in taken]
+        return Wishes.together([*wanted, Wishes(repair=verifies)])
 
     async def _dirty(self, *, asked: bool) -> Dirty:
         """What to look at. asked: somebody wants to be sure that nothing is overlooked."""
@@ -245,7 +227,8 @@ class Worker:
             self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
         for request in taken:
             request.report = _add(request.report, outcome)
-            request.force = request.ours = frozenset()
+            # What was done once is not done again while the caller waits for the rest.
+            request.wishes = replace(request.wishes, force=frozenset(), ours=frozenset())
         if outcome.failed:
             self._finish(taken, _cannot_send(outcome.failed))
         elif outcome.conflicts:
