@@ -13,9 +13,11 @@ from tunnelkit.agent import content
 from tunnelkit.agent.expect import ABSENT, DIRECTORY, OURS, SAME, THEIRS, Verdict, judge
 from tunnelkit.agent.replaced import Replaced
 from tunnelkit.agent.stage import DELETE, LINK, META, Batch, Fresh, Item, Result, failure
+from tunnelkit.agent.swap import exchange, rename_new
 from tunnelkit.agent.tree import (
     Blocked,
     Tree,
+    is_that,
     lstat,
     remove_all,
     set_mode,
@@ -23,6 +25,8 @@ from tunnelkit.agent.tree import (
     text_of,
 )
 
+#: How often it is looked anew at what somebody changes all the time.
+_TRIES = 5
 #: What is told of a directory that was thought new.
 _THERE = Result("same")
 
@@ -132,8 +136,14 @@ class _Publication:
         return item.result is None
 
     def _put(self, item: Item) -> None:
-        if not self._still(item):
-            return
+        for _ in range(_TRIES):
+            if not self._still(item) or self._put_once(item):
+                return
+            self._judge(item)
+        raise OSError(0, "somebody on the cluster is writing it at this moment")
+
+    def _put_once(self, item: Item) -> bool:
+        """False: what is there is not what was seen."""
         verdict = item.verdict
         assert verdict is not None
         stays = item.unlike == "backup" or item.expect is None
@@ -141,12 +151,33 @@ class _Publication:
             raise OSError(0, _full_directory(item.raw))
         if verdict.what == SAME and stays:
             item.result = self._dress(item)
-            return
+            return True
         if verdict.what == THEIRS:
             self._replaced.keep(self._tree, item.raw, gone=False)
-        self._rename(item)
-        if verdict.what == THEIRS:
+            self._rename(item)
             item.result = Result("replaced", verdict.why)
+            return True
+        return self._take_place(item, verdict)
+
+    def _take_place(self, item: Item, verdict: Verdict) -> bool:
+        """Rename it to its place, unless something else is there than was seen: False."""
+        source = self._batch.tree.directory(item.staged_in)
+        fd, name = self._tree.find(item.raw)
+        try:
+            if verdict.what == ABSENT:
+                if rename_new(source, item.staged_name, fd, name):
+                    item.staged_name = b""
+                    return True
+            elif exchange(source, item.staged_name, fd, name):
+                # What was there has the temporary's name now, and goes with the batch.
+                if is_that(lstat(source, item.staged_name), verdict.seen):
+                    return True
+                exchange(source, item.staged_name, fd, name)
+                return False
+        except (FileExistsError, FileNotFoundError):
+            return False
+        self._rename(item)
+        return True
 
     def _dress(self, item: Item) -> Result:
         """The content is there already; the rest, as far as it is ours to set."""

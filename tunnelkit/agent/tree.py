@@ -61,6 +61,14 @@ def stamp_of(state: os.stat_result) -> str:
     return f"{state.st_mtime_ns}:{state.st_ctime_ns}:{state.st_ino}:{state.st_size}"
 
 
+def is_that(state: Optional[os.stat_result], stamp: str) -> bool:
+    """Whether it is what had that stamp. A rename changes no more than ctime."""
+    if state is None:
+        return False
+    mtime, _, ino, size = stamp.split(":")
+    return [mtime, ino, size] == [str(state.st_mtime_ns), str(state.st_ino), str(state.st_size)]
+
+
 class Tree:
     """The ways below one root. It keeps some of them open; `renew` forgets them, so that
     each path is walked anew. Used by one thread; `close` at the end."""
