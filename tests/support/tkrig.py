@@ -243,6 +243,10 @@ class Project:
         self._terminals.append(terminal)
         return terminal
 
+    async def piped(self, *args: str) -> asyncio.subprocess.Process:
+        """Start a `tk` command that is written to and read from; who starts it ends it."""
+        return await self._spawn(args, stderr=asyncio.subprocess.DEVNULL)
+
     async def _spawn(self, args: tuple[str, ...], *, stderr: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *self.lab.enter,
