@@ -55,7 +55,9 @@ async def here(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 def torchrun(ranks: int, *target: str) -> list[str]:
-    return ["torchrun", "--standalone", "--nproc-per-node", str(ranks), *target]
+    # Without a directory of its own it leaves one in /tmp.
+    logs = ("--log-dir", "logs")
+    return ["torchrun", "--standalone", *logs, "--nproc-per-node", str(ranks), *target]
 
 
 @needs_torch

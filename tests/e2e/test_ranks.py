@@ -169,8 +169,8 @@ async def test_4_ranks_of_torchrun_and_a_pause_inside_a_collective(project: Proj
     """Three ranks wait in all_reduce for the one that is paused: its timeout kills none."""
     project.write("train.py", GLOO)
     await project.up("node1", "--cpus", "4")
-    torchrun = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    terminal = await project.loop(*torchrun, "train.py")
+    torchrun = ("python", "-m", "torch.distributed.run", "--standalone", "--log-dir", "logs")
+    terminal = await project.loop(*torchrun, "--nproc-per-node", "4", "train.py")
     first = await project.f5(GLOO_STOP, file="train.py")
     opened = await asyncio.gather(*(child(project, first, GLOO_STOP) for _ in range(3)))
     sessions = {0: first, **{rank: session for rank, _, session in opened}}

@@ -18,7 +18,7 @@ FILES = sorted(
 )
 
 #: Nouns, errors, quoting: every room but those of the payload may use them.
-GROUND = {"errors", "model", "remote_command"}
+GROUND = {"errors", "model", "remote_command", "words"}
 SIDE_BY_SIDE = {"link", "scheduler", "mirror", "debug"}
 
 #: room (or top-level module) -> what of tunnelkit it may import
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "model": {"errors"},
     "remote_command": {"errors"},
+    "words": set(),
     # The payload: runs on the cluster's nodes, Python 3.8, standard library only.
     "wire": set(),
     "mux": {"wire"},

@@ -69,23 +69,24 @@ async def _pull(session_paths: Any, paths: list[str], *, quiet: bool) -> dict[st
 
 def progress_line(progress: dict[str, Any]) -> str:
     """How far a pull is."""
-    from tunnelkit.cli.statusview import hours, size
+    from tunnelkit.cli.statusview import hours
+    from tunnelkit.words import human_bytes
 
     left = progress["eta_s"]
     return (
         f"pulling: {progress['files']} of {progress['files_total']} files, "
-        f"{size(progress['bytes'])} of {size(progress['bytes_total'])}"
+        f"{human_bytes(progress['bytes'])} of {human_bytes(progress['bytes_total'])}"
         + (f", {hours(round(left))} left" if left is not None else "")
     )
 
 
 def show_report(report: dict[str, Any]) -> None:
     """What came and what did not, for a person."""
-    from tunnelkit.cli.statusview import size
+    from tunnelkit.words import human_bytes
 
     count = len(report["pulled"])
     files = "1 file" if count == 1 else f"{count} files"
-    say(f"pulled {files} ({size(report['bytes'])}) in {report['duration_s']:.1f} s")
+    say(f"pulled {files} ({human_bytes(report['bytes'])}) in {report['duration_s']:.1f} s")
     _list("the same here, or newer: left as they are", report["kept"])
     _list("mirrored from here: left as they are (`tk sync --theirs` for edits)", report["owned"])
     _list("mirrored from now on, since no ignore rule names them", report["mirrored"])

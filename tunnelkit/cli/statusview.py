@@ -8,6 +8,7 @@ from typing import Any
 from tunnelkit.cli.common import find_session
 from tunnelkit.cli.console import paint, say
 from tunnelkit.session.ask import ask
+from tunnelkit.words import human_bytes
 
 #: How many pending paths are named.
 _NAMED = 3
@@ -68,7 +69,7 @@ def mirror_state(mirror: dict[str, Any]) -> str:
         paths = [printable(path) for path in mirror["pending_paths"][:_NAMED]]
         more = mirror["pending"] - len(paths)
         text += f": {', '.join(paths)}" + (f" and {more} more" if more > 0 else "")
-    return f"{text}; {mirror['files']} files ({size(mirror['bytes'])})"
+    return f"{text}; {mirror['files']} files ({human_bytes(mirror['bytes'])})"
 
 
 def sending(progress: dict[str, Any]) -> str:
@@ -77,17 +78,8 @@ def sending(progress: dict[str, Any]) -> str:
     left = f", {hours(round(eta))} left" if eta is not None else ""
     return (
         f"sending: {progress['files']} of {progress['files_total']} files, "
-        f"{size(progress['bytes'])} of {size(progress['bytes_total'])}{left}"
+        f"{human_bytes(progress['bytes'])} of {human_bytes(progress['bytes_total'])}{left}"
     )
-
-
-def size(size_bytes: float) -> str:
-    """Bytes in decimal units, as disks are sold: `1.5 GB`."""
-    for unit in ("B", "kB", "MB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:.1f} GB"
 
 
 def printable(text: str) -> str:

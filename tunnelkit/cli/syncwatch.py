@@ -8,7 +8,8 @@ from typing import Any
 
 from tunnelkit.cli.common import find_session, run
 from tunnelkit.cli.console import paint, say
-from tunnelkit.cli.statusview import printable, size
+from tunnelkit.cli.statusview import printable
+from tunnelkit.words import human_bytes
 
 _NAMES = 3
 #: States that come and go with each batch: a line of their own only after a trouble.
@@ -59,7 +60,7 @@ class BatchView:
             return None
         if state == before and state == "starting":
             return None
-        there = f"; {event['files']} files ({size(event['bytes'])}) there" if first else ""
+        there = f"; {event['files']} files ({human_bytes(event['bytes'])}) there" if first else ""
         return f"{at}  {printable(event['text'])}{there}"
 
 
@@ -68,7 +69,7 @@ def batch(event: dict[str, Any]) -> str:
     did = []
     if event["files"]:
         files = "file" if event["files"] == 1 else "files"
-        did.append(f"{event['files']} {files}, {size(event['bytes'])} sent")
+        did.append(f"{event['files']} {files}, {human_bytes(event['bytes'])} sent")
     if event["deleted"]:
         did.append(f"{event['deleted']} deleted")
     names = [printable(path) for path in event["paths"][:_NAMES]]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tunnelkit.mirror.base import name_paths
 from tunnelkit.mirror.scan import DIR, Entry
+from tunnelkit.words import human_bytes
 
 #: A single file, and all that one pass has to send, above which a person is told.
 WARN_FILE_BYTES = 100_000_000
@@ -84,7 +85,7 @@ def _size(entry: Entry | None) -> int:
 
 def file_line(path: str, size_bytes: int) -> str:
     """The warning for one file."""
-    return f"{name_paths([path])} is big ({human(size_bytes)}); {_how(path)}"
+    return f"{name_paths([path])} is big ({human_bytes(size_bytes)}); {_how(path)}"
 
 
 def tree_line(sends: Mapping[str, Entry], total_bytes: int) -> str:
@@ -96,8 +97,8 @@ def tree_line(sends: Mapping[str, Entry], total_bytes: int) -> str:
     )
     files = sum(entry.kind != DIR for entry in sends.values())
     return (
-        f"{human(total_bytes)} in {files} files are to be sent, the biggest in "
-        f"{name_paths([path])} ({human(size_bytes)}); {_how(path)}"
+        f"{human_bytes(total_bytes)} in {files} files are to be sent, the biggest in "
+        f"{name_paths([path])} ({human_bytes(size_bytes)}); {_how(path)}"
     )
 
 
@@ -132,16 +133,3 @@ def _how(path: str) -> str:
     if not path.isprintable():
         return "to leave it out, name it in .tkignore"
     return f"to leave it out, write /{path.translate(_GLOB)} into .tkignore"
-
-
-def human(size_bytes: float) -> str:
-    """Bytes in decimal units, as disks are sold: `1.5 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size_bytes < 1000 or unit == "GB":
-            break
-        size_bytes /= 1000
-    return (
-        f"{size_bytes:.0f} {unit}"
-        if unit == "B" or size_bytes >= 100
-        else (f"{size_bytes:.1f} {unit}")
-    )

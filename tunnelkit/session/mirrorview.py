@@ -9,7 +9,7 @@ from typing import Any
 from tunnelkit.mirror.base import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Batch
-from tunnelkit.mirror.sizes import human
+from tunnelkit.words import human_bytes
 
 #: A first copy that took so long is told with its time.
 _WORTH_TELLING_S = 5.0
@@ -60,7 +60,7 @@ def batch_event(root: str, batch: Batch) -> dict[str, Any]:
 def first_copy(status: MirrorStatus, duration_s: float) -> str:
     """What a person is told when it is done."""
     took = f" in {duration_s:.0f} s" if duration_s >= _WORTH_TELLING_S else ""
-    return f"{status.files} files ({human(status.bytes)}){took}"
+    return f"{status.files} files ({human_bytes(status.bytes)}){took}"
 
 
 def warning_event(text: str) -> dict[str, Any]:

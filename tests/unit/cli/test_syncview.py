@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunnelkit.cli.statusview import lines, mirror_state, size
+from tunnelkit.cli.statusview import lines, mirror_state
 from tunnelkit.cli.syncwatch import BatchView
 
 MIRROR: dict[str, Any] = {
@@ -42,16 +42,6 @@ def test_the_first_copy() -> None:
     assert mirror_state(sending) == "sending: 12 of 900 files, 4.0 MB of 2.5 GB"
     stale = {**sending, "state": "stale", "text": "stale since 10:00:00: no link"}
     assert mirror_state(stale).startswith("stale since 10:00:00: no link; ")
-
-
-def test_sizes() -> None:
-    assert [size(n) for n in (0, 999, 1000, 2_000_000, 5e12)] == [
-        "0 B",
-        "999 B",
-        "1.0 kB",
-        "2.0 MB",
-        "5000.0 GB",
-    ]
 
 
 def batch(**more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.mirror.scan import DIR, FILE, Entry
-from tunnelkit.mirror.sizes import SizeWatch, heaviest, human
+from tunnelkit.mirror.sizes import SizeWatch, heaviest
 
 MB = 1_000_000
 
@@ -75,11 +75,6 @@ def test_names_that_a_pattern_must_quote() -> None:
     watch.look(tree, tree)
     assert said[0].endswith(r"write /a\*\[b\] into .tkignore")
     assert said[1] == "'new\\nline' is big (20 B); to leave it out, name it in .tkignore"
-
-
-def test_sizes_for_people() -> None:
-    shown = [human(size) for size in (0, 999, 1000, 150 * MB, 1_500 * MB, 3_000_000 * MB)]
-    assert shown == ["0 B", "999 B", "1.0 kB", "150 MB", "1.5 GB", "3000 GB"]
 
 
 SIZES = st.dictionaries(

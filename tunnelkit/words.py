@@ -1,0 +1,17 @@
+"""How what we tell people is written."""
+
+from __future__ import annotations
+
+
+def human_bytes(size_bytes: float) -> str:
+    """Bytes in decimal units, as disks are sold: `1.5 GB`."""
+    unit = "B"
+    for bigger in ("kB", "MB", "GB"):
+        if size_bytes < 1000:
+            break
+        size_bytes, unit = size_bytes / 1000, bigger
+    return (
+        f"{size_bytes:.0f} {unit}"
+        if unit == "B" or size_bytes >= 100
+        else f"{size_bytes:.1f} {unit}"
+    )
