@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PATIENCE_S, Project, eventually
+from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 
@@ -178,14 +178,17 @@ async def test_cut_after_cut_and_nothing_is_lost(project: Project, healed: LabIn
     project.write("echo.py", ECHO)
     project.write("steps.py", STEPS)
     status = await project.up("node1", "--cpus", "2")
-    await project.loop("python", "steps.py")
+    terminal = await project.loop("python", "steps.py")
     watched = {"session": int(status["pid"]), "agent": int(status["agent"]["pid"])}
     running = await project.piped("run", "python", "-u", "echo.py")
     echo, debugging, saving = Echo(running), Debugging(project), Saving(project, dice)
     works = [echo.write(), echo.read(), debugging.run(), saving.run()]
     kinds: dict[str, int] = {}
     before: dict[str, Use] = {}
-    async with _working(*(asyncio.create_task(work) for work in works)):
+    async with (
+        _told(project, terminal),
+        _working(*(asyncio.create_task(work) for work in works)),
+    ):
         await echo.through()
         for number in range(CUTS):
             if number == WARM:
@@ -213,6 +216,16 @@ async def test_cut_after_cut_and_nothing_is_lost(project: Project, healed: LabIn
         assert held.threads <= before[name].threads + 2, f"{name}: {before[name]} -> {held}"
         grown_kib = held.rss_kib - before[name].rss_kib
         assert grown_kib <= 8192, f"{name}: {before[name]} -> {held}"
+
+
+@asynccontextmanager
+async def _told(project: Project, terminal: Terminal) -> AsyncIterator[None]:
+    """What the other side saw, with any failure."""
+    try:
+        yield
+    except BaseException:
+        print("\n".join(terminal.lines[-40:]), project.session_log(), sep="\n")
+        raise
 
 
 async def _settled(project: Project, watched: dict[str, int]) -> tuple[dict[str, Use], int]:
