@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from tests.support.mirror_rig import (
 )
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
 from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.live import LiveChannel
+from tunnelkit.mirror.rsync import Rsync
 
 pytestmark = needs_rsync
 
@@ -202,3 +206,40 @@ async def test_stop_in_the_middle_leaves_no_process(rig: Rig) -> None:
     await until(lambda: not [line for line in children() if line.startswith("rsync")], ends)
     await rig.started()
     assert rig.equal()
+
+
+async def test_a_directory_made_by_an_attempt_without_an_answer_goes_with_its_files(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.write("main.py")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    lost = _answers_lost_once(monkeypatch)
+    rig.write("new/deep/a.py")
+    await mirror.barrier(40)
+    assert lost == [True]
+    assert (rig.far / "new/deep/a.py").exists()
+    shutil.rmtree(rig.local / "new")
+    await mirror.barrier(20)
+    assert not (rig.far / "new").exists()
+
+
+def _answers_lost_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What is sent next is done there, but nobody is told. Holds True once that was so."""
+    lost: list[bool] = []
+
+    def losing(whose: type, name: str) -> None:
+        real = getattr(whose, name)
+
+        async def lose(*args: Any, **options: Any) -> Any:
+            answer = await real(*args, **options)
+            if not lost:
+                lost.append(True)
+                raise ConnectionFailed("the link broke", transient=True)
+            return answer
+
+        monkeypatch.setattr(whose, name, lose)
+
+    losing(Rsync, "push")
+    losing(LiveChannel, "answer")
+    return lost

@@ -204,7 +204,9 @@ class ShellPass:
             and not self._ground.ours(path, there[path])
         } | (work.overruled & work.sends.keys())
         intents = {
-            path: Row(entry, work.digests[path], made=entry.kind == DIR and path not in there)
+            path: Row(
+                entry, work.digests[path], made=_is_ours(rows.get(path), entry, path in there)
+            )
             for path, entry in work.sends.items()
             if path not in foreign and not (path in rows and _stays(rows[path], entry))
         }
@@ -296,6 +298,12 @@ def _stays(row: Row, entry: Entry) -> bool:
     """Whether a row says better than what is about to be sent what may be there: it was sent,
     or was of another kind."""
     return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
+
+
+def _is_ours(row: Row | None, entry: Entry, is_there: bool) -> bool:
+    """Whether a directory that is about to be there is one of tk's making; an earlier attempt
+    may have made it."""
+    return entry.kind == DIR and (not is_there or (row is not None and row.made))
 
 
 def _size(work: Work, paths: Collection[str]) -> int:
