@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     DEBUG = 10
     MISSING_PROGRAM = 11
     TIMEOUT = 12
+    CHECK_FAILED = 13
     INTERRUPTED = 130
 
 

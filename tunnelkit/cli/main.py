@@ -34,6 +34,7 @@ COMMANDS = {
     "umount": "mount",
     "init": "init",
     "vscode": "vscode",
+    "doctor": "doctor",
     "config": "config",
     "demo": "demo",
     "lab": "lab",

@@ -18,12 +18,13 @@ _LIMITS = {
 _ADVICE = {_WATCHES: 1_048_576, _INSTANCES: 1_024}
 
 
-def limits() -> dict[str, int]:
-    """The limits as they are now, by their sysctls' names; empty where there are none."""
+def limits(root: str = "/proc/sys") -> dict[str, int]:
+    """The limits as they are now, by their sysctls' names; empty where there are none.
+    root: where the kernel shows its sysctls."""
     found = {}
     for name in (name for names in _LIMITS.values() for name in names):
         try:
-            with open("/proc/sys/" + name.replace(".", "/"), encoding="ascii") as stream:
+            with open(f"{root}/{name.replace('.', '/')}", encoding="ascii") as stream:
                 found[name] = int(stream.read())
         except (OSError, ValueError):
             continue

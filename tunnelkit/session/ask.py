@@ -13,7 +13,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
-from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.errors import NoSessionError, TimeoutExpired, TunnelkitError
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
@@ -49,19 +49,31 @@ def session_gone() -> NoSessionError:
     )
 
 
-def ask(paths: SessionPaths, method: str, **params: Any) -> Any:
-    """Call a session's method and wait for its answer, however long that takes.
+def silent(waited_s: float) -> TimeoutExpired:
+    """The error of a command whose session is there, but says nothing."""
+    return TimeoutExpired(
+        f"the session did not answer within {waited_s:g} s",
+        hint="`tk logs --session` tells what it does; is its process stopped?",
+    )
+
+
+def ask(paths: SessionPaths, method: str, *, timeout_s: float | None = None, **params: Any) -> Any:
+    """Call a session's method and wait for its answer, however long that takes, or for
+    `timeout_s` of silence.
 
     Raises the session's TunnelkitErrors as they were, NoSessionError if there is none or
     it ends meanwhile.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout_s)
         try:
             sock.connect(str(paths.control_socket))
         except OSError:
             raise no_session() from None
         try:
             return _call(sock, {"id": 1, "call": method, "params": params})
+        except TimeoutError:
+            raise silent(timeout_s or 0.0) from None
         except (OSError, ProtocolError):
             raise session_gone() from None
 

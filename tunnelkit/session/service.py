@@ -20,6 +20,7 @@ from tunnelkit.mux.rpc import Handler
 from tunnelkit.session import mirrorcalls, mirrorview
 from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
+from tunnelkit.session.doctor.far import handlers as doctor_handlers
 from tunnelkit.session.lend import lend_debugpy
 from tunnelkit.session.mirrors import Mirrors
 from tunnelkit.session.mounted import here_in
@@ -93,6 +94,7 @@ class Service:
             "loop.stop": self._loop_stop,
             "exec.signal": signal,
             "exec.resize": resize,
+            **doctor_handlers(self._session),
         }
 
     def opened(

@@ -1,0 +1,130 @@
+"""`tk doctor`: checks from the laptop to the node, each with a fix."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunnelkit.cli.console import paint, say
+from tunnelkit.errors import ExitCode, TunnelkitError
+
+if TYPE_CHECKING:
+    from tunnelkit.session.doctor.base import Result
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Cluster profile, instead of the project's.")
+    ] = None,
+    login: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Login host: host, user@host or ssh_config alias."),
+    ] = None,
+) -> None:
+    """Check everything between this laptop and the node; each finding has a fix.
+
+    A live session's connection is used; without one you are asked for a password or
+    code once at most. Nothing is changed. Exits with 13 if a check fails.
+
+    tk doctor
+    tk doctor --login me@login.example.org
+    tk doctor --json | jq '.checks[] | select(.status == "fail")'
+    """
+    from tunnelkit.cli.common import run
+
+    results = run(examine(profile=profile, login=login, quiet=as_json))
+    failed = [one.name for one in results if one.status.value == "fail"]
+    if as_json:
+        import json
+
+        say(json.dumps(report(results), indent=2))
+    else:
+        say(summary(results))
+    if failed:
+        sys.exit(int(ExitCode.CHECK_FAILED))
+
+
+async def examine(
+    *, profile: str | None = None, login: str | None = None, quiet: bool = True
+) -> list[Result]:
+    """Run all checks for the current directory's project; unless `quiet`, tell of each in the
+    order of the table as soon as it and those before it are there."""
+    from tunnelkit.cli.common import project_dir
+    from tunnelkit.cli.terminal import answer_prompt
+    from tunnelkit.session.doctor.runner import run_checks
+    from tunnelkit.session.doctor.scene import Scene
+    from tunnelkit.session.doctor.table import CHECKS
+    from tunnelkit.session.paths import session_paths
+
+    project = project_dir()
+    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    settings = _settings(profile, login)
+    shown = _InOrder([check.name for check in CHECKS])
+    async with Scene(
+        settings, session_paths(project), project_dir=project, prompter=prompter
+    ) as scene:
+        return await run_checks(CHECKS, scene, (lambda result: None) if quiet else shown.take)
+
+
+def _settings(profile: str | None, login: str | None) -> Any:
+    """The settings, or what is wrong with them: that is a finding too."""
+    from tunnelkit.cli import common
+
+    try:
+        return common.settings(profile=profile, cluster__login=login)
+    except TunnelkitError as error:
+        return error
+
+
+class _InOrder:
+    """Prints results in a given order as early as that allows."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._waiting: dict[str, Result] = {}
+
+    def take(self, result: Result) -> None:
+        self._waiting[result.name] = result
+        while self._names and self._names[0] in self._waiting:
+            for line in lines(self._waiting.pop(self._names.pop(0))):
+                say(line)
+
+
+def lines(result: Result) -> list[str]:
+    """A result as text: what was found, and below it what to do."""
+    status = result.status.value
+    text = result.found if result.found.isprintable() else repr(result.found)
+    told = [f"{paint(f'{status:<4}', _COLOURS[status])}  {result.name:<13} {text}"]
+    if result.fix:
+        told.append(f"      {'':<13} fix: {result.fix}")
+    return told
+
+
+def summary(results: list[Result]) -> str:
+    """The last line: how many of each."""
+    count = {name: sum(one.status.value == name for one in results) for name in _COLOURS}
+    if count["fail"]:
+        return f"{count['fail']} failed, {count['warn']} with a warning"
+    warned = f", {count['warn']} with a warning" if count["warn"] else ""
+    return f"nothing failed{warned}" + (f", {count['skip']} not checked" if count["skip"] else "")
+
+
+def report(results: list[Result]) -> dict[str, Any]:
+    """All results as one JSON object."""
+    from tunnelkit import __version__
+
+    return {
+        "version": __version__,
+        "ok": all(one.status.value != "fail" for one in results),
+        "checks": [one.to_json() for one in results],
+    }

@@ -1,0 +1,106 @@
+"""Runs checks side by side, each bounded; a check that hangs is told, and holds up nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.session.doctor.base import Check, Finding, Result, Status, fail, skip
+from tunnelkit.session.doctor.scene import Scene
+
+T = TypeVar("T")
+#: How long a person may take to answer what ssh asks.
+ASKING_S = 180.0
+
+
+async def run_checks(
+    checks: Sequence[Check], scene: Scene, done: Callable[[Result], None] = lambda result: None
+) -> list[Result]:
+    """The results in the order of `checks`; `done` hears of each as it comes."""
+    tasks: dict[str, asyncio.Task[Result]] = {}
+
+    async def one(check: Check) -> Result:
+        begin = time.monotonic()
+        finding = await _unmet(check, tasks) or await _run(check, scene)
+        result = _result(check, finding, time.monotonic() - begin)
+        done(result)
+        return result
+
+    for check in checks:
+        tasks[check.name] = asyncio.create_task(one(check))
+    try:
+        return list(await asyncio.gather(*tasks.values()))
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _unmet(check: Check, tasks: Mapping[str, asyncio.Task[Result]]) -> Finding | None:
+    """Why the check would say nothing; None if it may run."""
+    for name in check.needs:
+        before = await asyncio.shield(tasks[name])
+        if before.status is Status.FAIL:
+            return skip(f"not checked: {name} failed")
+        if before.status is Status.SKIP:
+            # The first reason, not a chain of them.
+            return skip(before.found)
+    return None
+
+
+async def _run(check: Check, scene: Scene) -> Finding:
+    limit_s = ASKING_S if check.asks and scene.interactive else check.limit_s * scene.patience
+    try:
+        async with asyncio.timeout(limit_s):
+            return await check.run(scene)
+    except TimeoutError:
+        return fail(f"no answer within {limit_s:g} s")
+    except TunnelkitError as error:
+        found = f"{error.message}: {error.cause}" if error.cause else error.message
+        return fail(" ".join(found.split()), fix=error.hint)
+    except Exception as error:
+        # One check that meets what nobody thought of must not cost the others' answers.
+        return fail(
+            f"the check met an error of its own: {type(error).__name__}: {error}",
+            fix="please report it with `tk bugreport`",
+        )
+
+
+def _result(check: Check, finding: Finding, took_s: float) -> Result:
+    wrong = finding.status in (Status.WARN, Status.FAIL)
+    fix = (finding.fix or check.fix) if wrong else None
+    return Result(check.name, finding.status, finding.found, fix, finding.data, took_s)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do blocking work in a thread that nobody waits for at the end: a dead file server may
+    never answer it, and asyncio's own threads would then keep the program."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        failure: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            pass  # the loop has ended meanwhile
+
+    threading.Thread(target=run, daemon=True).start()
+    return await future
