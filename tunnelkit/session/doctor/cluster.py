@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.rsync import rsync_defect
 from tunnelkit.mirror.sizes import human
 from tunnelkit.scheduler.detect import DETECT, parse_detect
@@ -33,13 +34,15 @@ echo tk-done
 """
 _HOME = r"""
 printf 'tk-home %s\n' "$HOME"
-df -Pk -- "$HOME" 2>/dev/null | sed 's/^/tk-df /'
-printf 'tk-type %s\n' "$(stat -f -c %T -- "$HOME" 2>/dev/null)"
 d=$HOME/.cache/tunnelkit
 umask 077
+mkdir -p -- "$d" 2>&1 | sed 's/^/tk-said /'
+[ -d "$d" ] && at=$d || at=$HOME
+df -Pk -- "$at" 2>/dev/null | sed 's/^/tk-df /'
+printf 'tk-type %s\n' "$(stat -f -c %T -- "$at" 2>/dev/null)"
 t=$d/.doctor.$$
 trap 'rm -f -- "$t"' EXIT
-{ mkdir -p -- "$d" && dd if=/dev/zero of="$t" bs=1024 count=256; } 2>&1 | sed 's/^/tk-said /'
+dd if=/dev/zero of="$t" bs=1024 count=256 2>&1 | sed 's/^/tk-said /'
 [ "$(wc -c <"$t" 2>/dev/null)" -eq 262144 ] 2>/dev/null && echo tk-written
 echo tk-done
 """
@@ -179,10 +182,17 @@ async def forwards(scene: Scene) -> Finding:
     if len(words) != 4 or not words[3].isdigit():
         return skip(f"{scene.login} does not tell the port of its sshd")
     host = "127.0.0.1" if ":" in words[2] else words[2]
-    said = await scene.far.banner(host, int(words[3]))
+    why = "AllowTcpForwarding no?"
+    try:
+        said = await scene.far.banner(host, int(words[3]))
+    except ConnectionFailed as error:
+        said, why = b"", error.cause or error.message
     if said.startswith(b"SSH-"):
         return ok("allowed (checked end to end)")
-    return warn(f"{scene.login} carries none (AllowTcpForwarding no?): tk uses its own wire")
+    return warn(
+        f"{scene.login} carries none ({parse.shorten(why)}): tk uses its own wire instead",
+        allowed=False,
+    )
 
 
 async def scheduler(scene: Scene) -> Finding:
