@@ -7,7 +7,9 @@ crosses from one room to another.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 
 
 class ExitCode(IntEnum):
@@ -28,6 +30,28 @@ class ExitCode(IntEnum):
     TIMEOUT = 12
     CHECK_FAILED = 13
     INTERRUPTED = 130
+
+
+#: What each means, in one line: README.md's table and `tk help exit-codes` are held to it.
+MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
+    {
+        ExitCode.OK: "it worked",
+        ExitCode.FAILURE: "it failed for a reason without a code of its own",
+        ExitCode.USAGE: "the command line asks for something that can't be",
+        ExitCode.CONFIG: "a wrong value in tunnelkit.toml, a profile, the environment or a flag",
+        ExitCode.NO_SESSION: "there is no session to talk to, or its allocation is over",
+        ExitCode.CONNECTION: "a host could not be reached, or refused to let us in",
+        ExitCode.HOST_KEY: "a host key is unknown or has changed",
+        ExitCode.SCHEDULER: "the scheduler refused the request or can't be asked",
+        ExitCode.ALLOCATION: "the allocation ended, never came, or is not what was asked for",
+        ExitCode.MIRROR: "the mirror can't be brought in sync, or would be unsafe",
+        ExitCode.DEBUG: "the debuggee or its adapter can't be had",
+        ExitCode.MISSING_PROGRAM: "a program that is needed is not installed",
+        ExitCode.TIMEOUT: "something did not happen within its time",
+        ExitCode.CHECK_FAILED: "a check of `tk doctor` failed",
+        ExitCode.INTERRUPTED: "Ctrl-C",
+    }
+)
 
 
 class TunnelkitError(Exception):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import note, say
 from tunnelkit.errors import ExitCode
 
@@ -20,7 +21,13 @@ def register(app: typer.Typer) -> None:
 
 def attach(
     target: Annotated[
-        int | None, typer.Argument(metavar="RANK|PID", help="Needed if several run.", min=0)
+        int | None,
+        typer.Argument(
+            metavar="RANK|PID",
+            help="Needed if several run.",
+            min=0,
+            autocompletion=completion.ranks,
+        ),
     ] = None,
     port: Annotated[
         int | None,

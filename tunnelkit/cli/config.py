@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tunnelkit.cli import completion
+
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Origin, Settings
 
 app = typer.Typer(help="Show the configuration and where each value comes from.")
 
-_PROFILE = typer.Option("--profile", metavar="NAME", help="Cluster profile to use.")
+_PROFILE = typer.Option(
+    "--profile",
+    metavar="NAME",
+    help="Cluster profile to use.",
+    autocompletion=completion.profiles,
+)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import paint, say
 from tunnelkit.errors import ExitCode, TunnelkitError
 
@@ -24,7 +25,12 @@ def register(app: typer.Typer) -> None:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Cluster profile, instead of the project's.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Cluster profile, instead of the project's.",
+            autocompletion=completion.profiles,
+        ),
     ] = None,
     login: Annotated[
         str | None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import say
 
 
@@ -17,7 +18,11 @@ def register(app: typer.Typer) -> None:
 def forward(
     forwards: Annotated[
         list[str],
-        typer.Argument(metavar="FORWARD", help="PORT, LOCAL:REMOTE or LOCAL:HOST:REMOTE."),
+        typer.Argument(
+            metavar="FORWARD",
+            help="PORT, LOCAL:REMOTE or LOCAL:HOST:REMOTE.",
+            autocompletion=completion.forwards,
+        ),
     ],
     cancel: Annotated[bool, typer.Option("--cancel", help="Close them instead.")] = False,
     wire: Annotated[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def init(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Cluster profile to build on, instead of a login host."),
+        typer.Option(
+            metavar="NAME",
+            help="Cluster profile to build on, instead of a login host.",
+            autocompletion=completion.profiles,
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a tunnelkit.toml that is here.")

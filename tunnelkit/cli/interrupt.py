@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import note, say
 from tunnelkit.errors import ExitCode
 
@@ -19,10 +20,19 @@ def register(app: typer.Typer) -> None:
 
 def interrupt(
     rank: Annotated[
-        int | None, typer.Argument(metavar="RANK", help="Only this rank.", min=0)
+        int | None,
+        typer.Argument(
+            metavar="RANK", help="Only this rank.", min=0, autocompletion=completion.ranks
+        ),
     ] = None,
     loop: Annotated[
-        int | None, typer.Option("--loop", metavar="ID", help="Another loop than the newest.")
+        int | None,
+        typer.Option(
+            "--loop",
+            metavar="ID",
+            help="Another loop than the newest.",
+            autocompletion=completion.loops,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:

@@ -35,6 +35,8 @@ COMMANDS = {
     "init": "init",
     "vscode": "vscode",
     "doctor": "doctor",
+    "bugreport": "bugreport",
+    "help": "help",
     "config": "config",
     "demo": "demo",
     "lab": "lab",
@@ -49,8 +51,9 @@ _HELP = """Debug on a cluster as if it were your laptop.
 """
 
 
-def build(names: set[str]) -> typer.Typer:
-    """The app with these commands only; all of them for help and completion."""
+def build(names: set[str], *, bare: bool = False) -> typer.Typer:
+    """The app with these commands only; all of them for help. bare: the commands without what
+    is behind them, to complete their names."""
     import typer
 
     app = typer.Typer(
@@ -70,10 +73,18 @@ def build(names: set[str]) -> typer.Typer:
     ) -> None:
         pass
 
+    if bare:
+        for name in COMMANDS:
+            app.command(name)(_nothing)
+        return app
     for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if name in names):
         importlib.import_module(f"tunnelkit.cli.{module}").register(app)
     _keep_examples(app)
     return app
+
+
+def _nothing() -> None:
+    """A command whose name is all that is wanted."""
 
 
 def _keep_examples(app: typer.Typer) -> None:
@@ -133,14 +144,19 @@ def _run(words: list[str]) -> None:
 
     position = _position(words)
     command = words[position] if position < len(words) else None
-    completing = "_TK_COMPLETE" in os.environ
-    names = {command} if command in COMMANDS and not completing else set(COMMANDS)
+    bare = False
+    if "_TK_COMPLETE" in os.environ:
+        from tunnelkit.cli.completion import completed_command
+
+        command = completed_command(os.environ, COMMANDS)
+        bare = command is None
+    names = {command} if command in COMMANDS else set(COMMANDS)
     if "--version" in words[:position]:
         names = set()
     # click.ClickException, or the copy of it that newer typers carry.
     click_exception = cast("type[Exception]", typer.BadParameter.__mro__[2])
     try:
-        code = build(names)(words, prog_name="tk", standalone_mode=False)
+        code = build(names, bare=bare)(words, prog_name="tk", standalone_mode=False)
     except typer.Abort:
         sys.exit(int(ExitCode.INTERRUPTED))
     except click_exception as error:

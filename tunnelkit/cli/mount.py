@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import say
 
 
@@ -108,7 +109,14 @@ def _live() -> list[dict[str, object]]:
 
 
 def umount(
-    mountpoint: Annotated[Path, typer.Argument(metavar="DIR", help="What `tk mount` was given.")],
+    mountpoint: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="What `tk mount` was given.",
+            autocompletion=completion.mountpoints,
+        ),
+    ],
 ) -> None:
     """Unmount, also when the server is gone, or the session; needs no root.
 

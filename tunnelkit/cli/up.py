@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import paint, say
 
 _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
@@ -28,7 +29,12 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    node: Annotated[str | None, typer.Argument(metavar="NODE", help="The node to ask for.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NODE", help="The node to ask for.", autocompletion=completion.nodes
+        ),
+    ] = None,
     nodes: Annotated[int | None, typer.Option(metavar="N", help="How many nodes.")] = None,
     gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs a node.")] = None,
     cpus: Annotated[int | None, typer.Option(metavar="N", help="CPUs a node.")] = None,
@@ -39,7 +45,10 @@ def up(
         str | None, typer.Option(metavar="TIME", help="Time limit, such as 2:00:00.")
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Partition (queue).")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Partition (queue).", autocompletion=completion.partitions
+        ),
     ] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to charge.")] = None,
     qos: Annotated[str | None, typer.Option(metavar="NAME", help="Quality of service.")] = None,
@@ -47,7 +56,12 @@ def up(
         str | None, typer.Option(metavar="LIST", help="Node features, such as a100.")
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Cluster profile, instead of the project's.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Cluster profile, instead of the project's.",
+            autocompletion=completion.profiles,
+        ),
     ] = None,
     login: Annotated[
         str | None,

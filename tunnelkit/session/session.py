@@ -23,6 +23,7 @@ from tunnelkit.link.openssh import OpenSSHLink
 from tunnelkit.model import JobState, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session import names
 from tunnelkit.session.agent_client import AgentClient, AgentGone
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
@@ -149,6 +150,7 @@ class Session:
             finally:
                 await cancel_all(*ways)
             await self._open_forwards()
+            self._spawn(self._learn_names())
         except TunnelkitError as error:
             self.failure = error
             self._become("failed", error.one_line())
@@ -184,6 +186,15 @@ class Session:
             how = await self.forwards.add(forward)
             state = "ready" if how["ready"] else "open, nobody listens there yet"
             self._say(f"forward: {forward} by {how['route']}, {state}")
+
+    async def _learn_names(self) -> None:
+        """Nodes, partitions and jobs, once, for the completion of command lines."""
+        if self.cluster.scheduler is None:
+            return
+        with contextlib.suppress(TunnelkitError):
+            told = names.parse(await self.link.run(names.ASK))
+            project = self.launch.settings.project_dir
+            names.remember(str(self.link.login), project, told)
 
     # -- life -------------------------------------------------------------
 

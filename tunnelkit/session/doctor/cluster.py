@@ -9,6 +9,7 @@ from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.rsync import rsync_defect
 from tunnelkit.mirror.sizes import human
 from tunnelkit.scheduler.detect import DETECT, parse_detect
+from tunnelkit.session import names
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.base import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.scene import Scene
@@ -211,4 +212,16 @@ async def scheduler(scene: Scene) -> Finding:
     place = f" in {found.bin_dir}" if found.bin_dir else ""
     if wanted not in ("auto", found.name):
         return fail(f"[cluster] scheduler is {wanted!r}, {scene.login} has {found.name} {version}")
-    return ok(f"{found.name} {version}{place}", name=found.name, version=found.version)
+    told = names.parse(await scene.far.run(list(names.ASK), timeout_s=30.0))
+    if told.problem is not None:
+        return warn(
+            f"{found.name} {version}{place} does not answer: {parse.shorten(told.problem, 120)}",
+            fix="wait, and ask the site if it lasts; jobs that run are not affected",
+        )
+    # In passing: what TAB offers.
+    names.remember(scene.login, scene.project_dir, told)
+    return ok(
+        f"{found.name} {version}{place}, {len(told.nodes)} nodes",
+        name=found.name,
+        version=found.version,
+    )

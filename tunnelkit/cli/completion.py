@@ -1,0 +1,134 @@
+"""What TAB offers: from a cache and from the session on this machine, never from the network.
+
+Whatever goes wrong here, the person is in the middle of a command line: nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+#: A session that is alive answers in a few milliseconds; a stopped one must not hold up TAB.
+_ASK_S = 0.1
+
+Completer = Callable[[str], list[str]]
+
+
+def completed_command(environ: Mapping[str, str], commands: Iterable[str]) -> str | None:
+    """The command that stands before the word which is being completed, if it is one."""
+    if "COMP_WORDS" in environ:  # bash
+        words = environ["COMP_WORDS"].split()
+        cursor = environ.get("COMP_CWORD", "")
+        before = words[1 : int(cursor)] if cursor.isdigit() else words[1:]
+    else:  # zsh, fish
+        text = environ.get("_TYPER_COMPLETE_ARGS", "")
+        before = text.split()[1:]
+        if before and not text.endswith(" "):
+            before = before[:-1]
+    first = next((word for word in before if not word.startswith("-")), None)
+    return first if first in set(commands) else None
+
+
+def _quiet(names: Callable[[], Iterable[str]]) -> Completer:
+    """The names that begin with what is typed; none, and no word, if they can't be had."""
+
+    @wraps(names)
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return [name for name in names() if name.startswith(incomplete)]
+        except Exception:
+            return []
+
+    # typer reads the signature to know what to pass, and would see that of `names`.
+    del complete.__wrapped__
+    return complete
+
+
+@_quiet
+def nodes() -> Iterable[str]:
+    """Nodes of the project's cluster."""
+    return _recall("nodes")
+
+
+@_quiet
+def partitions() -> Iterable[str]:
+    """Partitions (queues) of the project's cluster."""
+    return _recall("partitions")
+
+
+@_quiet
+def jobs() -> Iterable[str]:
+    """Ids of the user's own jobs, as last seen."""
+    return _recall("jobs")
+
+
+@_quiet
+def own_nodes() -> Iterable[str]:
+    """Nodes of the allocation."""
+    job = _status()["job"]
+    return [str(node) for node in job["nodes"]] if job else []
+
+
+@_quiet
+def forwards() -> Iterable[str]:
+    """Local ports of the session's forwards."""
+    return [str(one["forward"]).partition(":")[0] for one in _status()["forwards"]]
+
+
+@_quiet
+def loops() -> Iterable[str]:
+    """Ids of the session's debug loops."""
+    return [str(one["id"]) for one in _status()["loops"]]
+
+
+@_quiet
+def ranks() -> Iterable[str]:
+    """Ranks of the session's debug loops."""
+    return [
+        str(rank["rank"])
+        for one in _status()["loops"]
+        for rank in one.get("ranks") or []
+        if rank["rank"] is not None
+    ]
+
+
+@_quiet
+def mountpoints() -> Iterable[str]:
+    """Where the session has mounted something."""
+    return [str(one["mountpoint"]) for one in _status().get("mounts") or []]
+
+
+@_quiet
+def profiles() -> Iterable[str]:
+    """Cluster profiles."""
+    from tunnelkit.config.profiles import names
+
+    return names()
+
+
+@_quiet
+def topics() -> Iterable[str]:
+    """Topics of `tk help`, and commands."""
+    from tunnelkit.cli.help import topic_names
+    from tunnelkit.cli.main import COMMANDS
+
+    return [*topic_names(), *COMMANDS]
+
+
+def _recall(kind: str) -> list[str]:
+    from tunnelkit.config.project import find_project
+    from tunnelkit.session.names import recall
+
+    return recall(kind, find_project(Path(os.getcwd())))
+
+
+def _status() -> dict[str, Any]:
+    """The status of the session that a command here would mean."""
+    from tunnelkit.cli.common import find_session
+    from tunnelkit.session.ask import ask
+
+    status: dict[str, Any] = ask(find_session(), "status", timeout_s=_ASK_S)
+    return status

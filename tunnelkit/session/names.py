@@ -1,0 +1,158 @@
+"""Names that were seen on clusters, for the completion of command lines: a small cache.
+
+Pressing TAB must cost nothing on the network, so sessions and `tk doctor` write down what
+they see in passing, and completion only reads. One file, 0600, in the user's cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunnelkit.session.paths import cache_root
+
+if TYPE_CHECKING:
+    from tunnelkit.model import Completed
+
+#: Beyond this nobody completes, and every TAB would pay for it.
+MAX_NAMES = 5_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
+
+# As scheduler/detect.py looks for them. Each line is marked, since banners may come before.
+_SCRIPT = r"""
+PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin:/opt/slurm/current/bin:/cm/shared/apps/slurm/current/bin
+PATH=$PATH:/opt/pbs/bin:/opt/torque/bin:/usr/local/torque/bin:/usr/local/bin
+me=$(id -un)
+code=0
+if command -v sinfo >/dev/null 2>&1; then
+  said=$(sinfo -h -o 'tk-nodes %R %N' 2>&1 </dev/null) || code=$?
+  printf '%s\n' "$said"
+  [ "$code" = 0 ] && squeue -h -u "$me" -o 'tk-job %i' 2>&1 </dev/null
+elif command -v pbsnodes >/dev/null 2>&1; then
+  said=$(pbsnodes -a 2>&1 </dev/null) || code=$?
+  printf '%s\n' "$said" | sed 's/^\([^ \t]\)/tk-node \1/'
+  [ "$code" = 0 ] && { qstat -Q | sed 's/^/tk-queue /'; qselect -u "$me" | sed 's/^/tk-job /'; } \
+    2>&1 </dev/null
+fi
+echo "tk-code $code"
+"""
+#: argv of the one command on a login host that tells the names.
+ASK = ("sh", "-c", _SCRIPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one cluster has; `jobs` are the user's own. problem: what the scheduler said
+    instead."""
+
+    nodes: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def parse(done: Completed) -> Names:
+    """Read the answer to ASK. Whatever comes in, nothing is raised."""
+    nodes: list[str] = []
+    partitions: list[str] = []
+    jobs: list[str] = []
+    other: list[str] = []
+    code = None
+    for line in done.text.splitlines():
+        mark, *words = line.split()[:3] or [""]
+        if mark == "tk-nodes" and len(words) == 2:
+            partitions.append(words[0])
+            nodes += _expanded(words[1])
+        elif mark == "tk-node" and words:
+            nodes.append(words[0])
+        elif mark == "tk-queue" and words:
+            partitions += [] if words[0] in ("Queue", "Server") else words[:1]
+        elif mark == "tk-job" and words:
+            jobs.append(words[0])
+        elif mark == "tk-code" and words:
+            code = words[0]
+        elif line.strip():
+            other.append(" ".join(line.split()))
+    told = other[-1] if other else f"exit status {code or done.exit_code}"
+    problem = None if code == "0" else told
+    if problem is not None:
+        return Names(problem=problem)
+    return Names(_plain(nodes), _plain(partitions), _plain(jobs))
+
+
+def _expanded(text: str) -> Iterable[str]:
+    from tunnelkit.errors import SchedulerError
+    from tunnelkit.scheduler.nodelist import expand
+
+    try:
+        return expand(text)[:MAX_NAMES]
+    except SchedulerError:
+        return ()
+
+
+def _plain(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once; only what a shell takes as it is."""
+    found = dict.fromkeys(name for name in names if _NAME.fullmatch(name))
+    return tuple(found)[:MAX_NAMES]
+
+
+def cache_file() -> Path:
+    """Where the names are kept."""
+    return cache_root() / "names.json"
+
+
+def remember(login: str, project_dir: Path, names: Names, *, path: Path | None = None) -> None:
+    """Write down a cluster's names, and that the project is on it. A cache that can't be
+    written is none: nothing is raised."""
+    if names.problem is not None:
+        return
+    path = path or cache_file()
+    data = _read(path)
+    data["clusters"][login] = {
+        "nodes": list(names.nodes),
+        "partitions": list(names.partitions),
+        "jobs": list(names.jobs),
+    }
+    data["projects"][str(project_dir)] = login
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(fd, "w") as file:
+                json.dump(data, file)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+
+
+def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
+    """The names of a kind (nodes, partitions, jobs) of the project's cluster; of all clusters
+    where the project's is not known."""
+    data = _read(path or cache_file())
+    login = data["projects"].get(str(project_dir))
+    clusters = [data["clusters"][login]] if login in data["clusters"] else data["clusters"].values()
+    found: dict[str, None] = {}
+    for cluster in clusters:
+        listed = cluster.get(kind) if isinstance(cluster, Mapping) else None
+        if isinstance(listed, list):
+            found.update((one, None) for one in listed if isinstance(one, str))
+    return list(found)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The cache; empty where there is none or it is broken."""
+    try:
+        data = json.loads(path.read_text())
+        found = {key: data[key] for key in ("clusters", "projects")}
+    except (OSError, ValueError, KeyError, TypeError):
+        found = {}
+    if found and all(isinstance(value, dict) for value in found.values()):
+        return found
+    return {"clusters": {}, "projects": {}}
