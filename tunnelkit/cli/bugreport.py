@@ -1,7 +1,78 @@
-"""x"""
+"""`tk bugreport`: logs, settings and checks in one file, without names and secrets."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tunnelkit.cli.console import note, say
+
+if TYPE_CHECKING:
+    from tunnelkit.session.report.scrub import Scrubber
+
 
 def register(app: typer.Typer) -> None:
-    """x"""
+    """Add the command."""
+    app.command("bugreport")(bugreport)
+
+
+def bugreport(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Where to; default: here, by date."),
+    ] = None,
+    no_output: Annotated[
+        bool, typer.Option("--no-program-output", help="Leave out what your programs printed.")
+    ] = False,
+) -> None:
+    """Bundle versions, settings, checks and logs into one file, to go with a bug report.
+
+    Host names, user names and home paths become pseudonyms; keys, tokens, passwords
+    and values of the environment are taken out. Nothing is sent anywhere.
+
+    tk bugreport
+    tk bugreport -o /tmp/report.tar.gz
+    """
+    from tunnelkit.cli.common import run
+    from tunnelkit.errors import UsageError
+    from tunnelkit.session.report.gather import write
+
+    path = output or Path(time.strftime("tk-bugreport-%Y%m%d-%H%M%S.tar.gz"))
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} is already there", hint="name another file with -o")
+    note("checking and collecting ...")
+    files, scrubber = run(_collect(with_output=not no_output))
+    write(files, path)
+    for line in _told(files, scrubber):
+        say(line)
+    say(f"{path} — read it before you send it: tar -xzOf {path} | less")
+
+
+async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
+    from tunnelkit.cli.common import project_dir
+    from tunnelkit.cli.doctor import read_settings
+    from tunnelkit.cli.terminal import answer_prompt
+    from tunnelkit.session.doctor.scene import Scene
+    from tunnelkit.session.paths import session_paths
+    from tunnelkit.session.report.gather import gather
+
+    project = project_dir()
+    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    settings = read_settings(None, None)
+    async with Scene(
+        settings, session_paths(project), project_dir=project, prompter=prompter
+    ) as scene:
+        return await gather(scene, with_output=with_output)
+
+
+def _told(files: dict[str, str], scrubber: Scrubber) -> list[str]:
+    """What is in the file, and what was taken out."""
+    lines = [f"  {name:<14} {len(text.encode()):>8} bytes" for name, text in files.items()]
+    names = scrubber.pseudonyms
+    counts = ", ".join(f"{kind}s {names[kind]}" for kind in ("host", "user", "home"))
+    secrets = scrubber.removed["secret"]
+    return [*lines, f"names replaced: {counts}; secrets and values taken out: {secrets}"]

@@ -74,7 +74,7 @@ async def examine(
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    settings = _settings(profile, login)
+    settings = read_settings(profile, login)
     shown = _InOrder([check.name for check in CHECKS])
     async with Scene(
         settings, session_paths(project), project_dir=project, prompter=prompter
@@ -82,7 +82,7 @@ async def examine(
         return await run_checks(CHECKS, scene, (lambda result: None) if quiet else shown.take)
 
 
-def _settings(profile: str | None, login: str | None) -> Any:
+def read_settings(profile: str | None, login: str | None) -> Any:
     """The settings, or what is wrong with them: that is a finding too."""
     from tunnelkit.cli import common
 

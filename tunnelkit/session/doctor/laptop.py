@@ -93,6 +93,7 @@ async def ssh_config(scene: Scene) -> Finding:
     text = f"{values.get('user')}@{values.get('hostname')}:{values.get('port')}"
     text += f" through {parse.shorten(way)}" if way and way != "none" else ""
     data = {key: values.get(key) for key in ("user", "hostname", "port", "stricthostkeychecking")}
+    data["way"] = way if way != "none" else None
     if values.get("stricthostkeychecking") in ("no", "false", "off"):
         return warn(
             f"{text}; host keys are not checked (tk checks them all the same)",

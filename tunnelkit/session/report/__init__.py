@@ -1,0 +1,1 @@
+"""`tk bugreport`: what helps to find a fault, without names and secrets."""

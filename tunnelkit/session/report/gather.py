@@ -1,0 +1,249 @@
+"""Collects what a report holds, scrubs it, and packs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import gzip
+import io
+import json
+import os
+import platform
+import pwd
+import re
+import socket
+import sys
+import tarfile
+import time
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tunnelkit import __version__
+from tunnelkit.config.schema import KEYS, Settings
+from tunnelkit.errors import TunnelkitError, UsageError
+from tunnelkit.link.process import run_child
+from tunnelkit.session import names
+from tunnelkit.session.doctor.base import Result
+from tunnelkit.session.doctor.runner import run_checks
+from tunnelkit.session.doctor.scene import Scene
+from tunnelkit.session.doctor.table import CHECKS
+from tunnelkit.session.report.patterns import SECRET_VARIABLE
+from tunnelkit.session.report.scrub import Scrubber
+
+#: The end of a log tells what matters; reports are sent by mail.
+_LOG_BYTES = 512 * 1024
+_OUTPUT_BYTES = 64 * 1024
+_PACKAGES = ("typer", "watchdog", "pathspec", "debugpy", "platformdirs")
+_JOB_LOGS = r"""
+cd "$HOME/.cache/tunnelkit/jobs" 2>/dev/null || exit 0
+ls -t | grep '\.log$' | head -n 3 | while IFS= read -r f; do
+  printf 'tk-file %s\n' "$f"
+  tail -c 65536 "./$f"
+  echo
+done
+"""
+_README = """\
+A report of tk {version}, made {when}.
+
+{files}
+
+Host names, user names and home directories are pseudonyms (the same name is the same
+pseudonym in all files); keys, tokens, passwords and values of environment variables
+were taken out as far as they can be recognised. Names of files and directories, the
+names of accounts and partitions, and what programs printed are still in it.
+Read it before you send it.
+"""
+
+
+async def gather(scene: Scene, *, with_output: bool = True) -> tuple[dict[str, str], Scrubber]:
+    """The report's files, scrubbed, by name. with_output: also what programs printed."""
+    results = await run_checks(CHECKS, scene)
+    raw: dict[str, Any] = {
+        "versions.json": await _versions(),
+        "doctor.json": {result.name: _without_name(result) for result in results},
+        "config.json": _config(scene),
+        "status.json": scene.status,
+        "session.log": _tail(scene.paths.session_log, _LOG_BYTES),
+        "jobs.log": await _job_logs(scene),
+    }
+    if with_output:
+        raw["loop.log"] = _tail(scene.paths.loop_log, _OUTPUT_BYTES)
+    scrubber = _scrubber(scene, results)
+    files = {
+        name: scrubber.text(content)
+        if isinstance(content, str)
+        else json.dumps(scrubber.json(content), indent=2) + "\n"
+        for name, content in raw.items()
+        if content
+    }
+    when = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    listed = "\n".join(f"  {name:<14} {len(text)} characters" for name, text in files.items())
+    readme = _README.format(version=__version__, when=when, files=listed)
+    return {"README.txt": readme, **files}, scrubber
+
+
+def write(files: dict[str, str], path: Path) -> None:
+    """Pack the files, 0600. Raises UsageError if the path can't be written or is taken."""
+    buffer = io.BytesIO()
+    # Neither archive tells who made it, nor where.
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=buffer) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for name, text in files.items():
+            data = text.encode()
+            info = tarfile.TarInfo(f"tk-bugreport/{name}")
+            info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+            archive.addfile(info, io.BytesIO(data))
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"can't write the report to {path}",
+            cause=error.strerror,
+            hint="name another file: tk bugreport -o FILE",
+        ) from None
+    with os.fdopen(fd, "wb") as file:
+        file.write(buffer.getvalue())
+
+
+# -- what goes in -------------------------------------------------------------
+
+
+def _without_name(result: Result) -> dict[str, Any]:
+    return {key: value for key, value in result.to_json().items() if key != "name"}
+
+
+async def _versions() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "tk": __version__,
+        "python": sys.version,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "packages": {name: _version_of(name) for name in _PACKAGES},
+        # Which are set, not to what.
+        "environment": sorted(name for name in os.environ if name.startswith("TK_")),
+    }
+    for program, word in (("ssh", "-V"), ("rsync", "--version"), ("sshfs", "--version")):
+        try:
+            done = await run_child([program, word], timeout_s=5.0)
+            said = done.text + done.error_text
+        except (TunnelkitError, TimeoutError, OSError) as error:
+            said = str(error)
+        found[program] = said.strip().partition("\n")[0]
+    return found
+
+
+def _version_of(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _config(scene: Scene) -> dict[str, Any]:
+    try:
+        settings = scene.settings
+    except TunnelkitError as error:
+        return {"error": error.to_json()}
+    return {
+        name: {"value": settings.written(name), "origin": str(settings.origins[name])}
+        for name in KEYS
+    }
+
+
+def _tail(path: Path, limit_bytes: int) -> str:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit_bytes))
+            data = file.read()
+    except OSError:
+        return ""
+    if size > limit_bytes:
+        # Half a line may be half a secret, which no pattern knows.
+        data = data.partition(b"\n")[2]
+    return data.decode("utf-8", "replace")
+
+
+async def _job_logs(scene: Scene) -> str:
+    """The agents' last words, where the doctor has reached the login host."""
+    try:
+        async with asyncio.timeout(20.0):
+            return (await scene.script(_JOB_LOGS)).text
+    except (TunnelkitError, TimeoutError, AssertionError):
+        return ""
+
+
+# -- what goes out ------------------------------------------------------------
+
+
+def _scrubber(scene: Scene, results: Iterable[Result]) -> Scrubber:
+    data = {result.name: result.data for result in results}
+    settings: Settings | None = None
+    with contextlib.suppress(TunnelkitError):
+        settings = scene.settings
+    hosts = {socket.gethostname(), platform.node(), *_hosts(scene, settings)}
+    users = {*_own_names()}
+    homes = {str(Path.home()), os.environ.get("HOME", "")}
+    for destination in [*hosts]:
+        user, at, host = destination.rpartition("@")
+        if at:
+            users.add(user)
+            hosts.discard(destination)
+            hosts.add(host)
+    asked = data.get("ssh-config", {})
+    users.add(str(asked.get("user") or ""))
+    hosts |= {str(asked.get("hostname") or ""), *_in_way(str(asked.get("way") or ""), users)}
+    for path in (
+        data.get("home", {}).get("path"),
+        ((scene.status or {}).get("agent") or {}).get("home"),
+    ):
+        if path:
+            homes.add(str(path))
+    users |= {Path(home).name for home in homes if home.startswith(("/home/", "/Users/"))}
+    secrets = [
+        value
+        for name, value in os.environ.items()
+        if SECRET_VARIABLE.search(name) and len(value) >= 6 and not value.startswith("/")
+    ]
+    return Scrubber(hosts=hosts, users=users, homes=homes, secrets=secrets)
+
+
+def _hosts(scene: Scene, settings: Settings | None) -> Iterator[str]:
+    if settings is not None:
+        if settings.cluster.login is not None:
+            yield _without_port(settings.cluster.login.destination)
+        yield from (_without_port(jump.destination) for jump in settings.cluster.jump)
+        yield from names.recall("nodes", scene.project_dir)
+    status = scene.status or {}
+    yield from (str(status[key]) for key in ("login", "node", "wanted_node") if status.get(key))
+    yield from (status.get("job") or {}).get("nodes", [])
+
+
+def _without_port(destination: str) -> str:
+    return re.sub(r":\d+$", "", destination)
+
+
+def _in_way(way: str, users: set[str]) -> Iterator[str]:
+    """The hosts of a ProxyJump; of a ProxyCommand whatever may be one."""
+    for word in re.split(r"[\s,]+", way):
+        user, _, host = word.rpartition("@")
+        if user:
+            users.add(user)
+        if user or "." in host or " " not in way:
+            yield _without_port(host)
+
+
+def _own_names() -> Iterator[str]:
+    with contextlib.suppress(KeyError, OSError):
+        yield getpass.getuser()
+    yield from (os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER"))
+    with contextlib.suppress(KeyError):
+        entry = pwd.getpwuid(os.getuid())
+        yield entry.pw_name
+        full = entry.pw_gecos.partition(",")[0].strip()
+        if full.lower() != entry.pw_name:
+            yield full

@@ -1,0 +1,103 @@
+"""What secrets and names look like where nobody has told us which they are. Data only."""
+
+from __future__ import annotations
+
+import re
+
+_TELLING_WORD = (
+    r"(?:pass(?:word|wd|phrase|code)?|pwd|secrets?|tokens?|api[_.-]?keys?|access[_.-]?keys?|"
+    r"private[_.-]?keys?|credentials?|authorization|cookies?|session[_.-]?(?:key|id)|otp|totp)"
+)
+_VALUE = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s,;&\"']+)"
+_BEFORE, _AFTER = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+
+#: A key of a mapping (JSON, TOML) whose value is none of anybody's business.
+SECRET_KEY = re.compile(rf"(?i)(?:^|[^a-z]){_TELLING_WORD}(?:$|[^a-z])")
+#: A variable of the environment whose value is looked for everywhere.
+SECRET_VARIABLE = re.compile(r"(?i)(?:key|token|secret|pass|pwd|cred|auth|cookie|otp)")
+
+#: pattern, what stands in its place. In this order: what is specific comes first.
+SECRETS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        (
+            r"-----BEGIN [A-Z0-9 ]{0,40}-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)",
+            "[key]",
+        ),
+        (
+            r"\b(?:sk-)?(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-[a-z0-9-]+)(?:@openssh\.com)?"
+            r"\s+AAAA[0-9A-Za-z+/=]+",
+            "[public key]",
+        ),
+        (r"\bAAAA[BCE][0-9A-Za-z+/]{20,}={0,2}", "[public key]"),
+        (r"\bSHA256:[0-9A-Za-z+/]{20,}={0,2}", "[fingerprint]"),
+        (r"(?i)\bMD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2}", "[fingerprint]"),
+        (r"(?:AKIA|ASIA|AROA|AIDA|AGPA|ANPA|ABIA|ACCA)[0-9A-Z]{12,}", "[secret]"),
+        (r"\b(?:gh[oprsu]_|github_pat_)[0-9A-Za-z_]{16,}", "[secret]"),
+        (r"\b(?:glpat|gldt|glrt)-[0-9A-Za-z_-]{16,}", "[secret]"),
+        (r"\b(?:hf|pypi|npm|dop_v1|sq0[a-z]{3})[_-][0-9A-Za-z_-]{16,}", "[secret]"),
+        (r"\b(?:sk|pk|rk)[-_][0-9A-Za-z_-]{16,}", "[secret]"),
+        (r"\bxox[a-z]-[0-9A-Za-z-]{10,}", "[secret]"),
+        (r"\bAIza[0-9A-Za-z_-]{30,}", "[secret]"),
+        (r"\beyJ[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]+){1,2}", "[secret]"),
+        (r"(?i)\b(bearer|basic|negotiate)\s+[0-9A-Za-z._~+/=-]{8,}", r"\1 [secret]"),
+        (r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^\s/@]+@", r"\1[secret]@"),
+        # --password x, --token=x
+        (
+            rf"(?i)(?<!\S)(--?[a-z0-9-]{{0,40}}{_TELLING_WORD}[a-z0-9-]{{0,40}})[\s=]+{_VALUE}",
+            r"\1 [secret]",
+        ),
+        # password: x, "api_key": "x", my_token = x
+        (
+            rf"(?i)([a-z0-9_.-]{{0,40}}{_TELLING_WORD}[a-z0-9_.-]{{0,40}}[\"']?\s*[:=]\s*){_VALUE}",
+            r"\1[secret]",
+        ),
+        # values of the environment
+        (rf"\b([A-Z][A-Z0-9_]{{2,}}=){_VALUE}", r"\1[removed]"),
+        (
+            r"(?<![A-Za-z0-9/+=])(?=\S{0,39}[0-9])(?=\S{0,39}[a-z])(?=\S{0,39}[A-Z])"
+            r"[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=])",
+            "[secret]",
+        ),
+        (
+            rf"{_BEFORE}(?=[A-Za-z0-9_]*[0-9])(?=[A-Za-z0-9_]*[A-Za-z])[A-Za-z0-9_]{{32,}}=*"
+            rf"{_AFTER}",
+            "[opaque]",
+        ),
+    )
+)
+
+#: One user, one host in it.
+USER_AT_HOST = re.compile(r"(?<![\w.@-])([\w.+-]{1,64})@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
+#: The user whose home it is.
+HOME_OF = re.compile(r"(?<![\w/.])(/(?:home|Users|u|export/home|mnt/home|nfs/home)/)([\w.+-]+)")
+#: The ends of host names that are told as such. Not those that end names of files.
+_TOP = (
+    "com|org|net|edu|gov|mil|info|io|dev|cloud|ai|local|lan|internal|intern|corp|home|lab|hpc|"
+    "cluster|example|invalid|test|ac|at|au|be|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|gr|hu|ie|il|in|it|"
+    "jp|kr|lt|lu|lv|mx|nl|no|nz|pl|pt|ro|ru|se|sg|si|sk|tr|tw|ua|uk|us|za"
+)
+FULL_NAME = re.compile(
+    rf"(?i)(?<![\w.@/-])(?!tunnelkit\.)(?:[a-z0-9](?:[a-z0-9-]{{0,62}})\.)+(?:{_TOP})(?![\w-]|\.\w)"
+)
+IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
+_HEX = r"[0-9A-Fa-f]{1,4}"
+IPV6 = re.compile(
+    rf"(?<![\w:.])(?:(?:{_HEX}:){{4,7}}{_HEX}|(?:{_HEX}:){{1,6}}(?::{_HEX}){{1,6}}|"
+    rf"(?:{_HEX}:){{2,7}}:)(?:%\w+)?(?![\w:])"
+)
+
+#: Names that are words, too: replaced only where they stand alone.
+WORDS = frozenset(
+    (
+        *("admin", "administrator", "guest", "student", "users", "debian", "ubuntu"),
+        *("bastion", "jump", "gateway", "frontend", "login", "head", "master", "server"),
+        *("cluster", "compute", "worker", "laptop", "scheduler", "slurm", "torque"),
+        *("python", "debug", "agent", "session", "mirror", "forward", "tunnelkit"),
+    )
+)
+#: What may stay: it is the same everywhere.
+COMMON = frozenset(
+    ("", "localhost", "localhost.localdomain", "root", "nobody", "user", "host", "none", "auto")
+)
+EXAMPLE_HOSTS = frozenset(("github.com", "openssh.com"))
