@@ -11,9 +11,10 @@ import pytest
 from link_rig import Cluster, find_sshd
 
 from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
+from tunnelkit.link.paramiko_link import ParamikoLink
 from tunnelkit.model import Hop
 
-BACKENDS = ["openssh"]
+BACKENDS = {"openssh": OpenSSHLink, "paramiko": ParamikoLink}
 
 
 @pytest.fixture(autouse=True)
@@ -45,26 +46,26 @@ def cluster(home: Path, sshd_options: dict[str, list[str]]) -> Iterator[Cluster]
         cluster.stop()
 
 
-Connect = Callable[..., Awaitable[OpenSSHLink]]
+Connect = Callable[..., Awaitable[OpenSSHLink | ParamikoLink]]
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=list(BACKENDS))
 async def connect(
     request: pytest.FixtureRequest, cluster: Cluster
 ) -> AsyncIterator[Callable[..., Any]]:
     """Make (and by default open) links to the cluster; all are closed at the end."""
-    assert request.param == "openssh"
-    links: list[OpenSSHLink] = []
+    backend = BACKENDS[request.param]
+    links: list[OpenSSHLink | ParamikoLink] = []
 
     async def make(
         *, opened: bool = True, control: str = "ctl", prompter: Any = None, **changes: Any
-    ) -> OpenSSHLink:
+    ) -> OpenSSHLink | ParamikoLink:
         options = OpenSSHOptions(
             login=Hop("login"), ssh_config=cluster.ssh_config, connect_timeout_s=5
         )
         # The longer way first, so that what the tests ask of forwards is asked of it.
         changes.setdefault("node_routes", ("chain", "node"))
-        link = OpenSSHLink(
+        link = backend(
             replace(options, **changes), control_dir=cluster.home / control, prompter=prompter
         )
         links.append(link)

@@ -1,0 +1,52 @@
+"""Which link a session gets: the person's word, else OpenSSH's wherever it can share one
+connection."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from tunnelkit.errors import MissingProgram
+from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.command import OpenSSHOptions
+
+LinkName = Literal["auto", "openssh", "paramiko"]
+
+
+def link_name(wanted: LinkName, ssh: str = "ssh") -> Literal["openssh", "paramiko"]:
+    """`wanted`, or what suits this computer: ssh on Windows can't share a connection."""
+    if wanted != "auto":
+        return wanted
+    return "paramiko" if sys.platform == "win32" or shutil.which(ssh) is None else "openssh"
+
+
+def make_link(
+    wanted: LinkName,
+    options: OpenSSHOptions,
+    *,
+    control_dir: Path,
+    prompter: Prompter | None = None,
+    batch: bool = False,
+    notice: Callable[[str], None] | None = None,
+) -> Link:
+    """A link that is not open yet; see `OpenSSHLink` and `ParamikoLink`. Raises
+    MissingProgram if it was asked for OpenSSH and there is none."""
+    if link_name(wanted, options.ssh) == "paramiko":
+        from tunnelkit.link.paramiko_link import ParamikoLink  # costs a tenth of a second
+
+        return ParamikoLink(
+            options, control_dir=control_dir, prompter=prompter, batch=batch, notice=notice
+        )
+    if shutil.which(options.ssh) is None:
+        raise MissingProgram(
+            f"{options.ssh} is not installed",
+            hint="install the OpenSSH client, or use `--link paramiko`",
+        )
+    from tunnelkit.link.openssh import OpenSSHLink
+
+    return OpenSSHLink(
+        options, control_dir=control_dir, prompter=prompter, batch=batch, notice=notice
+    )

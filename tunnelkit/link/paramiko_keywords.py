@@ -1,0 +1,38 @@
+"""The keywords of ssh_config, obsolete ones and those of Debian and macOS included.
+
+paramiko's parser takes any word; ssh refuses what it does not know, so that a misspelt
+`StrictHostKeyCheking yes` is no silent hole. What is newer than this list goes into
+IgnoreUnknown, which the list heeds as ssh does.
+"""
+
+from __future__ import annotations
+
+_TEXT = """
+addkeystoagent addressfamily afstokenpassing batchmode bindaddress bindinterface
+canonicaldomains canonicalizefallbacklocal canonicalizehostname canonicalizemaxdots
+canonicalizepermittedcnames casignaturealgorithms certificatefile
+challengeresponseauthentication channeltimeout checkhostip cipher ciphers clearallforwardings
+compression compressionlevel connectionattempts connecttimeout controlmaster controlpath
+controlpersist dsaauthentication dynamicforward enableescapecommandline enablesshkeysign
+escapechar exitonforwardfailure fallbacktorsh fingerprinthash forkafterauthentication
+forwardagent forwardx11 forwardx11timeout forwardx11trusted gatewayports globalknownhostsfile
+gssapiauthentication gssapiclientidentity gssapidelegatecredentials gssapikexalgorithms
+gssapikeyexchange gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns hashknownhosts
+host hostbasedacceptedalgorithms hostbasedauthentication hostbasedkeytypes hostkeyalgorithms
+hostkeyalias hostname identitiesonly identityagent identityfile ignoreunknown include ipqos
+kbdinteractiveauthentication kbdinteractivedevices keepalive kerberosauthentication
+kerberostgtpassing kexalgorithms knownhostscommand localcommand localforward logfacility
+loglevel logverbose macs match nohostauthenticationforlocalhost numberofpasswordprompts
+obscurekeystroketiming passwordauthentication permitlocalcommand permitremoteopen pkcs11provider
+port preferredauthentications protocol proxycommand proxyjump proxyusefdpass
+pubkeyacceptedalgorithms pubkeyacceptedkeytypes pubkeyauthentication refuseconnection rekeylimit
+remotecommand remoteforward requesttty requiredrsasize revokedhostkeys rhostsauthentication
+rhostsrsaauthentication rsaauthentication securitykeyprovider sendenv serveralivecountmax
+serveraliveinterval sessiontype setenv skeyauthentication smartcarddevice stdinnull
+streamlocalbindmask streamlocalbindunlink stricthostkeychecking syslogfacility tag tcpkeepalive
+tisauthentication tunnel tunneldevice updatehostkeys usekeychain useprivilegedport user
+userknownhostsfile useroaming verifyhostkeydns versionaddendum visualhostkey warnweakcrypto
+xauthlocation
+"""
+
+KEYWORDS = frozenset(_TEXT.split())

@@ -1,0 +1,259 @@
+"""The paramiko link: ssh in this process, where no OpenSSH with multiplexing is to be had.
+
+One connection to the login host authenticates once; commands, streams and forwards are
+channels of it. A compute node gets a connection of its own, inside the login's, when it
+is first needed. Nothing of it outlives this process: a successor authenticates anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paramiko import Channel
+
+from tunnelkit.errors import ConfigError, ConnectionFailed, TunnelkitError
+from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.command import OpenSSHOptions, destination_words
+from tunnelkit.link.lending import Carrier, Client, Lending
+from tunnelkit.link.openssh import MAX_CONTROL_PATH_BYTES
+from tunnelkit.link.paramiko_config import ConfigFiles
+from tunnelkit.link.paramiko_connect import Step
+from tunnelkit.link.paramiko_connection import Connection
+from tunnelkit.link.paramiko_forwards import Forwards, Key
+from tunnelkit.link.paramiko_known import login_rules, node_rules
+from tunnelkit.link.paramiko_pump import Pump
+from tunnelkit.link.paramiko_sessions import ChannelStream, Sessions
+from tunnelkit.model import Completed, Hop, LocalForward, check_host
+
+_NOTICE_S = 0.5
+
+
+@dataclass(frozen=True)
+class _Host:
+    connection: Connection
+    sessions: Sessions
+
+
+class ParamikoLink(Link):
+    """See `base.Link`. `control_dir` is a 0700 directory that belongs to this link alone.
+
+    Of the options, `ssh` and `node_routes` say nothing here: a forward to a node goes by
+    the laptop's own connection to it. prompter: answers passwords, codes and new host
+    keys; without one, or with `batch`, whatever would ask fails at once. notice: is told
+    what a host wants shown.
+    """
+
+    def __init__(
+        self,
+        options: OpenSSHOptions,
+        *,
+        control_dir: Path,
+        prompter: Prompter | None = None,
+        batch: bool = False,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._directory = control_dir = control_dir.absolute()
+        self._known_hosts = options.known_hosts or control_dir / "known_hosts"
+        self._config = ConfigFiles(options.ssh_config)
+        self._prompter = None if batch else _one_at_a_time(prompter)
+        self._notice = notice or (lambda text: None)
+        self._login = self._host(None)
+        self._nodes: dict[str, _Host] = {}
+        self._forwards = Forwards(self._login.connection, self._node_connection)
+        self._lending = Lending(control_dir / "shell.s", self._lend)
+
+    @property
+    def login(self) -> Hop:
+        return self._options.login
+
+    async def open(self) -> None:
+        """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
+        self._check_directory()
+        await self._login.connection.open(verify=True)
+        self._lending.open()
+        await self._forwards.restore()
+
+    async def open_node(self, node: str) -> None:
+        """Connect to a node now; `run` and the like do so by themselves, `remote_shell` too."""
+        await self._node_connection(node)
+
+    async def is_alive(self) -> bool:
+        return await self._login.connection.check()
+
+    async def wait_lost(self) -> str:
+        """Return, with the reason, once the connection to the login host, or one that
+        carries a forward to a node, is gone. `open` then mends what it can."""
+        while True:
+            self._forwards.changed.clear()
+            changed = asyncio.create_task(self._forwards.changed.wait())
+            waits = [self._login.connection.wait(), *self._forwards.carriers()]
+            lost = [asyncio.ensure_future(one) for one in waits]
+            try:
+                await asyncio.wait({changed, *lost}, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.done() for task in lost):
+                    # What rides on the login's connection may notice its end first.
+                    await asyncio.wait({lost[0]}, timeout=_NOTICE_S)
+                for task in lost:
+                    if task.done():
+                        return task.result()
+            finally:
+                for pending in (changed, *lost):
+                    pending.cancel()
+                await asyncio.gather(changed, *lost, return_exceptions=True)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 30.0,
+    ) -> Completed:
+        host = await self._ready(node)
+        return await host.sessions.run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ChannelStream:
+        return await (await self._ready(node)).sessions.open_stream(argv)
+
+    async def forward(self, forward: LocalForward, *, node: str | None = None) -> None:
+        await self._ready(None)
+        await self._forwards.add(forward, None if node is None else check_host(node))
+
+    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None:
+        await self._forwards.cancel(forward, node)
+
+    def forward_route(self, forward: LocalForward, *, node: str | None = None) -> str | None:
+        """`login`, or `node` (the laptop encrypts twice); None if it is not in place."""
+        return self._forwards.route(forward, node)
+
+    def failed_forwards(self) -> dict[Key, TunnelkitError]:
+        """Forwards that the last `open` could not put back, with the reason."""
+        return self._forwards.failed()
+
+    def remote_shell(self, *, node: str | None = None) -> list[str]:
+        """See `base.Link.remote_shell`: a small program that borrows a session of this link."""
+        return self._lending.shell(None if node is None else check_host(node))
+
+    def destination(self, node: str | None = None) -> str:
+        return destination_words(node or self._options.login.destination)[-1]
+
+    async def close(self) -> None:
+        await self._lending.close()
+        await self._forwards.close()
+        hosts = [*self._nodes.values(), self._login]
+        await asyncio.gather(*(host.sessions.close() for host in hosts))
+        for host in hosts:  # the nodes first: they ride on the login's
+            await host.connection.close()
+
+    # -- hosts
+
+    def _host(self, node: str | None) -> _Host:
+        """A host that is not connected yet."""
+        options = self._options
+        connection = Connection(
+            node or options.login.destination,
+            (lambda: self._node_steps(node)) if node else self._login_steps,
+            prompter=self._prompter,
+            notice=lambda text: self._notice(text),
+            connect_timeout_s=options.connect_timeout_s,
+            auth_timeout_s=options.auth_timeout_s,
+            alive_interval_s=options.alive_interval_s,
+            alive_count_max=options.alive_count_max,
+            upstream=self._login.connection if node else None,
+        )
+        return _Host(connection, Sessions(connection, limit=options.max_sessions))
+
+    async def _ready(self, node: str | None) -> _Host:
+        """A host with a live connection. Raises ConnectionFailed if there is none."""
+        if not self._login.connection.is_up:
+            raise ConnectionFailed(
+                f"not connected to {self._options.login}",
+                hint="wait for the reconnect, or `tk up`",
+                transient=True,
+            )
+        if node is None:
+            return self._login
+        host = self._nodes.get(check_host(node))
+        if host is None:
+            host = self._nodes[node] = self._host(node)
+        await host.connection.open()
+        return host
+
+    async def _node_connection(self, node: str) -> Connection:
+        return (await self._ready(node)).connection
+
+    def _login_steps(self) -> list[Step]:
+        way = self._config.way(self._options.login.destination, self._options.jumps)
+        return [Step(host, login_rules(host, self._known_hosts)) for host in way]
+
+    def _node_steps(self, node: str) -> list[Step]:
+        host = self._config.lookup(node)
+        login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
+        return [Step(host, node_rules(host, self._known_hosts, alias=f"{node}.via.{login}"))]
+
+    async def _lend(
+        self,
+        client: Client,
+        node: str | None,
+        command: str,
+        subsystem: bool,
+        done: Callable[[], None],
+    ) -> Carrier:
+        """Run a client's command; it counts for no slot, as rsync beside a mux does."""
+
+        def start(channel: Channel) -> None:
+            if subsystem:
+                channel.invoke_subsystem(command)
+            else:
+                channel.exec_command(command)
+
+        channel = await (await self._ready(node)).sessions.channel(start)
+
+        def over() -> None:
+            client.exit(channel.exit_status if channel.exit_status >= 0 else 255)
+
+        pump = Pump(
+            client.sock.dup(), channel, out=client.out, err=client.err, over=over, done=done
+        )
+        pump.start()
+        return pump
+
+    # -- files
+
+    def _check_directory(self) -> None:
+        """Raise ConfigError unless the directory is ours alone and short enough."""
+        longest = len(os.fsencode(self._directory / "shell.s"))
+        if longest > MAX_CONTROL_PATH_BYTES:
+            raise ConfigError(
+                f"the directory for tk's sockets has too long a path: {self._directory}",
+                cause=f"{longest} bytes with the socket, of {MAX_CONTROL_PATH_BYTES} at most",
+                hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
+            )
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = self._directory.lstat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or self._directory.is_symlink():
+            raise ConfigError(
+                f"{self._directory} is open to other users",
+                cause="it must be a directory of yours with mode 0700",
+                hint=f"chmod 700 {self._directory}, or remove it",
+            )
+
+
+def _one_at_a_time(prompter: Prompter | None) -> Prompter | None:
+    """A person is asked one question at a time, also when two hosts ask at once."""
+    if prompter is None:
+        return None
+    asked = prompter
+    lock = asyncio.Lock()
+
+    async def ask(question: str, echo: bool) -> str | None:
+        async with lock:
+            return await asked(question, echo)
+
+    return ask

@@ -1,0 +1,252 @@
+"""Commands and byte streams over one paramiko connection, queued below MaxSessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
+
+from paramiko import Channel, SSHException
+
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.link.paramiko_connection import Connection
+from tunnelkit.link.paramiko_pump import Pump, Tail
+from tunnelkit.link.paramiko_transport import Refused, SshTransport, lost
+from tunnelkit.link.threads import in_thread, start_thread
+from tunnelkit.model import Completed
+from tunnelkit.remote_command import remote_command
+
+T = TypeVar("T")
+
+_OPEN_S = 15.0
+_STREAM_START_S = 60.0
+_STREAM_BUFFER_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+_FLUSH_S = 0.5
+_GONE = (OSError, EOFError, SSHException)
+
+
+class ChannelStream:
+    """A far process's stdin and stdout as one local socket; see `base.ByteStream`."""
+
+    def __init__(self, channel: Channel, release: Callable[[], None]) -> None:
+        self._channel = channel
+        self._stderr = Tail()
+        self._sock, theirs = socket.socketpair()
+        for sock in (self._sock, theirs):
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                sock.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER_BYTES)
+        self._sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        done = self._done = asyncio.Event()
+        self._over = asyncio.Event()
+
+        def tell(event: asyncio.Event) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(event.set)
+
+        self._pump = Pump(
+            theirs,
+            channel,
+            err=self._stderr.feed,
+            over=lambda: tell(self._over),
+            done=lambda: tell(done),
+        )
+        self._pump.start()
+        self._ended = asyncio.create_task(self._watch(release))
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.done()
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    def diagnosis(self) -> str:
+        return self._stderr.text()
+
+    async def close(self) -> None:
+        """End the stream. The far process sees its stdin end and is not killed."""
+        self._sock.close()
+        if not self._ended.done():
+            # What was written last is let out first, where that goes at once.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_S):
+                    await self._done.wait()
+            self._pump.stop()
+        await self.wait()
+
+    async def _watch(self, release: Callable[[], None]) -> int:
+        try:
+            await self._done.wait()
+            return self._channel.exit_status if self._channel.exit_status >= 0 else 255
+        finally:
+            self._pump.join(1.0)
+            release()
+
+
+class Sessions:
+    """Runs commands over `connection`, at most `limit` at once."""
+
+    def __init__(self, connection: Connection, *, limit: int) -> None:
+        self._connection = connection
+        self._slots = asyncio.Semaphore(limit)
+        # Streams stay for long: some slots are kept from them, or no command could run.
+        self._stream_slots = asyncio.Semaphore(max(1, limit - 2))
+        self._streams: set[ChannelStream] = set()
+
+    async def run(self, words: Sequence[str], *, stdin: bytes, timeout_s: float) -> Completed:
+        """See `base.Link.run`; the time in the queue counts."""
+        text = remote_command(words)
+        refused = ""
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for _ in _attempts():
+                    async with self._slots:
+                        try:
+                            return await self._run(text, stdin)
+                        except Refused as error:
+                            refused = error.text
+        except TimeoutError as error:
+            host = self._connection.host
+            raise TimeoutExpired(
+                f"`{words[0]}` on {host} took more than {timeout_s:g} s",
+                cause=f"{host} allows no further session ({refused})" if refused else None,
+                hint="sshd there has a low MaxSessions; end other streams" if refused else None,
+                transient=True,
+            ) from error
+        raise AssertionError("unreachable")
+
+    async def open_stream(self, words: Sequence[str]) -> ChannelStream:
+        """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
+        text = remote_command(words)
+        with contextlib.ExitStack() as stack:
+            for slots in (self._stream_slots, self._slots):
+                await slots.acquire()
+                stack.callback(slots.release)
+            channel = await self.channel(lambda one: one.exec_command(text))
+            stream = ChannelStream(channel, stack.pop_all().close)
+        self._streams.add(stream)
+        stream._ended.add_done_callback(lambda _: self._streams.discard(stream))
+        return stream
+
+    async def channel(self, start: Callable[[Channel], object]) -> Channel:
+        """A session channel on which `start` has been done; waits where sshd has none to give.
+        Raises ConnectionFailed."""
+        host = self._connection.host
+        try:
+            async with asyncio.timeout(_STREAM_START_S):
+                async for _ in _attempts():
+                    with contextlib.suppress(Refused):
+                        return await self._blocking(lambda held: _opened(self, held, start))
+        except TimeoutError as error:
+            raise ConnectionFailed(
+                f"{host} allows no further session",
+                cause=f"waited {_STREAM_START_S:.0f} s for one to end",
+                hint="close other streams of this session",
+                transient=True,
+            ) from error
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """Close all streams."""
+        await asyncio.gather(*(stream.close() for stream in tuple(self._streams)))
+
+    # -- inside
+
+    async def _run(self, text: str, stdin: bytes) -> Completed:
+        def work(held: list[Channel]) -> Completed:
+            channel = _opened(self, held, lambda one: one.exec_command(text))
+            return _communicate(channel, stdin)
+
+        done = await self._blocking(work)
+        if done.exit_code >= 0:
+            return done
+        # No status came: a signal ended the command, or the connection broke.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S if self._transport.is_active() else 5.0):
+                raise lost(self._connection.host, await self._connection.wait())
+        return Completed(255, done.stdout, done.stderr)
+
+    async def _blocking(self, work: Callable[[list[Channel]], T]) -> T:
+        """`work` in a thread; what it puts into its list is closed if nobody waits any more."""
+        held: list[Channel] = []
+        transport = self._transport
+
+        def abort() -> None:
+            for channel in held:
+                with contextlib.suppress(*_GONE):
+                    channel.close()
+
+        try:
+            return await in_thread("command", lambda: work(held), abort=abort)
+        except Refused:
+            abort()
+            raise
+        except _GONE as error:
+            abort()
+            if not transport.is_active() or not self._connection.is_up:
+                raise lost(self._connection.host, str(error) or "it ended") from error
+            if str(error) == "Unable to open channel.":  # refused beside another one's refusal
+                raise Refused(0, "open failed") from error
+            raise ConnectionFailed(
+                f"no session on {self._connection.host}", cause=str(error), transient=True
+            ) from error
+
+    @property
+    def _transport(self) -> SshTransport:
+        return self._connection.transport
+
+
+def _opened(sessions: Sessions, held: list[Channel], start: Callable[[Channel], object]) -> Channel:
+    channel = sessions._transport.session(timeout_s=_OPEN_S)
+    held.append(channel)
+    start(channel)
+    return channel
+
+
+def _communicate(channel: Channel, stdin: bytes) -> Completed:
+    """Feed a command, read both its outputs to their ends, and its status (-1: none came)."""
+    errors: list[bytes] = []
+
+    def read_errors() -> None:
+        with contextlib.suppress(*_GONE):
+            while data := channel.recv_stderr(_READ_BYTES):
+                errors.append(data)
+
+    def feed() -> None:
+        # A command need not read its stdin.
+        with contextlib.suppress(*_GONE):
+            channel.sendall(stdin)
+            channel.shutdown_write()
+
+    beside = [start_thread("stderr", read_errors)]
+    if stdin:
+        beside.append(start_thread("stdin", feed))
+    else:
+        with contextlib.suppress(*_GONE):
+            channel.shutdown_write()
+    out: list[bytes] = []
+    with contextlib.suppress(*_GONE):
+        while data := channel.recv(_READ_BYTES):
+            out.append(data)
+    status = channel.recv_exit_status()
+    channel.close()
+    for thread in beside:
+        thread.join()
+    return Completed(status, b"".join(out), b"".join(errors))
+
+
+async def _attempts() -> AsyncIterator[None]:
+    """Endless tries with a jittered, growing pause; the caller bounds the time."""
+    pause_s = 0.05
+    while True:
+        yield
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+        pause_s = min(1.0, pause_s * 2)

@@ -1,0 +1,58 @@
+"""Blocking work in threads that have an owner and an end, seen from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: How long a cancelled thread is given to see that it was aborted.
+_ABORT_S = 5.0
+
+
+def start_thread(name: str, body: Callable[[], None]) -> threading.Thread:
+    """A daemon: a hung peer must not keep the interpreter from its end."""
+    thread = threading.Thread(target=body, name=f"tk-link {name}", daemon=True)
+    thread.start()
+    return thread
+
+
+async def in_thread(name: str, work: Callable[[], T], *, abort: Callable[[], None]) -> T:
+    """The result of `work`, done in a thread of its own. When this is cancelled, `abort` has
+    to make `work` return soon; that is waited for, but not without end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def body() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(tell, result, failure)
+
+    thread = start_thread(name, body)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        abort()
+        await asyncio.wait({done}, timeout=_ABORT_S)
+        if done.done() and not done.cancelled():
+            done.exception()  # it was told; nobody wants it any more
+        raise
+    finally:
+        if done.done():
+            thread.join()  # it has said its last word
