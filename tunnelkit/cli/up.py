@@ -67,6 +67,9 @@ def up(
         str | None,
         typer.Option(metavar="HOST", help="Login host: host, user@host or ssh_config alias."),
     ] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
+    ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="NAME", help="auto, slurm or none.")
     ] = None,
@@ -87,6 +90,7 @@ def up(
     wanted = settings(
         profile=profile,
         cluster__login=login,
+        cluster__link=link,
         cluster__scheduler=scheduler,
         allocation__nodes=nodes,
         allocation__gpus=gpus,

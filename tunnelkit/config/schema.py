@@ -18,6 +18,7 @@ from tunnelkit.errors import ConfigError
 from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
 
 SchedulerName = Literal["auto", "slurm", "none"]
+LinkName = Literal["auto", "openssh", "paramiko"]
 NodeSsh = Literal["auto", "yes", "no"]
 OnDisconnect = Literal["restart", "continue"]
 CollectiveTimeouts = Literal["raise", "keep"]
@@ -25,6 +26,7 @@ OriginKind = Literal["default", "profile", "project", "environment", "flag"]
 
 _UNBUILT = "PBS and Torque can't be driven by this version of tk yet"
 _SCHEDULER = v.choice("auto", "slurm", "none", refused={"pbs": _UNBUILT, "torque": _UNBUILT})
+_LINK = v.choice("auto", "openssh", "paramiko")
 _YES_NO = v.choice("auto", "yes", "no")
 _ON_DISCONNECT = v.choice("restart", "continue")
 _COLLECTIVE_TIMEOUTS = v.choice("raise", "keep")
@@ -46,11 +48,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """[cluster]: the way in. `login` is None until somebody names it; `ssh_config` is absolute."""
+    """[cluster]: the way in. `login` is None until somebody names it; `ssh_config` is absolute;
+    `link`: which ssh carries all; "auto" is OpenSSH wherever it can share one connection."""
 
     login: Annotated[Hop | None, v.HOP] = None
     jump: Annotated[tuple[Hop, ...], v.HOPS] = ()
     ssh_config: Annotated[Path | None, v.PATH] = None
+    link: Annotated[LinkName, _LINK] = "auto"
     scheduler: Annotated[SchedulerName, _SCHEDULER] = "auto"
     node_ssh: Annotated[NodeSsh, _YES_NO] = "auto"
     python: Annotated[str, v.ARGUMENT] = "python3"

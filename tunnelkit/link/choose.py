@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from tunnelkit.config.schema import LinkName
 from tunnelkit.errors import MissingProgram
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.command import OpenSSHOptions
-
-LinkName = Literal["auto", "openssh", "paramiko"]
 
 
 def link_name(wanted: LinkName, ssh: str = "ssh") -> Literal["openssh", "paramiko"]:

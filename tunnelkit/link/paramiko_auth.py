@@ -14,9 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
-from paramiko import AuthenticationException, BadAuthenticationType, PKey, SSHException
+from paramiko import (
+    AuthenticationException,
+    BadAuthenticationType,
+    ECDSAKey,
+    Ed25519Key,
+    PasswordRequiredException,
+    PKey,
+    RSAKey,
+    SSHException,
+)
 from paramiko.agent import Agent, AgentKey, AgentSSH
-from paramiko.pkey import PublicBlob, UnknownKeyType
+from paramiko.pkey import PublicBlob
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.paramiko_config import HostConfig
@@ -131,18 +140,17 @@ class Login:
 
     def _load(self, path: Path, passphrase: str | None) -> PKey | bool:
         """The key in a file; True if it wants a passphrase, False if it can't be used."""
-        try:
-            key = PKey.from_path(path, passphrase)
-        except (TypeError, SSHException) as error:  # locked: cryptography's word, paramiko's
-            if isinstance(error, UnknownKeyType):
-                self._cannot.append(f"{path} is of a kind that paramiko has no code for")
-            return passphrase is None and not isinstance(error, UnknownKeyType)
-        except Exception as error:  # a wrong passphrase, a FIDO key, or no key at all
-            if passphrase is None:
-                self._cannot.append(_why_not(path, error))
-            return False
-        key.public_blob = None  # certificates are offered beside, never instead
-        return key
+        failure: Exception | None = None
+        for kind in (Ed25519Key, RSAKey, ECDSAKey):
+            try:
+                return kind.from_private_key_file(str(path), passphrase)
+            except PasswordRequiredException:
+                return True
+            except Exception as error:  # another kind, a wrong passphrase, or no key at all
+                failure = failure or error
+        if passphrase is None and not _is_public(path):
+            self._cannot.append(_why_not(path, failure))
+        return False
 
     def _with_certificates(
         self, keys: Sequence[PKey | AgentKey], *, beside: Path | None = None
@@ -211,7 +219,7 @@ class Login:
         )
 
 
-def _why_not(path: Path, error: Exception) -> str:
+def _why_not(path: Path, error: Exception | None) -> str:
     with contextlib.suppress(OSError):
         public = path.with_name(f"{path.name}.pub")
         if "sk-" in (public.read_text(errors="replace") if _exists(public) else ""):
@@ -219,6 +227,14 @@ def _why_not(path: Path, error: Exception) -> str:
         if b"sk-" in path.read_bytes()[:64]:
             return f"{path} is a FIDO key, which paramiko can't use"
     return f"{path} can't be read as a key: {error}"
+
+
+def _is_public(path: Path) -> bool:
+    """IdentityFile may name the public half of a key that the agent holds."""
+    with contextlib.suppress(Exception):
+        PublicBlob.from_file(str(path))
+        return True
+    return False
 
 
 def _exists(path: Path) -> bool:

@@ -71,6 +71,11 @@ class ChannelStream:
     def diagnosis(self) -> str:
         return self._stderr.text()
 
+    async def cut(self) -> None:
+        """End the stream with its link."""
+        self._pump.stop()
+        await self.close()
+
     async def close(self) -> None:
         """End the stream. The far process sees its stdin end and is not killed."""
         self._sock.close()
@@ -156,7 +161,7 @@ class Sessions:
 
     async def close(self) -> None:
         """Close all streams."""
-        await asyncio.gather(*(stream.close() for stream in tuple(self._streams)))
+        await asyncio.gather(*(stream.cut() for stream in tuple(self._streams)))
 
     # -- inside
 

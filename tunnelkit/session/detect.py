@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tunnelkit.config.schema import Settings
+from tunnelkit.config.schema import LinkName, Settings
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import Link, Prompter
-from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
+from tunnelkit.link.choose import make_link
+from tunnelkit.link.command import OpenSSHOptions
 from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
 from tunnelkit.session import client
 from tunnelkit.session.paths import session_paths
@@ -43,7 +44,7 @@ class Look:
 
 def detect_scheduler(settings: Settings, prompter: Prompter | None = None) -> str:
     """Connect to the login host and tell its scheduler's name. Raises ConnectionFailed."""
-    return _look(link_options(settings), prompter).scheduler
+    return _look(settings.cluster.link, link_options(settings), prompter).scheduler
 
 
 def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
@@ -53,7 +54,7 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
     if remote.startswith("/"):
         return remote
     known = asyncio.run(_ask_session(settings))
-    return known or _look(link_options(settings), prompter).home + remote[1:]
+    return known or _look(settings.cluster.link, link_options(settings), prompter).home + remote[1:]
 
 
 async def _ask_session(settings: Settings) -> str | None:
@@ -66,12 +67,12 @@ async def _ask_session(settings: Settings) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _look(options: OpenSSHOptions, prompter: Prompter | None) -> Look:
+def _look(name: LinkName, options: OpenSSHOptions, prompter: Prompter | None) -> Look:
     """One connection, and so one prompt, for all that one command wants to know."""
 
     async def look() -> Look:
         with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-            link = OpenSSHLink(options, control_dir=Path(directory), prompter=prompter)
+            link = make_link(name, options, control_dir=Path(directory), prompter=prompter)
             try:
                 await link.open()
                 scheduler = (await scheduler_of(link)).name

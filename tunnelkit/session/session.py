@@ -19,7 +19,7 @@ from typing import Any
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
-from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.link.choose import make_link
 from tunnelkit.model import JobState, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
@@ -71,8 +71,12 @@ class Session:
         self._say = say
         self._changed = changed
         self._name = job_name(settings.project_dir, paths.id)
-        self.link = OpenSSHLink(
-            link_options(settings), control_dir=paths.link_dir, prompter=prompter, notice=say
+        self.link = make_link(
+            settings.cluster.link,
+            link_options(settings),
+            control_dir=paths.link_dir,
+            prompter=prompter,
+            notice=say,
         )
         self._keeper = LinkKeeper(
             self.link, lost=lambda why: self._become("reconnecting", why), say=say

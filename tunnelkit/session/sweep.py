@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.link.choose import make_link
 from tunnelkit.mirror.mounts import umount_all
 from tunnelkit.session.agent_client import AgentClient
 from tunnelkit.session.cluster import Cluster
@@ -24,7 +24,7 @@ async def sweep(launch: Launch, paths: SessionPaths) -> str:
 
 async def _sweep(launch: Launch, paths: SessionPaths) -> str:
     settings = launch.settings
-    link = OpenSSHLink(link_options(settings), control_dir=paths.link_dir)
+    link = make_link(settings.cluster.link, link_options(settings), control_dir=paths.link_dir)
     cluster = Cluster(
         link,
         settings,

@@ -18,6 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
+#: For tests of what one backend alone has: `@OPENSSH` above a test that uses `connect`.
+OPENSSH = pytest.mark.parametrize("connect", ["openssh"], indirect=True)
+PARAMIKO = pytest.mark.parametrize("connect", ["paramiko"], indirect=True)
+
 HOSTS = ("bastion", "login", "node1", "node2")
 
 
@@ -67,6 +73,14 @@ def leftovers(cluster: Cluster, text: str) -> Iterator[None]:
         for pid in cluster.processes_in(text):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def cut(link) -> None:
+    """Break a link's connection to the login host, as a killed ssh or a reset does."""
+    if hasattr(link._login, "master"):
+        os.kill(link._login.master.pid, signal.SIGKILL)
+    else:
+        link._login.connection.transport._buffered._sock.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass
@@ -142,6 +156,15 @@ class Sshd:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+    def freeze(self) -> list[int]:
+        """Stop the processes that serve connections: as a network that swallows all. `stop`
+        ends them."""
+        assert self.process is not None
+        pids = _descendants(self.process.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        return pids
 
     def authentications(self) -> int:
         if not self.log.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import stat
 import threading
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from link_rig import free_port, wait_for
+from link_rig import OPENSSH, cut, free_port, wait_for
 
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link import ports
@@ -71,9 +70,17 @@ async def echoes(port: int) -> bool:
         writer.close()
 
 
-@pytest.mark.parametrize(("node", "route"), [(None, "login"), ("node1", "chain")])
+@OPENSSH
+async def test_the_chain(connect, echo) -> None:
+    await _add_and_cancel(await connect(), echo, "node1", "chain")
+
+
+@pytest.mark.parametrize(("node", "route"), [(None, "login"), ("node1", "node")])
 async def test_add_and_cancel(connect, echo, node, route) -> None:
-    link = await connect()
+    await _add_and_cancel(await connect(node_routes=("node",)), echo, node, route)
+
+
+async def _add_and_cancel(link, echo, node, route) -> None:
     forward = LocalForward(free_port(), "127.0.0.1", echo.port)
     await link.forward(forward, node=node)
     assert link.forward_route(forward, node=node) == route
@@ -87,6 +94,7 @@ async def test_add_and_cancel(connect, echo, node, route) -> None:
     assert await echoes(forward.bind_port)
 
 
+@OPENSSH
 async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) -> None:
     cluster.break_chain()
     link = await connect()
@@ -98,6 +106,7 @@ async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) ->
     assert ports.is_free(forward.bind_port)
 
 
+@OPENSSH
 async def test_the_laptops_own_way_comes_first_and_the_chain_helps_out(
     connect, cluster, echo
 ) -> None:
@@ -109,6 +118,7 @@ async def test_the_laptops_own_way_comes_first_and_the_chain_helps_out(
     assert not link._forwards._chains
 
 
+@OPENSSH
 @pytest.mark.parametrize("sshd_options", [{"login": ["AllowStreamLocalForwarding no"]}])
 async def test_the_node_route_where_login_forbids_unix_sockets(connect, echo) -> None:
     link = await connect()
@@ -136,6 +146,7 @@ async def test_an_honest_error_where_login_forbids_forwarding(connect, echo) -> 
         await link.forward(LocalForward(free_port(), "127.0.0.1", echo.port))
 
 
+@OPENSSH
 async def test_nobody_else_can_reach_the_chain(connect, cluster, echo) -> None:
     """On the login host only a socket in a private directory, and no TCP listener."""
     link = await connect()
@@ -169,8 +180,8 @@ async def test_forwards_come_back_after_a_killed_master(connect, cluster, echo, 
     await link.forward(to_login)
     await link.forward(to_node, node="node1")
     lost = asyncio.create_task(link.wait_lost())
-    os.kill(link._login.master.pid, signal.SIGKILL)
-    assert "SIGKILL" in await asyncio.wait_for(lost, 5)
+    cut(link)
+    assert "login" in await asyncio.wait_for(lost, 5)
     assert not await link.is_alive()
     await link.open()
     assert await link.is_alive()
