@@ -152,6 +152,14 @@ class ConnectionFailed(TunnelkitError):
     exit_code = ExitCode.CONNECTION
 
 
+class AuthenticationFailed(ConnectionFailed):
+    """A host let nobody in: it refused, or asked what nobody answered. A person has to come."""
+
+
+class ConnectionThrottled(ConnectionFailed):
+    """A host hangs up before anybody can log in (MaxStartups, PerSourcePenalties): wait longer."""
+
+
 class HostKeyError(ConnectionFailed):
     """A host key is unknown or has changed: a hard stop."""
 

@@ -36,10 +36,12 @@ def progress(state: str, detail: str) -> str:
 
 
 class Follower:
-    """Shows one session on its way up. `follow` once, with Ctrl-C minded."""
+    """Shows one session on its way up. `follow` once, with Ctrl-C minded. Without `may_cancel`
+    Ctrl-C only ends the waiting."""
 
-    def __init__(self, paths: Any) -> None:
+    def __init__(self, paths: Any, *, may_cancel: bool = True) -> None:
         self._paths = paths
+        self._may_cancel = may_cancel
         self._line = StatusLine()
         self._state = ""
         self._detail = ""
@@ -144,8 +146,8 @@ class Follower:
 
     async def _on_interrupt(self, session: Any) -> None:
         """Ctrl-C while waiting: cancel the job, or leave it queued, or go on waiting."""
-        choice = "c" if self._state in _WAY_UP else "l"
-        if self._state in _WITH_JOB and sys.stdin.isatty():
+        choice = "c" if self._state in _WAY_UP and self._may_cancel else "l"
+        if self._state in _WITH_JOB and sys.stdin.isatty() and self._may_cancel:
             choice = await self._choose()
         if choice == "w":
             self._show()

@@ -138,6 +138,8 @@ class LoopView:
             self._imported(event)
         if name in ("preloading", "fork-server", "stale", "no-standby"):
             return self._of_server(event)
+        if name == "notice":
+            return str(event.get("text"))
         if name == "waiting":
             return f"next try in {event.get('delay_s'):.1f} s (Ctrl-C: now; twice: quit)"
         if name == "skipped":

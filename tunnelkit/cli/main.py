@@ -23,6 +23,7 @@ COMMANDS = {
     "logs": "status",
     "run": "run",
     "shell": "run",
+    "auth": "auth",
     "loop": "loop",
     "attach": "attach",
     "interrupt": "interrupt",

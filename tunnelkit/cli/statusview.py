@@ -28,6 +28,8 @@ def lines(status: dict[str, Any]) -> list[str]:
         f"session  {state} {status['detail']}".rstrip(),
         f"project  {printable(status['project'])}",
     ]
+    if status.get("attention"):
+        out.append(paint("waiting  for you: tk auth", "yellow"))
     out.append(f"login    {status['login']}")
     job = status["job"]
     if job:

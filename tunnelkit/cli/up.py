@@ -194,6 +194,7 @@ def down(
     tk down --keep  the laptop's side only; `tk up` takes the job over again
     """
     from tunnelkit.cli.common import project_dir, run
+    from tunnelkit.cli.terminal import answer_prompt
     from tunnelkit.errors import AllocationError, NoSessionError
     from tunnelkit.session.ask import is_alive, no_session
     from tunnelkit.session.launch import Launch
@@ -217,7 +218,7 @@ def down(
         left = Launch.load(paths.launch)
     except NoSessionError:
         raise no_session() from None
-    say(run(sweep(left, paths)))
+    say(run(sweep(left, paths, answer_prompt)))
 
 
 async def _stop(paths: Any, *, keep: bool) -> None:

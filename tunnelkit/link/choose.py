@@ -29,6 +29,7 @@ def make_link(
     control_dir: Path,
     prompter: Prompter | None = None,
     batch: bool = False,
+    attended: Callable[[], bool] = lambda: True,
     notice: Callable[[str], None] | None = None,
 ) -> Link:
     """A link that is not open yet; see `OpenSSHLink` and `ParamikoLink`. Raises
@@ -37,7 +38,12 @@ def make_link(
         from tunnelkit.link.paramiko_link import ParamikoLink  # costs a tenth of a second
 
         return ParamikoLink(
-            options, control_dir=control_dir, prompter=prompter, batch=batch, notice=notice
+            options,
+            control_dir=control_dir,
+            prompter=prompter,
+            batch=batch,
+            attended=attended,
+            notice=notice,
         )
     if shutil.which(options.ssh) is None:
         raise MissingProgram(
@@ -47,5 +53,10 @@ def make_link(
     from tunnelkit.link.openssh import OpenSSHLink
 
     return OpenSSHLink(
-        options, control_dir=control_dir, prompter=prompter, batch=batch, notice=notice
+        options,
+        control_dir=control_dir,
+        prompter=prompter,
+        batch=batch,
+        attended=attended,
+        notice=notice,
     )

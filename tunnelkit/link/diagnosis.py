@@ -8,7 +8,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tunnelkit.errors import ConfigError, ConnectionFailed, HostKeyError, TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    ConnectionThrottled,
+    HostKeyError,
+    TunnelkitError,
+)
 
 _Make = Callable[[str, "re.Match[str]"], TunnelkitError]
 
@@ -61,12 +68,15 @@ def _unknown_key(host: str, match: re.Match[str]) -> TunnelkitError:
 
 def _refused_login(host: str, match: re.Match[str]) -> TunnelkitError:
     named = match.groupdict().get("named") or host
-    return ConnectionFailed(
-        f"{_both(host, named)} did not let us in",
-        cause=match[0].strip(),
-        hint=f"check User and IdentityFile for {host} in your ssh_config; `ssh-add -l` lists "
-        f"the keys at hand, `ssh -v {host}` tells what is tried; passwords and passphrases "
-        "can only be asked for in a terminal",
+    keys = (
+        f"check User and IdentityFile for {host} in your ssh_config; `ssh-add -l` lists the keys "
+        f"at hand, `ssh -v {host}` tells what is tried"
+    )
+    asks = "passwords and passphrases can only be asked for in a terminal"
+    if _ASKS.search(match[0]):
+        asks = "passwords and codes are asked for in a terminal only: `tk auth`, or `tk up`"
+    return AuthenticationFailed(
+        f"{_both(host, named)} did not let us in", cause=match[0].strip(), hint=f"{keys}; {asks}"
     )
 
 
@@ -78,10 +88,20 @@ def _config(host: str, match: re.Match[str]) -> TunnelkitError:
     )
 
 
-def _plain(what: str, hint: str, *, transient: bool = True) -> _Make:
+#: What sshd still would have taken, at the end of `Permission denied`: a person's answer.
+_ASKS = re.compile(r"\((.*,)?(keyboard-interactive|password)(,.*)?\)")
+
+
+def _plain(
+    what: str,
+    hint: str,
+    *,
+    transient: bool = True,
+    kind: type[ConnectionFailed] = ConnectionFailed,
+) -> _Make:
     def make(host: str, match: re.Match[str]) -> TunnelkitError:
         named = match.groupdict().get("named") or host
-        return ConnectionFailed(
+        return kind(
             what.format(host=_both(host, named)),
             cause=match[0].strip(),
             hint=hint.format(host=host),
@@ -98,6 +118,11 @@ _RULES: tuple[tuple[str, _Make], ...] = (
     (r"^Host key verification failed\.?$", _unknown_key),
     (r"^.*(Bad configuration option|Bad owner or permissions|Can't open user config).*$", _config),
     (r"^.*command-line.*$", _config),
+    (
+        # Just woken up, or the resolver is away: the name itself may be right.
+        r"^.*[Cc]ould not resolve hostname (?P<named>[^:]+): Temporary failure.*$",
+        _plain("the name {host} can't be resolved now", "check the network, VPN and DNS"),
+    ),
     (
         r"^.*[Cc]ould not resolve hostname (?P<named>[^:]+): .*$",
         _plain(
@@ -139,7 +164,9 @@ _RULES: tuple[tuple[str, _Make], ...] = (
         r"^.*(kex_exchange_identification|[Cc]onnection (closed|reset) by).*$",
         _plain(
             "{host} closed the connection before we could log in",
-            "it may be busy or count us as too eager (MaxStartups); wait a little",
+            "it may be busy or count us as too eager (MaxStartups, PerSourcePenalties); wait a "
+            "little",
+            kind=ConnectionThrottled,
         ),
     ),
 )

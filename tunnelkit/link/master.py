@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.errors import AuthenticationFailed, ConnectionFailed, TunnelkitError
 from tunnelkit.link.askpass import Asker
 from tunnelkit.link.command import READY, SshCommand
 from tunnelkit.link.diagnosis import diagnose
@@ -21,13 +21,15 @@ from tunnelkit.model import Completed
 
 _CONTROL_TIMEOUT_S = 5.0
 _POLL_S = 3.0
+#: What ssh says while it waits for a finger on a security key.
+_TOUCH = "Confirm user presence"
 
 
 class Master:
     """One authenticated connection to one host, shared by all that goes there.
 
     `prepare` gives the argv of a new master and who answers its questions (None:
-    nobody, it runs in BatchMode). `upstream` is the master that this one rides on,
+    nobody). notice: told what ssh wants shown. `upstream` is the master that this one rides on,
     which alone hears why a hop could not be made. The process is our
     child, or one that a killed predecessor left and that was adopted.
     """
@@ -42,6 +44,7 @@ class Master:
         silence_limit_s: float,
         auth_timeout_s: float,
         upstream: Master | None = None,
+        notice: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host
         self.control_path = control_path
@@ -53,6 +56,7 @@ class Master:
         self._silence_limit_s = silence_limit_s
         self._auth_timeout_s = auth_timeout_s
         self._upstream = upstream
+        self._notice = notice
         self._lock = asyncio.Lock()
         self._child: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[str] | None = None
@@ -124,7 +128,7 @@ class Master:
         argv, asker = await self._prepare()
         env = asker.env if asker else _silent_env()
         mark = self._upstream.log.mark() if self._upstream else 0
-        self.log = Lines()
+        self.log = Lines(on_line=self._heard)
         said = Lines(keep=5)
         (stdout, child_stdout), (stderr, child_stderr) = socket_pair(), socket_pair()
         child = await spawn(argv, stdout=child_stdout, stderr=child_stderr, env=env)
@@ -162,10 +166,11 @@ class Master:
             while True:
                 await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
                 if asker and asker.unanswered.done():
-                    raise ConnectionFailed(
+                    raise AuthenticationFailed(
                         f"{self.host} asks a question and nobody answered",
                         cause=asker.unanswered.result(),
-                        hint="run tk in a terminal, or add the key to your ssh-agent",
+                        hint="answer in a terminal: `tk auth` (or `tk up`); a key's passphrase: "
+                        "ssh-add",
                     )
                 if READY in said.text():
                     return
@@ -175,6 +180,10 @@ class Master:
         finally:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
+
+    def _heard(self, line: str) -> None:
+        if _TOUCH in line and self._notice is not None:
+            self._notice(f"{self.host}: touch your security key ({line.strip()})")
 
     def _check_silence(self, started: float, asker: Asker | None) -> None:
         limit, since = self._silence_limit_s, started

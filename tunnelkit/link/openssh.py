@@ -47,8 +47,9 @@ class OpenSSHLink(Link):
     a successor with the same one takes over what a killed link left there.
 
     prompter: answers passwords, codes and new host keys; without one, or with `batch`,
-    whatever would ask fails at once. notice: is told what ssh wants shown ("touch your
-    security key").
+    whatever would ask fails at once. attended: asked before each connection whether a person
+    is there to answer; if not, it is made in BatchMode. notice: is told what ssh wants shown
+    ("touch your security key").
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class OpenSSHLink(Link):
         control_dir: Path,
         prompter: Prompter | None = None,
         batch: bool = False,
+        attended: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
@@ -66,7 +68,10 @@ class OpenSSHLink(Link):
         self._known_hosts = options.known_hosts or control_dir / "known_hosts"
         self._askpass = AskpassServer(control_dir, prompter, notice) if prompter else None
         self._batch = batch or prompter is None
-        self._command = SshCommand(options, batch=self._batch)
+        self._attended = attended
+        self._notice = notice
+        self._command = SshCommand(options, batch=True)
+        self._asking = SshCommand(options, batch=self._batch)
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
         self._forwards = Forwards(
@@ -192,6 +197,7 @@ class OpenSSHLink(Link):
             silence_limit_s=self._options.connect_timeout_s * hops + _SILENCE_S,
             auth_timeout_s=self._options.auth_timeout_s,
             upstream=self._login.master if node else None,
+            notice=self._notice,
         )
         argv = self._command.session(master.control_path)
         limit = self._options.max_sessions
@@ -219,23 +225,29 @@ class OpenSSHLink(Link):
 
     async def _prepare_login(self) -> tuple[list[str], Asker | None]:
         name = self._options.login.destination
-        config = await effective_config(self._command.print_config(name), name)
+        command = self._connecting()
+        config = await effective_config(command.print_config(name), name)
         extra = [
-            *self._command.jump_option(),
+            *command.jump_option(),
             *cipher_options(config.ciphers),
             *await login_options(config, own=self._known_hosts),
         ]
-        return self._command.master(self._control_path(None), name, extra=extra), self._asker(name)
+        return command.master(self._control_path(None), name, extra=extra), self._asker(name)
 
     async def _prepare_node(self, node: str) -> tuple[list[str], Asker | None]:
-        config = await effective_config(self._command.print_config(node), node)
+        command = self._connecting()
+        config = await effective_config(command.print_config(node), node)
         login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
         extra = [
-            *self._command.through_master(self._control_path(None)),
+            *command.through_master(self._control_path(None)),
             *cipher_options(config.ciphers),
             *await node_options(config, alias=f"{node}.via.{login}", own=self._known_hosts),
         ]
-        return self._command.master(self._control_path(node), node, extra=extra), self._asker(node)
+        return command.master(self._control_path(node), node, extra=extra), self._asker(node)
+
+    def _connecting(self) -> SshCommand:
+        """How the next connection is made: as one that may ask, or in BatchMode."""
+        return self._asking if self._attended() else self._command
 
     def _asker(self, name: str) -> Asker | None:
         return self._askpass.asker(name) if self._askpass and not self._batch else None

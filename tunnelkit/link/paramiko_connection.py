@@ -31,7 +31,7 @@ class Connection:
         host: str,
         steps: Callable[[], list[Step]],
         *,
-        prompter: Prompter | None,
+        prompter: Callable[[], Prompter | None],
         notice: Callable[[str], None],
         connect_timeout_s: float,
         auth_timeout_s: float,
@@ -80,7 +80,7 @@ class Connection:
             if self.is_up and not (verify and not await self._answers()):
                 return False
             await self._end()
-            attempt = Attempt(self._prompter, self._notice)
+            attempt = Attempt(self._prompter(), self._notice)
             way = Way(
                 await asyncio.to_thread(self._steps),
                 attempt,

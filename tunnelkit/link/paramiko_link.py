@@ -44,8 +44,9 @@ class ParamikoLink(Link):
 
     Of the options, `ssh` and `node_routes` say nothing here: a forward to a node goes by
     the laptop's own connection to it. prompter: answers passwords, codes and new host
-    keys; without one, or with `batch`, whatever would ask fails at once. notice: is told
-    what a host wants shown.
+    keys; without one, or with `batch`, whatever would ask fails at once. attended: asked
+    before each connection whether a person is there to answer. notice: is told what a host
+    wants shown.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ParamikoLink(Link):
         control_dir: Path,
         prompter: Prompter | None = None,
         batch: bool = False,
+        attended: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
@@ -62,6 +64,7 @@ class ParamikoLink(Link):
         self._known_hosts = options.known_hosts or control_dir / "known_hosts"
         self._config = ConfigFiles(options.ssh_config)
         self._prompter = None if batch else _one_at_a_time(prompter)
+        self._attended = attended
         self._notice = notice or (lambda text: None)
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
@@ -159,7 +162,7 @@ class ParamikoLink(Link):
         connection = Connection(
             node or options.login.destination,
             (lambda: self._node_steps(node)) if node else self._login_steps,
-            prompter=self._prompter,
+            prompter=lambda: self._prompter if self._attended() else None,
             notice=lambda text: self._notice(text),
             connect_timeout_s=options.connect_timeout_s,
             auth_timeout_s=options.auth_timeout_s,

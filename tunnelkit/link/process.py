@@ -9,7 +9,7 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -20,9 +20,11 @@ _LINE_BYTES = 4096
 
 
 class Lines:
-    """The last lines of some text source; `mark`/`since` cut out what came later."""
+    """The last lines of some text source; `mark`/`since` cut out what came later.
+    on_line: told each whole line as it comes."""
 
-    def __init__(self, keep: int = 200) -> None:
+    def __init__(self, keep: int = 200, on_line: Callable[[str], None] | None = None) -> None:
+        self._on_line = on_line
         self._lines: deque[str] = deque(maxlen=keep)
         self._rest = b""
         self._count = 0
@@ -33,8 +35,11 @@ class Lines:
         # A source that never sends a newline must not grow without bound.
         self._rest = rest[-_LINE_BYTES:]
         for line in whole:
-            self._lines.append(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+            text = line[:_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
+            self._lines.append(text)
             self._count += 1
+            if self._on_line is not None:
+                self._on_line(text)
         self._changed.set()
 
     def mark(self) -> int:

@@ -45,6 +45,7 @@ class AgentClient:
     on_channel: the agent opened a channel (a debuggee, an exec's stderr).
     notices: handlers for what the agent tells by itself.
     on_link: told True when a link carries the conversation, False when it is lost.
+    on_stuck: told when nothing is tried until `retry`, and None once that has come.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class AgentClient:
         on_channel: Callable[[Channel, dict[str, Any]], None],
         notices: dict[str, Handler],
         on_link: Callable[[bool, str], None] = lambda up, why: None,
+        on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
     ) -> None:
         self._dial = dial
         self._on_link = on_link
+        self._on_stuck = on_stuck
         self._client_id = os.urandom(16)
         self._server_id = NO_ID
         self.mux = Mux(Endpoint(client=True), on_channel)
@@ -168,7 +171,9 @@ class AgentClient:
                 if not error.transient:
                     # Refused, not unreachable: a person must mend it, and is asked only once.
                     self._retry.clear()
+                    self._on_stuck(error)
                     await self._retry.wait()
+                    self._on_stuck(None)
                     continue
             # Jitter: many sessions that lost one login node must not come back as a storm.
             delay_s = min(_MAX_BACKOFF_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311

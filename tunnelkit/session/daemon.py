@@ -48,6 +48,7 @@ class Daemon:
             Launch.load(paths.launch_wanted),
             paths,
             prompter=self._prompt,
+            present=lambda: any(one.follows for one in self._control.connections),
             say=self._say,
             changed=self._changed,
             tell=lambda event: self._control.notify_watchers(event),
@@ -157,13 +158,14 @@ class Daemon:
         self._control.notify_followers("state", state=session.state, detail=session.detail)
 
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
-        """Ask whoever follows the session at a terminal; None if nobody does."""
-        for connection in self._control.connections:
+        """Ask whoever follows the session at a terminal; None if nobody answers."""
+        for connection in tuple(self._control.connections):
             if connection.follows and connection.rpc is not None:
                 with contextlib.suppress(RpcError, TimeoutError):
                     async with asyncio.timeout(_PROMPT_TIMEOUT_S):
                         answer = await connection.rpc.call("prompt", text=prompt, echo=echo)
-                        return None if answer is None else str(answer)
+                        if answer is not None:
+                            return str(answer)
         return None
 
 

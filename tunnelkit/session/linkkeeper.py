@@ -7,25 +7,50 @@ import contextlib
 import random
 from collections.abc import Callable
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionThrottled,
+    HostKeyError,
+    MissingProgram,
+    TunnelkitError,
+)
 from tunnelkit.link.base import Link
 
+_FIRST_S = 1.0
 _MAX_BACKOFF_S = 15.0
+#: For a host that counts us as too eager: more of the same would prolong its anger.
+_MAX_THROTTLED_S = 60.0
+#: What waiting doesn't mend. An authentication tried again by itself could lock an account.
+_FOR_A_PERSON = (AuthenticationFailed, HostKeyError, ConfigError, MissingProgram)
+
+
+def backoff_s(attempt: int, error: TunnelkitError) -> float:
+    """Seconds until the next attempt, after `attempt` (0, 1, ...) that failed with `error`:
+    doubled each time, and jittered, so that the sessions that lost one host don't come
+    back to it as one."""
+    limit_s = _MAX_THROTTLED_S if isinstance(error, ConnectionThrottled) else _MAX_BACKOFF_S
+    return min(limit_s, _FIRST_S * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class LinkKeeper:
     """The only place that (re)connects a link, so there is never more than one attempt.
 
     `open`, then `run` for as long as the link is wanted; who closes the link is its owner.
-    lost: told why, at each loss and each attempt that failed. say: for people.
+    lost: told why, at each loss and each attempt that failed. stuck: told when only a person
+    can bring the link back (`retry`), and None once that is over.
     """
 
     def __init__(
-        self, link: Link, *, lost: Callable[[str], None], say: Callable[[str], None]
+        self,
+        link: Link,
+        *,
+        lost: Callable[[str], None],
+        stuck: Callable[[TunnelkitError | None], None],
     ) -> None:
         self._link = link
         self._lost = lost
-        self._say = say
+        self._stuck = stuck
         self._up = asyncio.Event()
         self._retry = asyncio.Event()
 
@@ -37,6 +62,11 @@ class LinkKeeper:
     async def wait_up(self) -> None:
         """Return once the link is there."""
         await self._up.wait()
+
+    @property
+    def is_up(self) -> bool:
+        """False from the moment a loss is known until the link is back."""
+        return self._up.is_set()
 
     def retry(self) -> None:
         """A person is there: try once more, at once, if an attempt is due or was given up."""
@@ -61,13 +91,19 @@ class LinkKeeper:
                 return
             except TunnelkitError as error:
                 self._lost(error.one_line())
-                if not error.transient:
-                    # Asking again by itself could lock the account: a person must come.
-                    self._say(f"{error.one_line()}; `tk up` tries again")
-                    await self._retry.wait()
+                if isinstance(error, _FOR_A_PERSON):
+                    await self._wait_for_person(error)
+                    attempt = 0
                     continue
+                delay_s = backoff_s(attempt, error)
             attempt += 1
-            delay_s = min(_MAX_BACKOFF_S, 0.5 * 2**attempt)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay_s * random.uniform(0.5, 1.0)):  # noqa: S311
+                async with asyncio.timeout(delay_s):
                     await self._retry.wait()
+
+    async def _wait_for_person(self, error: TunnelkitError) -> None:
+        if self._retry.is_set():
+            return  # somebody came while this attempt was under way
+        self._stuck(error)
+        await self._retry.wait()
+        self._stuck(None)

@@ -80,6 +80,13 @@ class SessionLoop:
                     channel.write_nowait(Record(EVENT, record.number, payload).encode())
                 channel.write_nowait(record.encode())
 
+    def notice(self, text: str) -> None:
+        """Something that the person at a loop's terminal should know; it is not logged."""
+        payload = event_payload("notice", text=text)
+        for channel in self._watchers:
+            if not channel.is_over:
+                channel.write_nowait(Record(EVENT, 0, payload).encode())
+
     def watch(self, channel: Channel) -> None:
         """Show the loop on `channel` from its recent past on."""
         for record in self._history:
@@ -237,6 +244,11 @@ class Loops:
             if loop.reload and (loop.loop.has_editor or not loop.loop.info.get("debug")):
                 reason = f"files changed: {name_paths(paths, limit=3)}"
                 self._spawn(_restart(loop.loop, reason))
+
+    def notice(self, text: str) -> None:
+        """Tell the terminals of all loops."""
+        for loop in self.all():
+            loop.notice(text)
 
     def has(self, loop_id: int) -> bool:
         """True while the loop is this session's."""

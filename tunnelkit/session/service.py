@@ -121,6 +121,7 @@ class Service:
             "version": __version__,
             "state": session.state,
             "detail": session.detail,
+            "attention": session.stuck.one_line() if session.stuck is not None else None,
             "since": session.since,
             "pid": os.getpid(),
             "project": str(session.launch.settings.project_dir),
@@ -161,8 +162,7 @@ class Service:
     async def _settled(self, params: dict[str, Any]) -> dict[str, Any]:
         """Wait until the session is up (again), or raise what it failed with."""
         await self._wait_settled()
-        self._session.retry()
-        await self._session.wait_up()
+        await self._session.authenticate()
         self._check_alive()
         return self.status()
 
@@ -211,6 +211,9 @@ class Service:
             async with asyncio.timeout(timeout_s):
                 await self._wait_settled()
                 self._check_alive()
+                if self._session.stuck is not None:
+                    # Nobody would answer while an editor waits for F5.
+                    raise self._session.stuck
                 if params.get("sync") and self._session.files.mirrors is not None:
                     synced = await self._sync({"timeout_s": timeout_s})
                 loop = self._session.loops.get(params.get("loop"))

@@ -25,6 +25,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session import names
 from tunnelkit.session.agent_client import AgentClient, AgentGone
+from tunnelkit.session.attendance import Attendance
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.ending import Ending
@@ -53,6 +54,7 @@ class Session:
         paths: SessionPaths,
         *,
         prompter: Prompter,
+        present: Callable[[], bool] = lambda: True,
         say: Callable[[str], None],
         changed: Callable[[], None],
         tell: Tell = lambda event: None,
@@ -71,15 +73,19 @@ class Session:
         self._say = say
         self._changed = changed
         self._name = job_name(settings.project_dir, paths.id)
+        self._attendance = Attendance(prompter, present)
+        #: Why the connection is not tried again until a person comes (`tk auth`).
+        self.stuck: TunnelkitError | None = None
         self.link = make_link(
             settings.cluster.link,
             link_options(settings),
             control_dir=paths.link_dir,
-            prompter=prompter,
-            notice=say,
+            prompter=self._attendance.ask,
+            attended=self._attendance.is_open,
+            notice=self._notice,
         )
         self._keeper = LinkKeeper(
-            self.link, lost=lambda why: self._become("reconnecting", why), say=say
+            self.link, lost=lambda why: self._become("reconnecting", why), stuck=self._on_stuck
         )
         self.cluster = Cluster(
             self.link, settings, name=self._name, say=say, wait_link=self._keeper.wait_up
@@ -135,11 +141,14 @@ class Session:
 
     async def up(self) -> None:
         """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
+        self._attendance.arrive(coming=True)
         try:
             self.editor_port.open()
             await self.files.check_local()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
             await self._keeper.open()
+            # From here on it may take hours in a queue, and whoever came may have left.
+            self._attendance.arrive()
             self._spawn(self._keeper.run())
             self.files.mounts.adopt()
             await self.cluster.prepare()
@@ -160,6 +169,7 @@ class Session:
             self._become("failed", error.one_line())
             raise
         finally:
+            self._attendance.leave()
             self.settled.set()
         self._become("ready")
 
@@ -175,6 +185,7 @@ class Session:
             on_channel=self._agent_opened,
             notices={"ending": self._agent_ending, "time-limit": self._time_limit},
             on_link=self._on_agent_link,
+            on_stuck=self._on_stuck,
         )
         await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
@@ -318,16 +329,38 @@ class Session:
     async def _time_limit(self, params: dict[str, Any]) -> None:
         self._say(f"the allocation ends in {params.get('left_s')} s: save your work")
 
-    def retry(self) -> None:
-        """A person is there: try to connect once more if that was given up."""
-        self._keeper.retry()
-        if self._agent is not None:
-            self._agent.retry()
+    async def authenticate(self) -> None:
+        """A person is there: try what was given up, with questions, until the session is ready
+        or over. Raises what the attempt was refused with: another is another `authenticate`."""
+        self._attendance.arrive()
+        try:
+            # Whatever was stuck is tried now; what gets stuck from here on is this visit's.
+            self._on_stuck(None)
+            self._keeper.retry()
+            if self._agent is not None:
+                self._agent.retry()
+            while self.state not in ("ready", "ended", "failed", "closing"):
+                if self.stuck is not None:
+                    raise self.stuck
+                await self.state_changed.wait()
+        finally:
+            self._attendance.leave()
 
-    async def wait_up(self) -> None:
-        """Return once the session is ready, or over."""
-        while self.state not in ("ready", "ended", "failed", "closing"):
-            await self.state_changed.wait()
+    def _on_stuck(self, error: TunnelkitError | None) -> None:
+        """Only a person can bring the connection back: said once, wherever people look."""
+        self.stuck = error
+        if error is not None:
+            # One action, one refusal: whoever visits has to decide anew.
+            self._attendance.leave()
+            self._notice(f"{error.one_line()}. Nothing is tried until you run: tk auth")
+        changed, self.state_changed = self.state_changed, asyncio.Event()
+        changed.set()
+        self._changed()
+
+    def _notice(self, text: str) -> None:
+        """Something for the person: to whoever follows, to loops' terminals, and the log."""
+        self._say(text)
+        self.loops.notice(text)
 
     async def _dial_files(self) -> ByteStream:
         await self._keeper.wait_up()

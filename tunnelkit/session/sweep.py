@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.link.base import Prompter
 from tunnelkit.link.choose import make_link
 from tunnelkit.mirror.mounts import umount_all
 from tunnelkit.session.agent_client import AgentClient
@@ -15,16 +16,22 @@ from tunnelkit.session.launch import Launch
 from tunnelkit.session.paths import SessionPaths, hold_lock, job_name, state_root
 
 
-async def sweep(launch: Launch, paths: SessionPaths) -> str:
-    """End the job or agent of a session whose daemon is gone; says what was done."""
+async def sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None = None) -> str:
+    """End the job or agent of a session whose daemon is gone; says what was done. prompter:
+    for where the connection has to be made anew."""
     with hold_lock(paths):
         await umount_all(state_root(), paths.id)
-        return await _sweep(launch, paths)
+        return await _sweep(launch, paths, prompter)
 
 
-async def _sweep(launch: Launch, paths: SessionPaths) -> str:
+async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None) -> str:
     settings = launch.settings
-    link = make_link(settings.cluster.link, link_options(settings), control_dir=paths.link_dir)
+    link = make_link(
+        settings.cluster.link,
+        link_options(settings),
+        control_dir=paths.link_dir,
+        prompter=prompter,
+    )
     cluster = Cluster(
         link,
         settings,

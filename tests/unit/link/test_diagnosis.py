@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.errors import ConfigError, ConnectionFailed, HostKeyError, TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    ConnectionThrottled,
+    HostKeyError,
+    TunnelkitError,
+)
 from tunnelkit.link.diagnosis import diagnose
 
 CASES = [
@@ -39,13 +46,18 @@ CASES = [
         "login can't be reached",
     ),
     (
-        "Welcome to the cluster\nme@login: Permission denied (publickey,password).",
+        "ssh: Could not resolve hostname login.x: Temporary failure in name resolution",
         ConnectionFailed,
+        "the name login (login.x) can't be resolved now",
+    ),
+    (
+        "Welcome to the cluster\nme@login: Permission denied (publickey,password).",
+        AuthenticationFailed,
         "login did not let us in",
     ),
     (
         "Received disconnect from 1.2.3.4 port 22:2: Too many authentication failures",
-        ConnectionFailed,
+        AuthenticationFailed,
         "login did not let us in",
     ),
     (
@@ -73,7 +85,7 @@ CASES = [
     ),
     (
         "kex_exchange_identification: Connection closed by remote host",
-        ConnectionFailed,
+        ConnectionThrottled,
         "login closed the connection before we could log in",
     ),
     ("", ConnectionFailed, "no connection to login"),

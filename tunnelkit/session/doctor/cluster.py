@@ -7,12 +7,12 @@ from typing import Any
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.rsync import rsync_defect
-from tunnelkit.mirror.sizes import human
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.session import names
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.base import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.scene import Scene
+from tunnelkit.words import human_bytes
 
 _MARK = "tk-doctor-mark"
 _MIN_PYTHON = (3, 8)
@@ -134,7 +134,7 @@ async def home(scene: Scene) -> Finding:
     if parse.is_network(kind):
         text += " (shared; tk keeps its locks and sockets off it)"
     if space is not None:
-        text += f", {human(space.free_bytes)} of {human(space.total_bytes)} free"
+        text += f", {human_bytes(space.free_bytes)} of {human_bytes(space.total_bytes)} free"
     if "tk-written" not in done.text.split():
         said = parse.tagged(done.text, "tk-said").splitlines()
         why = parse.shorten(said[0], 120) if said else done.error_text or "no reason told"
@@ -154,7 +154,7 @@ async def quota(scene: Scene) -> Finding:
         known = "tk-none" not in done.text
         return ok("no limit told" if known else f"no quota command on {scene.login}")
     worst = max(rows, key=lambda row: row.used_part)
-    text = f"{human(worst.used_bytes)} of {human(worst.limit_bytes)} used on {worst.filesystem}"
+    text = f"{human_bytes(worst.used_bytes)} of {human_bytes(worst.limit_bytes)} used on {worst.filesystem}"
     if worst.used_part >= 1.0:
         return fail(f"{text}: nothing more can be written")
     if worst.used_part >= _TIGHT_PART:

@@ -1,0 +1,43 @@
+"""Whether a person is there to be asked for a secret. Nothing that runs by itself may ask.
+
+One action of a person (`tk up`, `tk auth`) opens a visit. It ends with the link up, with
+the first refusal (so one action can cost an account one failed attempt, and no more) or
+with the person's command. Outside of visits connections are made in BatchMode, which can
+use keys, agents, certificates and tickets, and never sends a password or a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tunnelkit.link.base import Prompter
+
+
+class Attendance:
+    """Lets questions through to `prompter` while somebody visits.
+
+    present: whether a command that could ask is connected right now.
+    """
+
+    def __init__(self, prompter: Prompter, present: Callable[[], bool]) -> None:
+        self._prompter = prompter
+        self._present = present
+        self._open = False
+        self._coming = False
+
+    def is_open(self) -> bool:
+        """True while what would ask may be tried."""
+        return self._open and (self._coming or self._present())
+
+    def arrive(self, *, coming: bool = False) -> None:
+        """A person may be asked until `leave`, for as long as they are present; with `coming`
+        also before their command has connected."""
+        self._open, self._coming = True, coming
+
+    def leave(self) -> None:
+        """The visit is over. Idempotent."""
+        self._open = False
+
+    async def ask(self, text: str, echo: bool) -> str | None:
+        """The link's Prompter: None, at once, while nobody visits."""
+        return await self._prompter(text, echo) if self._open else None
