@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.support.tkrig",
     "tests.support.mirror_rig",
     "tests.support.watch_rig",
+    "tests.support.login_rig",
 ]
 
 # No example is judged by its time: the machine may be busy.

@@ -40,13 +40,14 @@ async def ask(prompt: str, *, echo: bool, interrupted: asyncio.Event) -> str | N
     Not input() in a thread: nothing could end that before the person presses Enter.
     """
     fd = sys.stdin.fileno()
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
     stop = asyncio.create_task(interrupted.wait())
     ready = asyncio.create_task(typed.wait())
     with contextlib.nullcontext() if echo else _no_echo(fd):
+        # Only now: what is typed as soon as the question shows must be neither seen nor lost.
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
         loop.add_reader(fd, typed.set)
         try:
             await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,195 @@
+"""A login host of a test's own: one more real sshd in front of the shared lab, which can be
+given any sshd_config, stopped, rebooted, and counts who authenticated, and how.
+
+Its sessions are the lab's: same home, same Slurm, same nodes behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support import processes
+from tests.support.processes import Seen
+from tests.support.tkrig import Project, free_port, project_on
+from tunnelkit.lab import LabInfo
+from tunnelkit.lab.layout import Layout
+from tunnelkit.lab.programs import find_program
+from tunnelkit.lab.state import load
+
+#: A conversation with a person begins (its further rounds are `keyboard-interactive/pam`), or
+#: a password came.
+_SECRET = re.compile(r"^(Postponed keyboard-interactive|(Accepted|Failed) password) for ", re.M)
+_ACCEPTED = re.compile(r"^Accepted (\S+) for ", re.M)
+
+
+class LoginHost:
+    """An sshd that can be started again on its port. `address` is where it listens.
+
+    options: lines of sshd_config that win over the lab's. visits: how often a person has
+    acted; the fixtures assert that nothing was asked more often.
+    """
+
+    def __init__(
+        self, lab: LabInfo, home: Path, *options: str, address: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        self.lab = lab
+        self.home = home
+        self.options = list(options)
+        self.address = address
+        self.port = port or free_port()
+        self.visits = 0
+        self.log = home / f"sshd-{address}.log"
+        self.host_key = Layout(lab.dir).ssh / "host_login"
+        self._sshd: subprocess.Popen[bytes] | None = None
+        self.write_client_config()
+
+    # -- the daemon
+
+    def start(self, program: str | None = None) -> None:
+        """Start it, and wait until it greets. program: another name to run sshd under."""
+        config = self.home / f"sshd_config-{self.address}"
+        lab = (Layout(self.lab.dir).ssh / "sshd_login").read_text().splitlines()
+        rest = [one for one in lab if not one.startswith(("ListenAddress", "HostKey"))]
+        own = [f"ListenAddress {self.address}:{self.port}", f"HostKey {self.host_key}"]
+        lines = [*own, "LogLevel VERBOSE", *self.options, *rest]
+        config.write_text("\n".join(lines) + "\n")
+        state = load(Layout(self.lab.dir))
+        assert state is not None
+        sshd = program or find_program("sshd")
+        argv = [*state.on("login"), sshd, "-D", "-f", str(config), "-E", str(self.log)]
+        self._sshd = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        processes.until(self._greets, f"sshd on port {self.port}")
+
+    def stop(self) -> None:
+        """End the listener and all that it serves, as a reboot does."""
+        if self._sshd is not None:
+            connections = self.connections()
+            self._sshd.kill()
+            self._sshd.wait()
+            self._sshd = None
+            processes.kill(connections)
+
+    def connections(self) -> list[Seen]:
+        """The sshds that serve connections, without what they have started for people."""
+        assert self._sshd is not None
+        return [
+            one
+            for one in processes.descendants([self._sshd.pid])
+            if one.program.startswith(("sshd", "tkpam"))
+        ]
+
+    def cut(self) -> None:
+        """End all connections; the listener stays."""
+        processes.kill(self.connections())
+
+    def _greets(self) -> bool:
+        assert self._sshd is not None and self._sshd.poll() is None, self.said()
+        try:
+            with socket.create_connection((self.address, self.port), 1) as sock:
+                return sock.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    # -- what it has seen
+
+    def said(self) -> str:
+        """Its log."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def accepted(self) -> list[str]:
+        """By what each authentication was done: `publickey`, `keyboard-interactive/pam`."""
+        return _ACCEPTED.findall(self.said())
+
+    def secrets(self) -> int:
+        """How often somebody was to be asked, or a secret was sent, whatever became of it."""
+        return len(_SECRET.findall(self.said()))
+
+    def arrivals(self) -> int:
+        """Connections that came in, the rig's own greetings not counted."""
+        return len(re.findall(r"^Connection from ", self.said(), re.M))
+
+    # -- the laptop's side
+
+    def write_client_config(self, extra: str = "", host: str | None = None) -> Path:
+        """An ssh_config in which `login` is this host; `extra` lines win within its block."""
+        public = self.host_key.with_suffix(".pub").read_text()
+        name = host or self.address
+        known = self.home / "known_hosts"
+        lab_known = (self.lab.ssh_config.parent / "ssh" / "known_hosts").read_text()
+        known.write_text(f"[{name}]:{self.port} {public}\n{lab_known}")
+        block = [extra] if extra else []
+        block += [f"HostName {name}", f"Port {self.port}", f"UserKnownHostsFile {known}"]
+        path = self.home / "ssh_config"
+        text = "\n  ".join(["Host login", *block])
+        path.write_text(f"{text}\n\n{self.lab.ssh_config.read_text()}")
+        path.chmod(0o600)
+        return path
+
+    @property
+    def client_config(self) -> Path:
+        return self.home / "ssh_config"
+
+    def configure(self, project: Project, extra: str = "") -> None:
+        """Make a project use this login host."""
+        project.configure(f'{extra}\n[cluster]\nssh_config = "{self.client_config}"\n')
+
+
+@contextmanager
+def login_home() -> Iterator[Path]:
+    """A directory of a login host's own; short, for sockets."""
+    home = Path(tempfile.mkdtemp(prefix="tkh", dir="/tmp"))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def login_host(lab: LabInfo, *options: str, started: bool = True) -> Iterator[LoginHost]:
+    """A login host that is gone afterwards, and never asked more often than somebody came."""
+    with login_home() as home:
+        host = LoginHost(lab, home, *options)
+        try:
+            if started:
+                host.start()
+            yield host
+        finally:
+            host.stop()
+        asked = host.secrets()
+        assert asked <= host.visits, f"asked {asked} times in {host.visits} visits\n{host.said()}"
+
+
+@asynccontextmanager
+async def project_by(host: LoginHost) -> AsyncIterator[Project]:
+    """A project that reaches the lab through this login host."""
+    async with project_on(host.lab) as project:
+        host.configure(project)
+        yield project
+
+
+@pytest.fixture
+def login(slurm_lab: LabInfo) -> Iterator[LoginHost]:
+    """A login host of the test's own with the lab's sshd_config; keys only."""
+    with login_host(slurm_lab) as host:
+        yield host
+
+
+@pytest.fixture
+async def by_login(login: LoginHost) -> AsyncIterator[Project]:
+    """A project through that login host."""
+    async with project_by(login) as project:
+        yield project
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
