@@ -154,7 +154,8 @@ async def quota(scene: Scene) -> Finding:
         known = "tk-none" not in done.text
         return ok("no limit told" if known else f"no quota command on {scene.login}")
     worst = max(rows, key=lambda row: row.used_part)
-    text = f"{human_bytes(worst.used_bytes)} of {human_bytes(worst.limit_bytes)} used on {worst.filesystem}"
+    used, limit = human_bytes(worst.used_bytes), human_bytes(worst.limit_bytes)
+    text = f"{used} of {limit} used on {worst.filesystem}"
     if worst.used_part >= 1.0:
         return fail(f"{text}: nothing more can be written")
     if worst.used_part >= _TIGHT_PART:

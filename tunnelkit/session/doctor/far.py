@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import Link, Prompter
-from tunnelkit.link.openssh import OpenSSHLink
+from tunnelkit.link.choose import make_link
 from tunnelkit.model import Completed, LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.rpc import Handler
@@ -67,8 +67,11 @@ class LinkFar:
     async def connect(settings: Settings, prompter: Prompter | None) -> LinkFar:
         """Connect. Raises ConnectionFailed, HostKeyError, ConfigError."""
         directory = tempfile.TemporaryDirectory(prefix="tk-")
-        link = OpenSSHLink(
-            link_options(settings), control_dir=Path(directory.name), prompter=prompter
+        link = make_link(
+            settings.cluster.link,
+            link_options(settings),
+            control_dir=Path(directory.name),
+            prompter=prompter,
         )
         far = LinkFar(link, directory)
         try:
