@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
     from tunnelkit.debug.files import FileChange
 
-_DETECTED = ("slurm", "none")
-
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
@@ -42,7 +40,9 @@ def init(
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="auto|slurm|none", help="Default: asked of the login host over ssh."),
+        typer.Option(
+            metavar="auto|slurm|pbs|torque|none", help="Default: asked of the login host over ssh."
+        ),
     ] = None,
     profile: Annotated[
         str | None,
@@ -165,9 +165,6 @@ def _detect(settings: Settings) -> str | None:
     except (ConnectionFailed, TimeoutExpired) as error:
         typer.echo(f"{login} can't be asked for its scheduler, left at auto: {error.one_line()}")
         return None
-    if found not in _DETECTED:
-        typer.echo(f"{login} has {found}, which tk can't drive yet; scheduler left at auto")
-        return None
     typer.echo(f"{login}: scheduler {found}")
     return found
 
@@ -214,7 +211,7 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 [cluster]
 # Where you ssh to: host, user@host or an alias from your ssh_config.
 {line("login", answers.login, "me@login.example.org")}
-# auto | slurm | none (none: no scheduler, the login host is the compute node's way in)
+# auto | slurm | pbs | torque | none (none: the login host is the compute node's way in)
 {line("scheduler", answers.scheduler, "auto")}
 # Shell lines to run on the node before your program.
 # prologue = "module load cuda\\nsource ~/venv/bin/activate"

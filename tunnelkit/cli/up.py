@@ -71,7 +71,7 @@ def up(
         str | None, typer.Option(metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="NAME", help="auto, slurm or none.")
+        str | None, typer.Option(metavar="NAME", help="auto, slurm, pbs, torque or none.")
     ] = None,
     take_over: Annotated[
         bool,

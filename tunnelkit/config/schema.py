@@ -17,15 +17,14 @@ from tunnelkit.config.roots import ROOTS, SYMLINKS, AlsoRoot, Symlinks
 from tunnelkit.errors import ConfigError
 from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
 
-SchedulerName = Literal["auto", "slurm", "none"]
+SchedulerName = Literal["auto", "slurm", "pbs", "torque", "none"]
 LinkName = Literal["auto", "openssh", "paramiko"]
 NodeSsh = Literal["auto", "yes", "no"]
 OnDisconnect = Literal["restart", "continue"]
 CollectiveTimeouts = Literal["raise", "keep"]
 OriginKind = Literal["default", "profile", "project", "environment", "flag"]
 
-_UNBUILT = "PBS and Torque can't be driven by this version of tk yet"
-_SCHEDULER = v.choice("auto", "slurm", "none", refused={"pbs": _UNBUILT, "torque": _UNBUILT})
+_SCHEDULER = v.choice("auto", "slurm", "pbs", "torque", "none")
 _LINK = v.choice("auto", "openssh", "paramiko")
 _YES_NO = v.choice("auto", "yes", "no")
 _ON_DISCONNECT = v.choice("restart", "continue")

@@ -131,13 +131,11 @@ def _model(make: Callable[[], T]) -> T:
         raise BadValue(error.message, error.hint) from None
 
 
-def choice(*allowed: str, refused: dict[str, str] | None = None) -> Kind:
-    """One of a few words. `refused` names words that are known but not to be had, and why."""
+def choice(*allowed: str) -> Kind:
+    """One of a few words."""
 
     def parse(raw: object) -> str:
         text = single_line(raw)
-        if refused and text in refused:
-            raise BadValue(refused[text], "use one of: " + ", ".join(allowed))
         if text not in allowed:
             raise BadValue(f"{text!r} is not known", "use one of: " + ", ".join(allowed))
         return text

@@ -104,8 +104,8 @@ class Scheduler(Protocol):
 
     def enter(
         self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
-    ) -> list[str]:
+    ) -> list[str] | None:
         """argv that, run on the login host, runs `argv` inside the job on `node` with stdin
         and stdout attached: the way in where nodes refuse ssh. `cpus`: what the request
-        said, as some releases forget it."""
+        said, as some releases forget it. None where the scheduler has no such way."""
         ...

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tunnelkit.errors import SchedulerError
@@ -22,7 +23,11 @@ for c in sbatch qsub qstat; do
   p=$(command -v "$c" 2>/dev/null) && printf 'tk-found %s %s\n' "$c" "$p"
 done
 command -v sbatch >/dev/null 2>&1 && sbatch --version 2>&1 </dev/null | sed 's/^/tk-sbatch /'
-command -v qstat >/dev/null 2>&1 && qstat --version 2>&1 </dev/null | sed 's/^/tk-qstat /'
+if command -v qstat >/dev/null 2>&1; then
+  qstat --version 2>&1 </dev/null | sed 's/^/tk-qstat /'
+  command -v sbatch >/dev/null 2>&1 ||
+    qstat -B -f 2>/dev/null </dev/null | sed -n 's/^ *job_history_enable = /tk-history /p'
+fi
 echo tk-done
 """
 
@@ -32,11 +37,14 @@ DETECT = Command(("sh", "-c", _SCRIPT))
 @dataclass(frozen=True, slots=True)
 class Detected:
     """The scheduler of a login host. `bin_dir`: where its commands are; `version` is None if
-    it did not tell."""
+    it did not tell. `bin_dirs`: the directory of each command that was found. `history`: a PBS
+    that keeps finished jobs, as far as is known."""
 
     name: SchedulerName
     version: str | None = None
     bin_dir: str = ""
+    bin_dirs: Mapping[str, str] = field(default_factory=dict, compare=False)
+    history: bool = False
 
 
 def parse_detect(done: Completed) -> Detected:
@@ -53,16 +61,18 @@ def parse_detect(done: Completed) -> Detected:
             transient=True,
         )
     paths = dict(line.split(" ", 2)[1:] for line in lines if line.startswith("tk-found "))
+    dirs = {name: _dir(path) for name, path in paths.items()}
+    history = _said(lines, "tk-history ").strip() == "True"
     if "sbatch" in paths:
         match = re.search(r"slurm\S* (\d\S*)", _said(lines, "tk-sbatch "))
-        return Detected("slurm", match[1] if match else None, _dir(paths["sbatch"]))
+        return Detected("slurm", match[1] if match else None, dirs["sbatch"], dirs, history)
     if "qsub" in paths:
         said = _said(lines, "tk-qstat ")
         if match := re.search(r"pbs_version\s*=\s*(\S+)", said):
-            return Detected("pbs", match[1], _dir(paths["qsub"]))
+            return Detected("pbs", match[1], dirs["qsub"], dirs, history)
         if match := re.search(r"^Version:\s*(\S+)", said, re.MULTILINE):
-            return Detected("torque", match[1], _dir(paths["qsub"]))
-    return Detected("none")
+            return Detected("torque", match[1], dirs["qsub"], dirs, history)
+    return Detected("none", bin_dirs=dirs)
 
 
 def _said(lines: list[str], marker: str) -> str:

@@ -8,16 +8,17 @@ import shlex
 from collections.abc import Awaitable, Callable
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError, SchedulerError
+from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Allocation, Completed, JobState, JobStatus
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.scheduler.slurm import Slurm
 from tunnelkit.session.agent_client import AgentGone
 from tunnelkit.session.detect import scheduler_of
 from tunnelkit.session.install import Installed, install
-from tunnelkit.session.job import JobHolder
+from tunnelkit.session.job import JobHolder, in_words
+from tunnelkit.session.schedulers import adapter
+from tunnelkit.session.ways import ByDialIn, ByLoginSsh, ByScheduler, BySsh, Way, Ways, invitation
 
 Say = Callable[[str], None]
 #: A job whose agent is gone is mostly just ending: how long the scheduler is asked.
@@ -46,7 +47,7 @@ class Cluster:
         self._name = name
         self._say = say
         self._installed: Installed | None = None
-        self._route: str | None = None
+        self._ways: Ways | None = None
         self.scheduler: Scheduler | None = None
         self.job: JobHolder | None = None
         self.allocation: Allocation | None = None
@@ -63,8 +64,8 @@ class Cluster:
 
     @property
     def route(self) -> str | None:
-        """How the node is entered: ssh or srun; None before the first stream."""
-        return self._route
+        """How the node is entered (ways.py); None before the first stream."""
+        return self._ways.route if self._ways is not None else None
 
     async def prepare(self) -> None:
         """Look at the login host: scheduler, Python, the agent's zip."""
@@ -73,21 +74,10 @@ class Cluster:
         if cluster.scheduler == "none":
             return
         found = await scheduler_of(self._link)
-        if found.name == "slurm":
-            self.scheduler = Slurm(found.bin_dir)
+        self.scheduler = adapter(cluster.scheduler, found, str(self._link.login))
+        if self.scheduler is not None:
             self.job = JobHolder(
                 self.scheduler, self._run, job_name=self._name, status_file=self._status_file
-            )
-        elif cluster.scheduler == "slurm":
-            raise SchedulerError(
-                f"no Slurm found on {self._link.login}",
-                cause="sbatch is neither on the PATH nor in the usual places",
-                hint='set [cluster] scheduler = "none", or another login host',
-            )
-        elif found.name != "none":
-            raise SchedulerError(
-                f"{self._link.login} has {found.name}, which this version of tk can't drive",
-                hint='set [cluster] scheduler = "none" to use nodes that you hold yourself',
             )
 
     @property
@@ -121,7 +111,7 @@ class Cluster:
         return self.allocation
 
     async def open_stream(self) -> ByteStream:
-        """A stream to the agent, by the way that works: ssh to the node, else srun.
+        """A stream to the agent, by the first of the ways that works (ways.py).
 
         Raises ConnectionFailed, HostKeyError.
         """
@@ -132,32 +122,29 @@ class Cluster:
                 self._with_prologue(self.installed.argv("attach", self._name, "--start")),
                 node=self.node,
             )
-        wanted = self._settings.cluster.node_ssh
-        if self._route is None and wanted != "auto":
-            self._route = "ssh" if wanted == "yes" else "srun"
-        if self._route in (None, "ssh"):
-            try:
-                stream = await self._link.open_stream(self._attach_argv(), node=self.node)
-                self._route = "ssh"
-                return stream
-            except HostKeyError:
-                raise
-            except ConnectionFailed as error:
-                # A lost login connection says nothing about the node.
-                if self._route == "ssh" or not await self._link.is_alive():
-                    raise
-                self._say(f"{self.node} refuses ssh ({error.cause or error}): entering by srun")
-        self._route = "srun"
+        if self._ways is None:
+            self._ways = Ways(self._link, self.node, self._ways_in(), self._say)
+        return await self._ways.open()
+
+    def _ways_in(self) -> list[Way]:
+        """The ways into our job, as the settings allow them."""
         assert self.scheduler is not None
         assert self.allocation is not None and self.allocation.job_id is not None
-        return await self._link.open_stream(
-            self.scheduler.enter(
-                self.allocation.job_id,
-                str(self.node),
-                self._attach_argv(),
-                cpus=self._settings.allocation.cpus,
-            )
+        wanted, node = self._settings.cluster.node_ssh, str(self.node)
+        attach = self.installed.argv("attach", self._name)
+        by_ssh = BySsh(self._link, self.node, attach)
+        if wanted == "yes":
+            return [by_ssh]
+        enter = self.scheduler.enter(
+            self.allocation.job_id, node, attach, cpus=self._settings.allocation.cpus
         )
+        if enter is not None:
+            own: Way = ByScheduler(self._link, enter)
+            return [own] if wanted == "no" else [by_ssh, own]
+        dial_in = ByDialIn(self._link, self.installed, self._name, node)
+        if wanted == "no":
+            return [dial_in]
+        return [by_ssh, ByLoginSsh(self._link, self.installed, node, attach), dial_in]
 
     async def has_ended(self) -> str | None:
         """Why the allocation is over, as the scheduler tells; None if it isn't (known to be)."""
@@ -168,15 +155,22 @@ class Cluster:
                 async with contextlib.aclosing(self.job.watch()) as states:
                     async for status in states:
                         if status.state is JobState.ENDED:
-                            return f"job {status.job_id}: {status.native_state or 'gone'}"
+                            return f"job {status.job_id}: {in_words(status)}"
         return None
 
     @property
     def _status_file(self) -> str:
         return f"{self.installed.jobs_dir}/{self._name}.status"
 
-    def _attach_argv(self) -> list[str]:
-        return self.installed.argv("attach", self._name)
+    def _serve_argv(self) -> list[str]:
+        """The agent in the job. Where the scheduler has no way in, it looks for a place to dial."""
+        assert self.scheduler is not None
+        entered = self.scheduler.enter("1", "node", [])
+        if entered is not None or self._settings.cluster.node_ssh == "yes":
+            return self.installed.argv("serve", self._name)
+        return self.installed.argv(
+            "serve", self._name, "--meet", invitation(self.installed, self._name)
+        )
 
     def _with_prologue(self, argv: list[str]) -> list[str]:
         prologue = self._settings.cluster.prologue
@@ -190,7 +184,7 @@ class Cluster:
         assert self.job is not None
         installed = self.installed
         body = holder.body(
-            agent_argv=installed.argv("serve", self._name),
+            agent_argv=self._serve_argv(),
             prologue=self._settings.cluster.prologue,
             status_file=self._status_file,
         )

@@ -40,6 +40,11 @@ class Installed:
     jobs_dir: str
     python: str
 
+    @property
+    def base(self) -> str:
+        """tk's own directory on the cluster."""
+        return f"{self.home}/.cache/tunnelkit"
+
     def argv(self, *words: str) -> list[str]:
         """argv that runs the agent, cut off from the person's own Python settings."""
         return [self.python, "-I", "-S", self.agent, *words]

@@ -69,7 +69,7 @@ class JobHolder:
                 if status.state is JobState.ENDED:
                     raise AllocationError(
                         f"job {self.job_id} ended before it could be used",
-                        cause=status.native_state,
+                        cause=in_words(status),
                         hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
                     )
                 if status.state is JobState.PENDING:
@@ -91,10 +91,16 @@ class JobHolder:
         return self._poller.watch(self.job_id)
 
     async def _confirm_end(self, job_id: str) -> bool:
-        """Proof that a job which the scheduler forgot has ended: its body told so."""
+        """Proof that a job which the scheduler forgot has ended: its body told so, or the
+        scheduler's own memory does."""
         done = await self._run(holder.read_status(self._status_file))
         told = holder.parse_status(done.text)
-        return told is not None and told.ended
+        if told is not None and told.ended:
+            return True
+        command = self._scheduler.history(job_id)
+        if command is None:
+            return False
+        return self._scheduler.parse_history(await self._run(command)) is JobState.ENDED
 
     async def estimate(self) -> str | None:
         """When a pending job may start, in the scheduler's words."""
@@ -111,3 +117,9 @@ class JobHolder:
         done = await self._run(self._scheduler.find(self._name))
         if job_id in [job.job_id for job in self._scheduler.parse_find(done, self._name)]:
             self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+
+
+def in_words(status: JobStatus) -> str:
+    """A job's state as the scheduler calls it, and what that means."""
+    native = status.native_state or "gone"
+    return f"{native}, {status.explanation}" if status.explanation else native

@@ -32,6 +32,7 @@ from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
 from tunnelkit.session.files import SessionFiles
 from tunnelkit.session.forwards import Forwards
+from tunnelkit.session.job import in_words
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
@@ -378,7 +379,7 @@ class Session:
             if self.cluster.allocation is not None and status.time_left_s is not None:
                 self.time_left = (status.time_left_s, time.monotonic())
             if status.state is JobState.ENDED and self._agent is not None:
-                self.cluster.ended = f"job {status.job_id}: {status.native_state}"
+                self.cluster.ended = f"job {status.job_id}: {in_words(status)}"
                 self._agent.drop_link(self.cluster.ended)
                 self._agent.retry()
                 return

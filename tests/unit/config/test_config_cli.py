@@ -149,11 +149,16 @@ def test_init_detects_the_scheduler(tk: Tk) -> None:
     assert not (tk.project / ".vscode").exists()
 
 
-@pytest.mark.parametrize("found", [ConnectionFailed("host can't be reached"), "pbs"])
-def test_init_leaves_auto_where_it_cant_tell(tk: Tk, found: Any) -> None:
-    tk.detect.detect_scheduler = (  # type: ignore[attr-defined]
-        failing(found) if isinstance(found, TunnelkitError) else lambda settings, prompter: found
-    )
+@pytest.mark.parametrize("found", ["pbs", "torque", "none"])
+def test_init_writes_what_it_found(tk: Tk, found: str) -> None:
+    tk.detect.detect_scheduler = lambda settings, prompter: found  # type: ignore[attr-defined]
+    assert f"scheduler {found}" in tk("init", "--login", "me@host", "--no-vscode")
+    assert tk.toml()["cluster"]["scheduler"] == found
+
+
+def test_init_leaves_auto_where_it_cant_tell(tk: Tk) -> None:
+    away = failing(ConnectionFailed("host can't be reached"))
+    tk.detect.detect_scheduler = away  # type: ignore[attr-defined]
     shown = tk("init", "--login", "me@host", "--no-vscode")
     assert "left at auto" in shown
     assert "scheduler" not in tk.toml()["cluster"]
@@ -184,7 +189,7 @@ def test_init_with_nobody_to_ask(tk: Tk) -> None:
     [
         (("--login", "-oProxyCommand=x"), "is not a host name"),
         (("--login", "h", "--remote", "/"), "it is the root"),
-        (("--login", "h", "--scheduler", "pbs"), "can't be driven"),
+        (("--login", "h", "--scheduler", "lsf"), "is not known"),
         (("--profile", "nope"), "no cluster profile 'nope'"),
     ],
 )

@@ -35,7 +35,21 @@ def test_slurm_wins_over_its_qsub_wrapper(tmp_path: Path) -> None:
 def test_openpbs(tmp_path: Path) -> None:
     program(tmp_path, "qsub", "exit 1")
     program(tmp_path, "qstat", "echo pbs_version = 23.06.06")
-    assert parse_detect(answer(tmp_path)) == Detected("pbs", "23.06.06", str(tmp_path))
+    found = parse_detect(answer(tmp_path))
+    assert found == Detected("pbs", "23.06.06", str(tmp_path))
+    assert found.bin_dirs == {"qsub": str(tmp_path), "qstat": str(tmp_path)}
+
+
+def test_openpbs_tells_whether_it_keeps_history(tmp_path: Path) -> None:
+    program(tmp_path, "qsub", "exit 1")
+    script = (
+        'case $1 in -B) echo "    job_history_enable = %s";; *) echo pbs_version = 23.06.06;; esac'
+    )
+    for told, history in (("True", True), ("False", False)):
+        program(tmp_path, "qstat", script % told)
+        for tool in ("sh", "sed"):
+            (tmp_path / tool).unlink(missing_ok=True)
+        assert parse_detect(answer(tmp_path)).history is history
 
 
 def test_torque_speaks_on_stderr(tmp_path: Path) -> None:

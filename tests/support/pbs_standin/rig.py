@@ -1,0 +1,68 @@
+"""The test's side: puts the programs there, and is the administrator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.pbs_standin import server
+from tunnelkit.lab import LabInfo
+from tunnelkit.lab.layout import Layout
+
+PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
+
+
+class StandIn:
+    """One PBS server and its two nodes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def reset(self, **config: Any) -> None:
+        """A fresh server without jobs. dialect: pbs or torque; history, broken_json, down:
+        flags; lost_replies: how many of the next submits are answered by an error."""
+        server.State(self.root).write_config({**server.DEFAULTS, **config})
+
+    def set(self, **config: Any) -> None:
+        """Change some of that."""
+        state = server.State(self.root)
+        state.write_config({**state.config, **config})
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """What the server knows of each job, finished ones too."""
+        with server.State(self.root).locked() as state:
+            return state.jobs()
+
+    def unfinished(self) -> list[str]:
+        return [job_id for job_id, job in self.jobs().items() if job["job_state"] not in "FC"]
+
+    def qdel(self, job_id: str, who: str = "root@login") -> None:
+        """Delete a job, as an administrator."""
+        with server.State(self.root).locked() as state:
+            state.delete(job_id, who)
+
+    def clear(self) -> None:
+        """Delete all jobs."""
+        for job_id in self.unfinished():
+            self.qdel(job_id)
+
+
+def install(info: LabInfo) -> StandIn:
+    """Put the programs on the PATH of the lab's hosts."""
+    root = info.dir / "pbs"
+    root.mkdir(mode=0o700, exist_ok=True)
+    for name in PROGRAMS:
+        path = Layout(info.dir).bin / name
+        path.write_text(
+            f'#!/bin/sh\nexec {sys.executable} -I -S {server.__file__} {name} {root} "$@"\n'
+        )
+        path.chmod(0o755)
+    stand_in = StandIn(root)
+    stand_in.reset()
+    return stand_in
+
+
+def load(path: Path) -> Any:
+    return json.loads(path.read_text())

@@ -1,0 +1,191 @@
+"""What `qstat -f` prints, read: the text form of OpenPBS, PBS Pro and Torque, and PBS's JSON.
+
+Both become one record a job with flat attribute names (`Resource_List.walltime`). The text
+form is the one that every release prints well; the JSON is broken on many (numbers with leading
+zeros, quotes in values), but tells the server's clock.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.model import check_host
+
+_JOB_ID = re.compile(r"[0-9]+(\[[0-9]*\])?(\.[A-Za-z0-9_.:-]+)?")
+_HEADER = re.compile(r"Job Id: *(\S+)\s*")
+_ATTRIBUTE = re.compile(r" +([A-Za-z][A-Za-z0-9_.\-]*) = ?(.*)")
+_CLOCK = re.compile(r"[0-9]{1,9}(:[0-9]{1,9}){0,3}")
+_DATE = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) (\d{4})", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+#: Zones differ from UTC by multiples of this.
+_ZONE_STEP_S = 900
+#: The execution host tells the server what a job has used at least this often.
+_USAGE_LAG_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One job as qstat told it. now_s: the server's clock, seconds since 1970, if told."""
+
+    job_id: str
+    attributes: Mapping[str, str]
+    now_s: int | None = None
+
+    def get(self, name: str) -> str:
+        """The attribute's text; "" if the job has none. Torque and PBS differ in upper case."""
+        return self.attributes.get(name.lower(), "")
+
+
+def check_job_id(text: str) -> str:
+    """`text` if it is a job's id; raises UsageError."""
+    if not _JOB_ID.fullmatch(text):
+        raise UsageError(f"{text!r} is not a PBS job id", hint="such as 14 or 14.server")
+    return text
+
+
+def sequence_number(job_id: str) -> str:
+    """`14` of `14.login`: what stays the same where the server's name is written otherwise."""
+    return job_id.partition(".")[0]
+
+
+def parse_full(text: str) -> list[Record]:
+    """The jobs of `qstat -f`. Lines that are none of its own (banners) are passed over."""
+    records = []
+    for job_id, lines in _jobs(text):
+        attributes: dict[str, str] = {}
+        name = ""
+        for line in lines:
+            match = _ATTRIBUTE.fullmatch(line)
+            if match:
+                # An environment variable with a line break could look like an attribute; it
+                # comes after all that matter.
+                name = match[1].lower() if match[1].lower() not in attributes else ""
+                if name:
+                    attributes[name] = match[2]
+            elif line.startswith("\t") and name:
+                attributes[name] += line[1:]
+        records.append(Record(job_id, attributes))
+    return records
+
+
+def _jobs(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each job's id and the lines below it."""
+    job_id, lines = "", list[str]()
+    # Not splitlines(): it also splits at characters that may stand in a value.
+    for line in text.split("\n"):
+        header = _HEADER.fullmatch(line)
+        if header:
+            if job_id:
+                yield job_id, lines
+            job_id, lines = header[1], []
+        else:
+            lines.append(line.rstrip("\r"))
+    if job_id:
+        yield job_id, lines
+
+
+def parse_json(text: str) -> list[Record] | None:
+    """The jobs of `qstat -f -F json`; None if it is not the JSON that it should be."""
+    start = text.find("{")
+    try:
+        data = json.loads(text[start:] if start >= 0 else "", strict=False)
+        jobs = data.get("Jobs", {})
+        now = data.get("timestamp")
+        return [
+            Record(str(job_id), _flat(job), now if isinstance(now, int) else None)
+            for job_id, job in jobs.items()
+        ]
+    except (ValueError, RecursionError, AttributeError):
+        return None
+
+
+def _flat(job: Mapping[str, Any]) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in job.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{key}".lower(): str(one) for key, one in value.items()})
+        else:
+            flat[name.lower()] = str(value)
+    return flat
+
+
+def nodes_of(exec_host: str) -> tuple[str, ...]:
+    """The nodes of an exec_host, each once, the one where the holder runs first.
+
+    Forms: `node4/0*2+node5/1*2` (PBS), `node4/0+node4/1` and `node4/0-1` (Torque). Raises
+    SchedulerError on anything else.
+    """
+    nodes: dict[str, None] = {}
+    for part in exec_host.split("+") if exec_host else ():
+        name = part.partition("/")[0].strip()
+        # exec_host2 and some releases name the execution daemon's port.
+        name = re.sub(r":[0-9]+$", "", name)
+        try:
+            nodes[check_host(name)] = None
+        except UsageError:
+            shown = exec_host if len(exec_host) <= 80 else exec_host[:77] + "..."
+            raise SchedulerError(f"{shown!r} is not a list of nodes that PBS would print") from None
+    return tuple(nodes)
+
+
+def seconds(text: str) -> int | None:
+    """Seconds of `HH:MM:SS` (hours may exceed 24), or of a bare number of seconds."""
+    if not _CLOCK.fullmatch(text.strip()):
+        return None
+    total = 0
+    for scale, part in zip((1, 60, 3600, 86400), reversed(text.strip().split(":")), strict=False):
+        total += scale * int(part)
+    return total
+
+
+def format_seconds(value: int) -> str:
+    """`value` seconds as HH:MM:SS, for walltime."""
+    minutes, second = divmod(value, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours:02}:{minute:02}:{second:02}"
+
+
+def time_left_s(record: Record) -> int | None:
+    """Seconds until the time limit of a running job; None if it has none."""
+    told = record.get("Walltime.Remaining")  # Torque
+    if re.fullmatch(r"-?[0-9]{1,10}", told):
+        return max(0, int(told))
+    limit = seconds(record.get("Resource_List.walltime"))
+    return None if limit is None else max(0, limit - _elapsed_s(record))
+
+
+def _elapsed_s(record: Record) -> int:
+    """For how long a job has run.
+
+    What the node reports (`resources_used`) may be minutes old. The start is told in the
+    server's own zone, its clock as seconds since 1970: so the difference is known up to a
+    multiple of a quarter of an hour, and the report tells which one.
+    """
+    used = seconds(record.get("resources_used.walltime")) or 0
+    start = _date(record.get("stime"))
+    if start is None or record.now_s is None:
+        return used
+    elapsed = (record.now_s - start) % _ZONE_STEP_S
+    if elapsed < used:
+        elapsed += -(-(used - elapsed) // _ZONE_STEP_S) * _ZONE_STEP_S
+    # Much more than was reported: the job was suspended, or a clock is off.
+    return elapsed if elapsed - used <= _USAGE_LAG_S else used
+
+
+def _date(text: str) -> int | None:
+    """`Sat Nov 21 08:03:33 2026` as if it were UTC, in seconds since 1970."""
+    match = _DATE.fullmatch(text.strip())
+    if not match or match[1] not in _MONTHS:
+        return None
+    month = _MONTHS.index(match[1]) + 1
+    day, hour, minute, second, year = (int(match[number]) for number in range(2, 7))
+    try:
+        return calendar.timegm((year, month, day, hour, minute, second))
+    except ValueError:
+        return None

@@ -1,0 +1,176 @@
+"""PBS's and Torque's words for a job's state, and what they mean in plain ones.
+
+Source: man qstat and the PBS Reference Guide, "Job States" and "Exit Status"; the scheduler's
+comments as a real OpenPBS 23.06 printed them, and as its and Torque's manuals list them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.base import Verdict
+
+P, R, E, U = JobState.PENDING, JobState.RUNNING, JobState.ENDED, JobState.UNKNOWN
+
+#: job_state -> (our state, plain words or None where the comment says more)
+STATES: dict[str, tuple[JobState, str | None]] = {
+    "Q": (P, None),
+    "H": (P, None),
+    "W": (P, "waiting for the time at which it may start"),
+    "T": (P, "on its way to another queue or server"),
+    "R": (R, None),
+    "B": (R, "the job array has begun"),
+    # Suspended jobs keep their nodes and processes: the debuggee is frozen.
+    "S": (R, "the job is suspended: its processes stand still until it is resumed"),
+    "U": (R, "the job stands still while its node's owner is at the keyboard"),
+    # Its processes are gone or going; why is known only when it is F.
+    "E": (U, "the job is over, what it has left is being cleared away"),
+    "F": (E, None),
+    "X": (E, "the job ended by itself"),
+    "C": (E, None),
+    "M": (U, "the job was moved to another PBS server"),
+}
+
+#: Exit_status below 0 -> words. OpenPBS.
+_PBS_KILLED = {
+    -1: "the job could not be started",
+    -2: "the job could not be started",
+    -3: "the job could not be started",
+    -4: "the node's PBS daemon was restarted",
+    -5: "the node's PBS daemon was restarted",
+    -6: "the node's PBS daemon was restarted",
+    -7: "the job could not be restarted",
+    -10: "the job could not be started: the node does not know the user",
+    -11: "the job was put back into the queue",
+    -12: "the job was checkpointed and ended",
+    -13: "the job could not be started: a wrong password",
+    -17: "a hook of the site refused the job",
+    -19: "a hook of the site deleted the job",
+    -20: "the job's first node was lost",
+    -24: "the job used more CPUs than it had asked for",
+    -25: "the job used more CPUs than it had asked for",
+    -26: "the job used more virtual memory than it had asked for",
+    -27: "the job used more memory than it had asked for",
+    -28: "the job used up its CPU time",
+    -29: "the job reached its time limit",
+}
+_TORQUE_KILLED = {
+    **{code: words for code, words in _PBS_KILLED.items() if -7 <= code < 0},
+    -8: "the job could not be started",
+    -9: "the job's log could not be made",
+    -10: "the job used more memory than it had asked for",
+    -11: "the job reached its time limit",
+    -12: "the job used up its CPU time",
+    -13: "the job's cgroup could not be made",
+}
+#: A shell that was ended by a signal: PBS adds 256, shells 128.
+_SIGNALS = {15: "by TERM: qdel, or its time limit", 9: "by KILL"}
+
+#: The beginning of the comment -> (verdict, plain words); the first that matches counts.
+_COMMENTS: tuple[tuple[re.Pattern[str], Verdict, str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), verdict, words)
+    for pattern, verdict, words in (
+        (r".*(limit (has been )?reached|has reached .*limit|would exceed)", Verdict.QUOTA,
+         "a limit is used up; it starts when other jobs end"),
+        (r"Insufficient amount of (queue|server) resource", Verdict.QUOTA,
+         "a limit of the queue or server is used up; it starts when other jobs end"),
+        (r"Queue .*not (started|an execution)|.*node is in an ineligible state",
+         Verdict.HELD, "what it asks for is switched off at the moment"),
+        (r"Insufficient amount of resource: (host|vnode)\b", Verdict.WAIT,
+         "waiting for the node to become free"),
+        (r"Insufficient amount of resource", Verdict.WAIT,
+         "waiting for the resources to become free"),
+        (r"No(t enough| available)|Nodes not available|.*(preempt|in use)", Verdict.WAIT,
+         "waiting for the resources to become free"),
+        (r".*(top job|strict sorted order|fairshare|threshold|draining)", Verdict.WAIT,
+         "jobs with higher priority are in front"),
+        (r".*(reservation|dedicated time|primetime)", Verdict.WAIT,
+         "it has to wait for another time: a reservation, dedicated or prime time"),
+        (r"(PBS Error|Internal Scheduling|.*scheduling error)", Verdict.WAIT,
+         "the scheduler had trouble with it and tries again"),
+    )
+)  # fmt: skip
+_NEVER = re.compile(r"Can Never Run(: *|$)", re.IGNORECASE)
+_NOT_NOW = re.compile(r"Not Running(: *|$)", re.IGNORECASE)
+_HOLD = re.compile(r"Hold_Types = (\S+)(?:; (.*))?", re.DOTALL)
+_DELETED = re.compile(r".* and terminated( by (?P<who>\S+))?", re.DOTALL)
+_AMOUNTS = re.compile(r"resource: (\S+) \(R: (\S+) A: (\S+) T: (\S+)\)")
+
+
+def state_of(native: str) -> tuple[JobState, str | None]:
+    """Our state for a native one and its plain words; a letter we don't know is UNKNOWN."""
+    return STATES.get(native, (U, f"the scheduler calls its state {native!r}, unknown to tk"))
+
+
+def hold_reason(hold_types: str, comment: str) -> str:
+    """The reason of a held job, for `judge`."""
+    return f"Hold_Types = {hold_types or 'u'}" + (f"; {comment}" if comment else "")
+
+
+def judge(reason: str | None) -> tuple[Verdict, str]:
+    """What a pending reason (a comment, or `hold_reason`) means: verdict and plain words.
+
+    A comment that we don't know counts as WAIT, so that no job is cancelled for it.
+    """
+    text = " ".join((reason or "").split())
+    if not text:
+        return Verdict.WAIT, "the scheduler has not looked at the job yet"
+    if held := _HOLD.fullmatch(text):
+        return Verdict.HELD, _held(held[1], held[2])
+    if never := _NEVER.match(text):
+        return Verdict.FIX, f"it can never run as asked for: {_detail(text[never.end() :])}"
+    now = _NOT_NOW.match(text)
+    said = text[now.end() :] if now else text
+    for pattern, verdict, words in _COMMENTS:
+        if pattern.match(said):
+            detail = _detail(said)
+            return verdict, words if detail.endswith(":") else f"{words} ({detail})"
+    return Verdict.WAIT, f"the scheduler says: {said or text}"
+
+
+def _detail(said: str) -> str:
+    """`ngpus: 9 asked for, 2 there are` of PBS's (R: A: T:), else its own words."""
+    match = _AMOUNTS.search(said)
+    if match:
+        name, asked, free, total = match.groups()
+        return f"{name}: {asked} asked for, {free} free of {total}"
+    return said.removeprefix("Insufficient amount of resource: ").strip() or "no reason given"
+
+
+def _held(types: str, comment: str | None) -> str:
+    why = f" ({comment})" if comment else ""
+    if "s" in types:
+        return f"an administrator or the system holds it back: ask them{why}"
+    if "o" in types:
+        return f"an operator holds it back: ask them{why}"
+    if "p" in types:
+        return f"it is held for a wrong password{why}"
+    return f"it is held: qrls JOBID frees it{why}"
+
+
+def deleted_by(comment: str) -> str | None:
+    """Plain words if the comment of a job tells that it was deleted: its processes are being
+    ended, though its state may say that it runs for minutes more. None if it wasn't."""
+    match = _DELETED.fullmatch(comment)
+    if not match:
+        return None
+    return f"the job was deleted by {match['who']}" if match["who"] else "the job was deleted"
+
+
+def ending(exit_status: str, comment: str, *, torque: bool = False) -> str:
+    """How a job has ended, in plain words. `exit_status`: the attribute's text, "" if none."""
+    if words := deleted_by(comment):
+        return words
+    if not re.fullmatch(r"-?[0-9]{1,10}", exit_status):
+        return "the job is over"
+    code = int(exit_status)
+    if code < 0:
+        known = _TORQUE_KILLED if torque else _PBS_KILLED
+        return known.get(code, f"the scheduler ended the job (Exit_status {code})")
+    if code == 0:
+        return "the job ended by itself"
+    number = code - 256 if code > 256 else code - 128
+    if number in _SIGNALS:
+        return f"the job was ended {_SIGNALS[number]} (Exit_status {code})"
+    return f"the job's script failed with exit code {code}"
