@@ -10,6 +10,7 @@ from tunnelkit.errors import UsageError
 
 _DESTINATION = re.compile(r"[A-Za-z0-9_.%+@:\[\]~-]+")
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")
+_JOB_ID = re.compile(r"[0-9][A-Za-z0-9_.\[\]-]*")
 _JOB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -58,6 +59,15 @@ def check_job_name(text: str) -> str:
     if not _JOB_NAME.fullmatch(text):
         raise UsageError(
             f"job name {text!r} may only hold letters, digits, '_', '.' and '-' (at most 64)"
+        )
+    return text
+
+
+def check_job_id(text: str) -> str:
+    """Return `text` if it can be a scheduler's job id; raise UsageError if not."""
+    if not _JOB_ID.fullmatch(text):
+        raise UsageError(
+            f"{text!r} is not a job id", hint="give it as squeue or qstat shows it, such as 4711"
         )
     return text
 
@@ -124,7 +134,11 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What is asked of the scheduler. None means: leave it to the scheduler's default."""
+    """What is asked of the scheduler. None means: leave it to the scheduler's default.
+
+    exclusive: no other job on the nodes. requeue: the job goes back into the queue when it is
+    preempted or its node fails, instead of ending.
+    """
 
     node: str | None = None
     nodes: int = 1
@@ -136,6 +150,9 @@ class ResourceRequest:
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
+    reservation: str | None = None
+    exclusive: bool = False
+    requeue: bool = False
     extra: tuple[str, ...] = ()
 
 
@@ -157,7 +174,8 @@ class JobStatus:
     """One job as the scheduler last told it.
 
     reason: the native reason code or comment; `explanation`: the same in plain
-    words. `start_estimate` is the scheduler's own text, times without zone.
+    words. `start_estimate` is the scheduler's own text, times without zone. `ending`: its
+    processes are being cleared away, and the native state is not the last one.
     """
 
     job_id: str
@@ -168,6 +186,7 @@ class JobStatus:
     nodes: tuple[str, ...] = ()
     time_left_s: int | None = None
     start_estimate: str | None = None
+    ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)

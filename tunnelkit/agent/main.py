@@ -38,7 +38,7 @@ def _serve_argv(name: str) -> List[str]:
 def _serve(name: str) -> int:
     import asyncio
 
-    from tunnelkit.agent import rendezvous
+    from tunnelkit.agent import peers, rendezvous
     from tunnelkit.agent.attach import connect
     from tunnelkit.agent.server import Agent
 
@@ -58,6 +58,7 @@ def _serve(name: str) -> int:
     async def serve() -> None:
         # Comes after `run` has set its handlers: it does that before it first waits.
         asyncio.get_running_loop().call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, ends)
+        print(f"{peers.READY}{os.getpid()}", flush=True)
         await Agent(name, listener).run()
 
     try:

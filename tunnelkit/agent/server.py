@@ -23,6 +23,7 @@ from tunnelkit.agent.files import Files
 from tunnelkit.agent.forkserver import agent_path
 from tunnelkit.agent.injection import Injection
 from tunnelkit.agent.loop import Loop
+from tunnelkit.agent.peers import Peers
 from tunnelkit.agent.processes import ProcessTable
 from tunnelkit.agent.ranked import RankDoors, Visitor
 from tunnelkit.agent.relays import Relays
@@ -48,6 +49,7 @@ class Agent:
         self.files = Files()
         self._table = ProcessTable()
         self._relays = Relays(self._table, [*_own_argv(), "relay", name])
+        self._peers = Peers(self._table, name)
         self._clients = Clients(listener, self._make_mux)
         self._mux: Optional[Mux] = None
         self._peer: Optional[rpc.RpcPeer] = None
@@ -76,7 +78,7 @@ class Agent:
             debug_loop.stop(self._why)
         await self.files.close()
         await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
-        await self._relays.stop()
+        await asyncio.gather(self._relays.stop(), self._peers.stop())
         await self._table.end_all(_GRACE_S)
         await self._clients.stop(self._why)
         await cancel_all(*self._tasks)
@@ -126,6 +128,7 @@ class Agent:
             "loop.attached": self._loop_attached,
             "mirror.differing": self.files.differing,
             "mirror.verify": self.files.verify,
+            "peer.start": self._peers.start,
             "tcp.listening": listening,
             "shutdown": self._shutdown,
         }

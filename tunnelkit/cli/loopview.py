@@ -142,6 +142,10 @@ class LoopView:
             return str(event.get("text"))
         if name == "waiting":
             return f"next try in {event.get('delay_s'):.1f} s (Ctrl-C: now; twice: quit)"
+        if name == "time-limit":
+            return paint(str(event.get("text")), "yellow", sys.stderr)
+        if name == "lost":
+            return f"the loop has ended: {event.get('why')}"
         if name == "skipped":
             return f"... {event.get('records')} pieces of output skipped ..."
         return None

@@ -26,42 +26,55 @@ def register(app: typer.Typer) -> None:
 
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
+    node: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Another node of the allocation.")
+    ] = None,
 ) -> None:
     """Run a command in the allocation; exits with its exit code.
 
     tk run nvidia-smi
     tk run python train.py --epochs 1
     tk run env | grep CUDA_VISIBLE_DEVICES
+    tk run --node node2 nvidia-smi
     """
     from tunnelkit.cli.terminal import is_interactive
 
-    sys.exit(_run(command, pty=is_interactive()))
+    sys.exit(_run(command, pty=is_interactive(), node=node))
 
 
-def shell() -> None:
+def shell(
+    node: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="Another node of the allocation.")
+    ] = None,
+) -> None:
     """A login shell in the allocation, in the mirrored directory.
 
     tk shell
+    tk shell node2
     """
     from tunnelkit.cli.terminal import is_interactive
     from tunnelkit.errors import UsageError
 
     if not is_interactive():
         raise UsageError("tk shell needs a terminal", hint="for scripts: tk run COMMAND")
-    sys.exit(_run([], pty=True))
+    sys.exit(_run([], pty=True, node=node))
 
 
-def _run(argv: list[str], *, pty: bool) -> int:
+def _run(argv: list[str], *, pty: bool, node: str | None) -> int:
     from tunnelkit.cli.common import find_session, run
+    from tunnelkit.model import check_host
 
-    return run(_Terminal(argv, pty=pty).run(find_session()))
+    if node is not None:
+        check_host(node)
+    return run(_Terminal(argv, pty=pty, node=node).run(find_session()))
 
 
 class _Terminal:
     """Joins this process's stdin, stdout and stderr with a process on the node."""
 
-    def __init__(self, argv: list[str], *, pty: bool) -> None:
+    def __init__(self, argv: list[str], *, pty: bool, node: str | None = None) -> None:
         self._argv = argv
+        self._node = node
         self._pty = pty
         self._stderr: asyncio.Future[Any] | None = None
 
@@ -77,6 +90,7 @@ class _Terminal:
                 "argv": self._argv,
                 "here": os.getcwd(),
                 "env": {},
+                "node": self._node,
             }
             guard: Any = contextlib.nullcontext()
             if self._pty:

@@ -35,7 +35,12 @@ def lines(status: dict[str, Any]) -> list[str]:
     if job:
         left = job["time_left_s"]
         time_left = f", {hours(left)} left" if left is not None else ""
-        out.append(f"job      {job['id']} on {', '.join(job['nodes']) or '-'}{time_left}")
+        if left is not None and job.get("time_is_near"):
+            time_left = paint(time_left, "red")
+        yours = ", adopted: tk down leaves it" if job.get("made_by") == "you" else ""
+        back = f", requeued {job['requeues']}x" if job.get("requeues") else ""
+        nodes = ", ".join(job["nodes"]) or "-"
+        out.append(f"job      {job['id']} on {nodes}{time_left}{yours}{back}")
     if status["agent"]:
         agent = status["agent"]
         gpus = agent.get("cuda_visible_devices")
@@ -43,6 +48,9 @@ def lines(status: dict[str, Any]) -> list[str]:
             f"node     {agent['node']} by {status['route'] or 'ssh'}"
             + (f", CUDA_VISIBLE_DEVICES={gpus}" if gpus is not None else "")
         )
+    for other in status.get("other_nodes") or []:
+        has = f"agent {other['agent']}" if other["agent"] else other["why_not"] or "no agent yet"
+        out.append(f"node     {other['node']}, {has}")
     for mirror in status.get("mirrors") or filter(None, [status["mirror"]]):
         root = f"{printable(mirror['root'])}: " if mirror.get("root") else ""
         out.append(f"mirror   {root}{mirror_state(mirror)} -> {printable(mirror['remote'])}")

@@ -16,6 +16,7 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
     tk up node4 --gpus 1 --cpus 2  that node
     tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
     tk up --time 2:00:00 --partition gpu
+    tk up --attach-job 4711        a job that you made with salloc or sbatch
 
 Called again, it tells the state of what is up, or takes over what a killed
 session left behind.
@@ -55,6 +56,22 @@ def up(
     constraint: Annotated[
         str | None, typer.Option(metavar="LIST", help="Node features, such as a100.")
     ] = None,
+    reservation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Reservation to use.")
+    ] = None,
+    exclusive: Annotated[
+        bool | None, typer.Option("--exclusive", help="Share the nodes with nobody.")
+    ] = None,
+    requeue: Annotated[
+        bool | None,
+        typer.Option(
+            "--requeue", help="If preempted, back into the queue: the session waits and goes on."
+        ),
+    ] = None,
+    attach_job: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Use this running job of yours; tk down does not end it."),
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -82,11 +99,13 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
 ) -> None:
     from tunnelkit.cli.common import run, settings
-    from tunnelkit.model import check_host
+    from tunnelkit.model import check_host, check_job_id
     from tunnelkit.session.launch import Launch
 
     if node is not None:
         check_host(node)
+    if attach_job is not None:
+        check_job_id(attach_job)
     wanted = settings(
         profile=profile,
         cluster__login=login,
@@ -101,9 +120,12 @@ def up(
         allocation__account=account,
         allocation__qos=qos,
         allocation__constraint=constraint,
+        allocation__reservation=reservation,
+        allocation__exclusive=exclusive,
+        allocation__requeue=requeue,
     )
     wanted.require_login()
-    status = run(_up(Launch(wanted, node, take_over)))
+    status = run(_up(Launch(wanted, node, take_over, attach_job)))
     if as_json:
         import json
 
@@ -118,7 +140,8 @@ def ready_line(status: dict[str, Any]) -> str:
     where = status.get("node") or status.get("login")
     parts = [paint("ready", "green"), f"on {where}"]
     if job:
-        parts.append(f"(job {job['id']})")
+        adopted = ", adopted" if job.get("made_by") == "you" else ""
+        parts.append(f"(job {job['id']}{adopted})")
     return " ".join(parts) + f"; F5 goes to 127.0.0.1:{status['debug_port']}"
 
 
@@ -139,6 +162,8 @@ async def _up(launch: Any) -> dict[str, Any]:
                 f"this project's session is on {status['node'] or status['wanted_node']}",
                 hint=f"tk down first, then tk up {launch.node}",
             )
+        else:
+            _check_same_job(launch, status)
     follower = Follower(paths)
     with follower.minding_interrupts():
         if not is_alive(paths):
@@ -148,6 +173,17 @@ async def _up(launch: Any) -> dict[str, Any]:
         except TunnelkitError:
             await _cleaned_up(paths)
             raise
+
+
+def _check_same_job(launch: Any, status: dict[str, Any]) -> None:
+    from tunnelkit.errors import UsageError
+
+    has = (status.get("job") or {}).get("id")
+    if launch.attach_job is not None and launch.attach_job != has:
+        raise UsageError(
+            f"this project's session has {f'job {has}' if has else 'no job'}",
+            hint=f"tk down first, then tk up --attach-job {launch.attach_job}",
+        )
 
 
 async def _cleaned_up(paths: Any) -> None:
@@ -161,18 +197,18 @@ async def _cleaned_up(paths: Any) -> None:
 
 
 def _with_last_node(launch: Any, paths: Any) -> Any:
-    """After a killed session (a clean end removes its launch file) the node is known."""
+    """After a killed session (a clean end removes its launch file) node and job are known."""
     from dataclasses import replace
 
     from tunnelkit.errors import NoSessionError
     from tunnelkit.session.launch import Launch
 
-    if launch.node is not None:
-        return launch
     try:
-        return replace(launch, node=Launch.load(paths.launch).node)
+        last = Launch.load(paths.launch)
     except NoSessionError:
         return launch
+    job = launch.attach_job or last.attach_job
+    return replace(launch, node=launch.node or last.node, attach_job=job)
 
 
 async def _current(paths: Any) -> dict[str, Any]:
@@ -203,14 +239,17 @@ def down(
 
     paths = session_paths(project_dir())
     if is_alive(paths):
-        run(_stop(paths, keep=keep))
+        goes_on = run(_stop(paths, keep=keep))
         if not keep and paths.launch.exists():
             raise AllocationError(
                 "the session has ended, but its job may still be there",
                 cause="the cluster did not confirm its end in time",
                 hint="`tk down` once more",
             )
-        say("down" if not keep else "down; the job lives on")
+        if keep:
+            say("down; the job lives on")
+        else:
+            say(f"down; job {goes_on} is yours and goes on" if goes_on else "down")
         return
     if keep:
         raise no_session()
@@ -221,10 +260,13 @@ def down(
     say(run(sweep(left, paths, answer_prompt)))
 
 
-async def _stop(paths: Any, *, keep: bool) -> None:
+async def _stop(paths: Any, *, keep: bool) -> str | None:
+    """End the session; the job that a person made and that goes on, if there is one."""
     from tunnelkit.cli.follow import gone
     from tunnelkit.session import client
 
     async with client.connect(paths) as session:
-        await session.call("down", keep=keep)
+        told: dict[str, Any] = await session.call("down", keep=keep)
     await gone(paths)
+    goes_on: str | None = told["goes_on"]
+    return goes_on

@@ -68,6 +68,9 @@ class AllocationSettings:
     account: Annotated[str | None, v.SCHEDULER_WORD] = None
     qos: Annotated[str | None, v.SCHEDULER_WORD] = None
     constraint: Annotated[str | None, v.SCHEDULER_WORD] = None
+    reservation: Annotated[str | None, v.SCHEDULER_WORD] = None
+    exclusive: Annotated[bool, v.BOOLEAN] = False
+    requeue: Annotated[bool, v.BOOLEAN] = False
     mem: Annotated[str | None, v.MEM] = None
     gpus: Annotated[int | None, v.COUNT_OR_ZERO] = None
     cpus: Annotated[int | None, v.COUNT] = None
@@ -88,6 +91,9 @@ class AllocationSettings:
             account=self.account,
             qos=self.qos,
             constraint=self.constraint,
+            reservation=self.reservation,
+            exclusive=self.exclusive,
+            requeue=self.requeue,
             extra=self.extra,
         )
 

@@ -24,6 +24,8 @@ from tunnelkit.lab.programs import find_program
 
 CPUS = 4
 GPUS = 2
+#: For --constraint: what each node has.
+FEATURES = {"node1": "a100", "node2": "a100,nvlink"}
 _MEM_MB = 8000
 # Any character devices do; these exist on every Linux, and in containers.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -81,7 +83,7 @@ def _slurm_conf(layout: Layout, network: Network) -> str:
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={node if network.own_names else here} "
         f"NodeAddr={network.slurm_address[node]} Port={network.slurm_port[node]} "
-        f"CPUs={CPUS} RealMemory={_MEM_MB} Gres=gpu:{GPUS} State=UNKNOWN"
+        f"CPUs={CPUS} RealMemory={_MEM_MB} Gres=gpu:{GPUS} Feature={FEATURES[node]} State=UNKNOWN"
         for node in NODES
     )
     return f"""ClusterName=tklab
@@ -91,7 +93,8 @@ SlurmctldPort={network.slurm_port[LOGIN]}
 SlurmdUser={me}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={layout.munge_socket}
+# A job that goes back into the queue waits until its credential has run out.
+AuthInfo=socket={layout.munge_socket},cred_expire=10
 StateSaveLocation={layout.spool}/ctld
 SlurmdSpoolDir={layout.spool}/%n
 SlurmctldPidFile={layout.spool}/ctld.pid
@@ -122,8 +125,12 @@ TCPTimeout=2
 MessageTimeout=10
 InactiveLimit=0
 {nodes}
-PartitionName=gpu Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=8:00:00 State=UP
-PartitionName=short Nodes=ALL MaxTime=10:00 State=UP
+# Jobs of `scavenge` go back into the queue when the others want their nodes.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=gpu Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=8:00:00 PriorityTier=10 State=UP
+PartitionName=short Nodes=ALL MaxTime=10:00 PriorityTier=10 State=UP
+PartitionName=scavenge Nodes=ALL MaxTime=8:00:00 PriorityTier=1 State=UP
 """
 
 

@@ -110,7 +110,8 @@ class Poller:
         poked.set()
 
     async def watch(self, job_id: str) -> AsyncGenerator[JobStatus]:
-        """Yield the job's status after each look, until it has ENDED (the last one yielded).
+        """Yield the job's status after each look, until it has ENDED (the last one yielded). One
+        that is `ending` is looked at further: how it ended is not known yet.
 
         Raises SchedulerError if the scheduler refuses for good; an error that may pass
         yields UNKNOWN and goes on. Leave early through `contextlib.aclosing`.
@@ -149,7 +150,7 @@ class Poller:
                 yield replace(status, state=JobState.ENDED, explanation=why)
                 return
             yield _unknown(job_id, known, status.explanation) if vanished else status
-            if status.state is JobState.ENDED:
+            if status.state is JobState.ENDED and not status.ending:
                 return
             pace.looks = 1 if not vanished and _changed(known, status) else pace.looks + 1
             pace.settled = status.state is JobState.RUNNING

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tunnelkit.errors import UsageError
 from tunnelkit.model import (
@@ -39,6 +40,9 @@ _CLEAN = (
     "-u", "SQUEUE_LICENSES", "-u", "SQUEUE_NAMES", "-u", "SQUEUE_USERS",
 )  # fmt: skip
 
+_ENDING = {"COMPLETING", "STAGE_OUT"}
+_ENDS_OR_COMES_BACK = "its processes are being cleared away; it may go back into the queue"
+
 # Runs inside the step. Without --unbuffered slurmstepd holds back what follows the last
 # newline, which would stall any binary protocol; with it, stdout is a pseudo terminal. So the
 # command writes into a pipe of its own, and cat copies. The wait at the end is for slurmstepd:
@@ -50,10 +54,12 @@ _STEP = (
 
 
 class Slurm:
-    """The Slurm dialect. `bin_dir`: where its commands are, if not on the PATH."""
+    """The Slurm dialect. `bin_dir`: where its commands are, if not on the PATH. `requeues`: jobs
+    may come back after their end, so one that is being cleared away counts as PENDING."""
 
-    def __init__(self, bin_dir: str = "") -> None:
+    def __init__(self, bin_dir: str = "", *, requeues: bool = False) -> None:
         self._bin_dir = bin_dir
+        self._requeues = requeues
 
     @property
     def name(self) -> str:
@@ -134,6 +140,17 @@ class Slurm:
         step += ["--mpi=none", "--unbuffered", "--quiet", "--"]
         return [*step, "sh", "-c", _STEP, "tk-step", *argv]
 
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on the login host or a node of the job, runs `argv` inside the job on
+        `node` with all that the job has there, for as long as it runs itself. It takes nothing
+        from the job's other steps; it writes what `argv` writes."""
+        step = [self._program("srun"), f"--jobid={_check_job_id(job_id)}", "--overlap"]
+        step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}", "--mem=0"]
+        # No --cpus-per-task: it would confine the step to so many. The session's own variables
+        # would be options to srun.
+        step += ["--mpi=none", "--chdir=/", "--job-name=tk-agent", "--quiet", "--"]
+        return [*step, *argv]
+
     def history(self, job_id: str) -> Command | None:
         argv = (self._program("sacct"), "--noheader", "--parsable2", "--allocations")
         return Command((*argv, "--format=State", f"--jobs={_check_job_id(job_id)}"))
@@ -142,6 +159,15 @@ class Slurm:
         # Where accounting is off, sacct exits 1. `CANCELLED by 1000`: the first word counts.
         words = done.text.split() if done.exit_code == 0 else []
         return state_of(words[0])[0] if words else JobState.UNKNOWN
+
+    def canceller(self, job_id: str) -> Command | None:
+        """Ask the accounting who cancelled a job; None if this scheduler has none."""
+        return self.history(job_id)
+
+    def parse_canceller(self, done: Completed) -> int | None:
+        """The uid of who cancelled it; None where that is not told."""
+        match = re.match(r"CANCELLED by ([0-9]{1,10})$", done.text.strip())
+        return int(match[1]) if match and done.exit_code == 0 else None
 
     def _program(self, name: str) -> str:
         return f"{self._bin_dir.rstrip('/')}/{name}" if self._bin_dir else name
@@ -157,7 +183,13 @@ class Slurm:
             raise slurm_submit.refusal("Slurm can't be asked about the job", done)
         rows = (line.split("|", _FIELDS - 1) for line in done.text.splitlines())
         # Banners, and `CLUSTER: name` under SLURM_CLUSTERS, are no rows.
-        return [_row(row) for row in rows if len(row) == _FIELDS and _JOB_ID.fullmatch(row[0])]
+        found = [_row(row) for row in rows if len(row) == _FIELDS and _JOB_ID.fullmatch(row[0])]
+        return [(self._maybe_back(status), name) for status, name in found]
+
+    def _maybe_back(self, status: JobStatus) -> JobStatus:
+        if not (self._requeues and status.ending):
+            return status
+        return replace(status, state=JobState.PENDING, explanation=_ENDS_OR_COMES_BACK)
 
 
 def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
@@ -174,6 +206,7 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
         nodes=_nodes(nodes, batch_host),
         time_left_s=parse_duration(left) if state is JobState.RUNNING else None,
         start_estimate=start if state is JobState.PENDING and start not in _ABSENT else None,
+        ending=native in _ENDING,
     )
     return status, name
 

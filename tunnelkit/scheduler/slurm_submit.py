@@ -21,13 +21,17 @@ _SUBMITTED = re.compile(r"([0-9]+)(?:;\S*)?")
 #: Seconds before the time limit at which the holder gets USR1 (Slurm may be 60 s early).
 WARN_BEFORE_END_S = 120
 
+# sbatch takes options from the environment too; these two can't be overruled by its argv.
+_CLEAN = ("env", "-u", "SBATCH_ARRAY_INX", "-u", "SBATCH_WAIT")
+
 _BY_TK = "tk sets it itself"
 #: long option -> why it would break the holder
 _REFUSED = {
     "job-name": "tk finds its job again by the name it gave",
     "output": "tk reads the job's log from where it put it",
     "error": "tk reads the job's log from where it put it",
-    "array": "one allocation is one job",
+    "array": "one allocation is one job: for an array, submit it by sbatch yourself and use "
+    "`tk up --attach-job ID` with the one to debug",
     "wrap": "the job's script is tk's own",
     "nodes": "set nodes under [allocation] instead",
     "ntasks": "the holder is one task a node",
@@ -35,7 +39,7 @@ _REFUSED = {
     "nodelist": "name the node itself: tk up NODE",
     "time": "set time under [allocation] instead",
     "signal": _BY_TK,
-    "requeue": "a requeued holder would come back without its session",
+    "requeue": "set requeue under [allocation], or: tk up --requeue",
     "wait": "tk would hang until the job ends",
     "test-only": "nothing would be submitted",
     "parsable": _BY_TK,
@@ -65,10 +69,13 @@ def submit_command(
     the first only; the others are reached with `enter`.
     """
     nodes = _positive(request.nodes, "nodes")
-    argv = [program, "--parsable", f"--job-name={check_job_name(job_name)}"]
+    argv = [*_CLEAN, program, "--parsable", f"--job-name={check_job_name(job_name)}"]
     argv += [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     argv += _resources(request)
-    argv += ["--no-requeue", f"--signal=B:USR1@{_warn_s(request.time_limit_s)}"]
+    argv += [
+        "--requeue" if request.requeue else "--no-requeue",
+        f"--signal=B:USR1@{_warn_s(request.time_limit_s)}",
+    ]
     argv += ["--open-mode=append", f"--output={_log_pattern(log_dir)}"]
     argv += [check_extra(word) for word in request.extra]
     if "\0" in body:
@@ -97,11 +104,14 @@ def _resources(request: ResourceRequest) -> list[str]:
         ("account", request.account, _NAME),
         ("qos", request.qos, _NAME),
         ("constraint", request.constraint, _CONSTRAINT),
+        ("reservation", request.reservation, _NAME),
     ):
         if value is not None:
             if not pattern.fullmatch(value):
                 raise UsageError(f"{option} {value!r} is not a value that Slurm takes")
             argv.append(f"--{option}={value}")
+    if request.exclusive:
+        argv.append("--exclusive")
     return argv
 
 
@@ -178,6 +188,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("partition", "`sinfo -s` on the login host lists the partitions"),
     ("qos", "`sacctmgr show assoc user=$USER format=qos` on the login host lists yours"),
     ("time limit|--time", "ask for less time; `sinfo -o '%P %l'` shows the partitions' limits"),
+    ("reservation", "`scontrol show reservation` on the login host lists them"),
     ("feature|constraint", "`sinfo -o '%N %f'` on the login host lists the features"),
     ("unrecognized option|invalid option", "look at extra under [allocation]: this Slurm does not "
      "know that option"),

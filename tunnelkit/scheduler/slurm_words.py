@@ -30,19 +30,26 @@ STATES: dict[str, tuple[JobState, str | None]] = {
     # Suspended and stopped jobs keep their nodes and processes: the debuggee is frozen.
     "SUSPENDED": (R, "the job is suspended: its processes stand still until it is resumed"),
     "STOPPED": (R, "the job is stopped: its processes stand still but keep their CPUs"),
-    # The holder is over or being killed here; it never comes back (--no-requeue).
+    # The holder is over or being killed here; with --requeue the job may come back (slurm.py).
     "COMPLETING": (E, "the job is over, its last processes are being cleared away"),
     "STAGE_OUT": (E, "the job is over, its files are being staged out"),
     "COMPLETED": (E, "the job ended by itself"),
     "CANCELLED": (E, "the job was cancelled"),
     "FAILED": (E, "the job's script failed"),
-    "TIMEOUT": (E, "the job reached its time limit"),
+    "TIMEOUT": (E, "the job reached its time limit; `tk up --time` asks for more"),
     "DEADLINE": (E, "the job reached its deadline"),
-    "NODE_FAIL": (E, "a node of the job failed"),
+    "NODE_FAIL": (E, "a node of the job failed; `tk up` asks for another one"),
     "BOOT_FAIL": (E, "a node of the job failed to boot"),
     "LAUNCH_FAILED": (E, "the job could not be launched on its node"),
-    "OUT_OF_MEMORY": (E, "the job used more memory than it had asked for"),
-    "PREEMPTED": (E, "the job was preempted by one of higher priority"),
+    "OUT_OF_MEMORY": (
+        E,
+        "the job used more memory than it had asked for; `tk up --mem` asks for more",
+    ),
+    "PREEMPTED": (
+        E,
+        "the job was preempted by one of higher priority; with `tk up --requeue` "
+        "such a job comes back",
+    ),
     # A federation's sibling took the job over: where it went, this cluster does not say.
     "REVOKED": (U, "another cluster of the federation took the job"),
 }

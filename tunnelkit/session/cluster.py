@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import shlex
 from collections.abc import Awaitable, Callable
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import ByteStream, Link
-from tunnelkit.model import Allocation, Completed, JobState, JobStatus
+from tunnelkit.model import Allocation, Completed, JobStatus
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.session.adoption import Adoption, check_adoptable
 from tunnelkit.session.agent_client import AgentGone
 from tunnelkit.session.detect import scheduler_of
+from tunnelkit.session.fate import Fate, fate_of, who_cancelled
 from tunnelkit.session.install import Installed, install
 from tunnelkit.session.job import JobHolder, in_words
 from tunnelkit.session.schedulers import adapter
 from tunnelkit.session.ways import ByDialIn, ByLoginSsh, ByScheduler, BySsh, Way, Ways, invitation
 
 Say = Callable[[str], None]
-#: A job whose agent is gone is mostly just ending: how long the scheduler is asked.
-_ASK_END_S = 15.0
 
 
 class Cluster:
     """Gets nodes and streams to their agent. Holds no task of its own.
 
-    name: of the job and of the agent. say: told what a person would like to know.
+    name: of the job and of the agent. attach_job: the id of a job that a person made, to be
+    used instead of one of our own. say: told what a person would like to know.
     wait_link: returns once the link is up; only its owner ever (re)connects it.
     """
 
@@ -40,18 +39,22 @@ class Cluster:
         name: str,
         say: Say,
         wait_link: Callable[[], Awaitable[None]],
+        attach_job: str | None = None,
     ) -> None:
         self._link = link
         self._wait_link = wait_link
         self._settings = settings
         self._name = name
         self._say = say
+        self._attach_job = attach_job
         self._installed: Installed | None = None
         self._ways: Ways | None = None
         self.scheduler: Scheduler | None = None
         self.job: JobHolder | None = None
         self.allocation: Allocation | None = None
         self.adopted = False
+        #: An agent was put into a job of the person's; it is ours to end.
+        self.entered = False
         #: Why the allocation is over, once the scheduler has told.
         self.ended: str | None = None
 
@@ -74,7 +77,12 @@ class Cluster:
         if cluster.scheduler == "none":
             return
         found = await scheduler_of(self._link)
-        self.scheduler = adapter(cluster.scheduler, found, str(self._link.login))
+        self.scheduler = adapter(
+            cluster.scheduler,
+            found,
+            str(self._link.login),
+            requeues=self._settings.allocation.requeue,
+        )
         if self.scheduler is not None:
             self.job = JobHolder(
                 self.scheduler, self._run, job_name=self._name, status_file=self._status_file
@@ -91,6 +99,8 @@ class Cluster:
 
         Raises SchedulerError, AllocationError.
         """
+        if self._attach_job is not None:
+            return await self._adopt(self._attach_job, node)
         if self.job is None:
             if node is not None:
                 self._installed = await install(
@@ -106,9 +116,69 @@ class Cluster:
         else:
             job_id = await self._submit(node)
             self._say(f"submitted job {job_id}")
+        return await self.wait_running(on_pending)
+
+    async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> Allocation:
+        """Wait until our job runs (again). Raises AllocationError, SchedulerError."""
+        assert self.job is not None
         status = await self.job.wait_running(on_pending)
         self.allocation = Allocation(status.job_id, status.nodes, status.time_left_s)
         return self.allocation
+
+    async def _adopt(self, job_id: str, node: str | None) -> Allocation:
+        """Use a job that a person made, with an agent put into it."""
+        allocation = await self.look_at(job_id, node)
+        assert self.job is not None and self.scheduler is not None
+        own = self._adoption()
+        first = allocation.nodes[0]
+        if await own.has_agent(job_id, first):
+            self._say(f"job {job_id}: the agent of an earlier session is there")
+        else:
+            self.entered = True
+            await own.start(job_id, first, self._body(), self._status_file)
+            self._say(f"job {job_id} adopted: it is yours, `tk down` leaves it as it is")
+        return allocation
+
+    async def look_at(self, job_id: str, node: str | None) -> Allocation:
+        """The nodes of a job that a person made, the one to be used first. Raises AllocationError
+        if it can't be used."""
+        if self.job is None:
+            raise AllocationError(
+                f"there is no scheduler on {self._link.login} that could have job {job_id}",
+                hint="leave --attach-job out: tk up NODE",
+            )
+        left = await self.job.find()
+        if left is not None:
+            raise AllocationError(
+                f"this project already has job {left.job_id}",
+                hint=f"tk down first, then tk up --attach-job {job_id}",
+            )
+        status = await self.job.adopt(job_id)
+        self.adopted = True
+        check_adoptable(job_id, status)
+        nodes = status.nodes
+        if node is not None:
+            self._check_same_node(status, node)
+            nodes = (node, *(one for one in nodes if one != node))
+        self.allocation = Allocation(job_id, nodes, status.time_left_s)
+        return self.allocation
+
+    async def has_agent(self) -> bool:
+        """Whether there is an agent in the adopted job."""
+        allocation = self.allocation
+        assert allocation is not None and allocation.job_id is not None
+        return await self._adoption().has_agent(allocation.job_id, allocation.nodes[0])
+
+    def _adoption(self) -> Adoption:
+        assert self.scheduler is not None
+        return Adoption(
+            self._link,
+            self.scheduler,
+            self.installed,
+            name=self._name,
+            node_ssh=self._settings.cluster.node_ssh,
+            say=self._say,
+        )
 
     async def open_stream(self) -> ByteStream:
         """A stream to the agent, by the first of the ways that works (ways.py).
@@ -123,16 +193,18 @@ class Cluster:
                 node=self.node,
             )
         if self._ways is None:
-            self._ways = Ways(self._link, self.node, self._ways_in(), self._say)
+            self._ways = Ways(
+                self._link, self.node, self._ways_in(str(self.node), self._name), self._say
+            )
         return await self._ways.open()
 
-    def _ways_in(self) -> list[Way]:
-        """The ways into our job, as the settings allow them."""
+    def _ways_in(self, node: str, name: str) -> list[Way]:
+        """The ways to agent `name` in our job, as the settings allow them."""
         assert self.scheduler is not None
         assert self.allocation is not None and self.allocation.job_id is not None
-        wanted, node = self._settings.cluster.node_ssh, str(self.node)
-        attach = self.installed.argv("attach", self._name)
-        by_ssh = BySsh(self._link, self.node, attach)
+        wanted = self._settings.cluster.node_ssh
+        attach = self.installed.argv("attach", name)
+        by_ssh = BySsh(self._link, node, attach)
         if wanted == "yes":
             return [by_ssh]
         enter = self.scheduler.enter(
@@ -141,22 +213,36 @@ class Cluster:
         if enter is not None:
             own: Way = ByScheduler(self._link, enter)
             return [own] if wanted == "no" else [by_ssh, own]
-        dial_in = ByDialIn(self._link, self.installed, self._name, node)
+        dial_in = ByDialIn(self._link, self.installed, name, node)
         if wanted == "no":
             return [dial_in]
         return [by_ssh, ByLoginSsh(self._link, self.installed, node, attach), dial_in]
 
+    async def peer_stream(self, node: str, name: str) -> ByteStream:
+        """A stream to agent `name` on another node of the allocation, by the way that works for
+        the first. Raises ConnectionFailed, HostKeyError."""
+        if self.ended is not None:
+            raise AgentGone("the allocation is over", cause=self.ended)
+        route = self._ways.route if self._ways is not None else None
+        ways = self._ways_in(node, name)
+        known = [way for way in ways if way.name == route]
+        return await Ways(self._link, node, known or ways, self._say).open()
+
+    async def fate(self) -> Fate:
+        """What became of the job, as the scheduler tells. Raises SchedulerError."""
+        if self.job is None or self.allocation is None:
+            return Fate()
+        may_come_back = self._settings.allocation.requeue and not self.job.foreign
+        return await fate_of(self.job.watch(), may_come_back=may_come_back)
+
     async def has_ended(self) -> str | None:
         """Why the allocation is over, as the scheduler tells; None if it isn't (known to be)."""
-        if self.job is None or self.allocation is None:
-            return None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ASK_END_S):
-                async with contextlib.aclosing(self.job.watch()) as states:
-                    async for status in states:
-                        if status.state is JobState.ENDED:
-                            return f"job {status.job_id}: {in_words(status)}"
-        return None
+        return (await self.fate()).ended
+
+    async def describe_end(self, status: JobStatus) -> str:
+        """How the job ended, in plain words."""
+        who = await who_cancelled(self.scheduler, self._run, status)
+        return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
 
     @property
     def _status_file(self) -> str:
@@ -182,14 +268,15 @@ class Cluster:
 
     async def _submit(self, node: str | None) -> str:
         assert self.job is not None
-        installed = self.installed
-        body = holder.body(
+        request = self._settings.allocation.request(node)
+        return await self.job.submit(request, body=self._body(), log_dir=self.installed.jobs_dir)
+
+    def _body(self) -> str:
+        return holder.body(
             agent_argv=self._serve_argv(),
             prologue=self._settings.cluster.prologue,
             status_file=self._status_file,
         )
-        request = self._settings.allocation.request(node)
-        return await self.job.submit(request, body=body, log_dir=installed.jobs_dir)
 
     def _check_same_node(self, found: JobStatus, node: str | None) -> None:
         if node is not None and found.nodes and node not in found.nodes:

@@ -59,6 +59,8 @@ class _Entry:
     forward: LocalForward
     route: str
     wire: WireForward | None = None
+    #: Somebody asked for the wire.
+    by_wire: bool = False
 
 
 @dataclass
@@ -86,6 +88,7 @@ class Forwards:
                 hint=f"tk forward --cancel {forward.bind_port}, or choose another local port",
             )
         entry = await self._open(forward, wire)
+        entry.by_wire = wire
         self._entries[forward.bind_port] = entry
         return await self._describe(entry)
 
@@ -102,6 +105,10 @@ class Forwards:
             {"forward": str(entry.forward), "route": entry.route}
             for entry in self._entries.values()
         ]
+
+    def wanted(self) -> tuple[tuple[LocalForward, bool], ...]:
+        """Every forward as one asks for it; and whether over the wire."""
+        return tuple((one.forward, one.by_wire) for one in self._entries.values())
 
     async def close(self) -> None:
         """Close all."""

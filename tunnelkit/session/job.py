@@ -29,6 +29,8 @@ class JobHolder:
         self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
         self.submitted = False
+        #: A person made it: tk looks at it, and never ends it.
+        self.foreign = False
 
     async def find(self) -> JobStatus | None:
         """The unfinished job of our name, if there is one. Raises SchedulerError."""
@@ -40,6 +42,16 @@ class JobHolder:
         best = next((job for job in jobs if job.state is JobState.RUNNING), jobs[0])
         self.job_id = best.job_id
         return best
+
+    async def adopt(self, job_id: str) -> JobStatus:
+        """Watch a job that a person made; how it is. Raises SchedulerError."""
+        self.job_id, self.foreign = job_id, True
+        done = await self._run(self._scheduler.query([job_id]))
+        return self._scheduler.parse_query(done, [job_id])[job_id]
+
+    def poke(self) -> None:
+        """Look at once, instead of at the end of the pause."""
+        self._poller.poke()
 
     async def submit(self, request: ResourceRequest, *, body: str, log_dir: str) -> str:
         """Submit the job and return its id. A reply that got lost never submits twice."""
@@ -111,6 +123,8 @@ class JobHolder:
 
     async def cancel(self) -> None:
         """Cancel the job, if it is ours by name. Raises SchedulerError."""
+        if self.foreign:
+            return
         if self.job_id is None and await self.find() is None:
             return
         job_id = self.job_id

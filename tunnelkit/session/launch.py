@@ -14,11 +14,13 @@ from tunnelkit.errors import NoSessionError
 @dataclass(frozen=True)
 class Launch:
     """The settings and the node that was asked for (None: whichever the scheduler gives).
-    take_over: the mirror's place on the cluster, from another laptop directory."""
+    take_over: the mirror's place on the cluster, from another laptop directory. attach_job: a
+    job that a person made, to be used instead of one of tk's own."""
 
     settings: Settings
     node: str | None
     take_over: bool = False
+    attach_job: str | None = None
 
     def save(self, path: Path) -> None:
         """Write it for the daemon, 0600, atomically."""
@@ -27,6 +29,7 @@ class Launch:
                 "settings": self.settings.to_json(),
                 "node": self.node,
                 "take_over": self.take_over,
+                "attach_job": self.attach_job,
             }
         )
         temporary = path.with_suffix(f".{os.getpid()}")
@@ -41,7 +44,9 @@ class Launch:
         try:
             data = json.loads(path.read_text())
             settings = Settings.from_json(data["settings"])
-            return Launch(settings, data["node"], bool(data.get("take_over")))
+            return Launch(
+                settings, data["node"], bool(data.get("take_over")), data.get("attach_job")
+            )
         except (OSError, ValueError, KeyError) as error:
             raise NoSessionError(
                 "there is no earlier session here", cause=str(error), hint="start one: tk up"

@@ -275,9 +275,23 @@ class Loops:
             finally:
                 await self._close(loop)
 
+    def time_is_near(self, left_s: int, text: str) -> None:
+        """Tell terminals and editors that the job's time is nearly over."""
+        for loop in self.all():
+            self._tell(loop, "time-limit", left_s=left_s, text=text)
+            self._spawn(loop.loop.tell_editors(text))
+
+    def _tell(self, loop: SessionLoop, event: str, **fields: Any) -> None:
+        """An event of the session's own, to the log and the loop's terminals."""
+        record = Record(EVENT, 0, event_payload(event, time=time.time(), **fields))
+        self._log.write(record)
+        loop.record(record)
+
     async def close(self, lost: str = "") -> None:
         """Let go of all loops; in the agent they live on. lost: why they don't, if so."""
         loops, self._loops = list(self._loops.values()), {}
+        for loop in loops if lost else ():
+            self._tell(loop, "lost", why=lost)
         await asyncio.gather(*(self._close(loop, lost) for loop in loops))
         await cancel_all(*self._tasks)
         await self._adapters.close()

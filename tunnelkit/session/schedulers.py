@@ -12,8 +12,11 @@ from tunnelkit.scheduler.torque import Torque
 _PROGRAMS = {"slurm": "sbatch", "pbs": "qsub", "torque": "qsub"}
 
 
-def adapter(wanted: str, found: Detected, login: str) -> Scheduler | None:
-    """The adapter for `wanted` (auto or a name); None where there is no scheduler.
+def adapter(
+    wanted: str, found: Detected, login: str, *, requeues: bool = False
+) -> Scheduler | None:
+    """The adapter for `wanted` (auto or a name); None where there is no scheduler. requeues: the
+    job may be put back into the queue.
 
     Raises SchedulerError if the login host does not have the one that is wanted.
     """
@@ -28,5 +31,5 @@ def adapter(wanted: str, found: Detected, login: str) -> Scheduler | None:
             hint='set [cluster] scheduler = "none", or another login host',
         )
     if name == "slurm":
-        return Slurm(bin_dir)
+        return Slurm(bin_dir, requeues=requeues)
     return Torque(bin_dir) if name == "torque" else PBS(bin_dir, history=found.history)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,14 @@ from tunnelkit.debug.command import LoopCommand, understand
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.session import mirrorcalls, mirrorview
 from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.doctor.far import handlers as doctor_handlers
+from tunnelkit.session.execs import Execs
 from tunnelkit.session.lend import lend_debugpy
 from tunnelkit.session.mirrors import Mirrors
 from tunnelkit.session.mounted import here_in
@@ -39,6 +40,8 @@ class Service:
         self._session = session
         self._stop = stop
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Whose processes on other nodes belong to which channels.
+        self._elsewhere: dict[tuple[Mux, int], Execs] = {}
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
         """The calls of one connected command."""
@@ -48,16 +51,15 @@ class Service:
             return self.status()
 
         async def signal(params: dict[str, Any]) -> None:
-            assert connection.mux is not None
-            await self._session.execs.signal(
-                connection.mux, int(params["channel"]), str(params["signal"])
-            )
+            mux, number = connection.mux, int(params["channel"])
+            assert mux is not None
+            await self._execs_of(mux, number).signal(mux, number, str(params["signal"]))
 
         async def resize(params: dict[str, Any]) -> None:
-            assert connection.mux is not None
-            await self._session.execs.resize(
-                connection.mux, int(params["channel"]), int(params["rows"]), int(params["cols"])
-            )
+            mux, number = connection.mux, int(params["channel"])
+            assert mux is not None
+            rows, cols = int(params["rows"]), int(params["cols"])
+            await self._execs_of(mux, number).resize(mux, number, rows, cols)
 
         async def watch(params: dict[str, Any]) -> None:
             """Tell of the mirror's events until the command has gone."""
@@ -104,7 +106,7 @@ class Service:
         kind = header.get("type")
         if kind == "exec":
             assert connection.mux is not None
-            self._spawn(self._session.execs.run(connection.mux, channel, self._placed(header)))
+            self._spawn(self._exec(connection.mux, channel, header))
         elif kind == "loop":
             self._spawn(self._loop(channel, header))
         else:
@@ -133,12 +135,16 @@ class Service:
             else {
                 "id": session.cluster.job.job_id,
                 "adopted": session.cluster.adopted,
+                "made_by": "you" if session.launch.attach_job is not None else "tk",
+                "requeues": session.requeues,
                 "nodes": list(allocation.nodes) if allocation is not None else [],
-                "time_left_s": self._time_left_s(),
+                "time_left_s": session.time_limit.left_s,
+                "time_is_near": session.time_limit.warned,
                 "pending_reason": pending.reason if pending is not None else None,
                 "start_estimate": pending.start_estimate if pending is not None else None,
             },
             "node": session.agent_info.get("node"),
+            "other_nodes": session.peers.describe(),
             "route": session.cluster.route,
             "agent": session.agent_info or None,
             "mirror": mirrorview.describe(mirrors.project) if mirrors is not None else None,
@@ -148,13 +154,6 @@ class Service:
             "forwards": session.forwards.list(),
             "mounts": session.files.mounts.describe(),
         }
-
-    def _time_left_s(self) -> int | None:
-        left = self._session.time_left
-        if left is not None:
-            return max(0, int(left[0] - (time.monotonic() - left[1])))
-        allocation = self._session.cluster.allocation
-        return allocation.time_left_s if allocation is not None else None
 
     async def _status(self, params: dict[str, Any]) -> dict[str, Any]:
         return self.status()
@@ -166,8 +165,9 @@ class Service:
         self._check_alive()
         return self.status()
 
-    async def _down(self, params: dict[str, Any]) -> None:
+    async def _down(self, params: dict[str, Any]) -> dict[str, Any]:
         self._stop(bool(params.get("keep")))
+        return {"goes_on": self._session.launch.attach_job}
 
     # -- mirror and readiness ---------------------------------------------
 
@@ -347,6 +347,28 @@ class Service:
 
     async def _loop_stop(self, params: dict[str, Any]) -> None:
         await self._session.loops.stop(self._session.loops.get(params.get("loop")).loop.id)
+
+    # -- processes --------------------------------------------------------
+
+    async def _exec(self, mux: Mux, channel: Channel, header: dict[str, Any]) -> None:
+        """Run a process on the node, or on the one that `header` names."""
+        node = header.get("node")
+        try:
+            execs = await self._session.peers.execs(str(node)) if node is not None else None
+        except TunnelkitError as error:
+            channel.close({"failure": error.to_json()})
+            return
+        if execs is None:
+            await self._session.execs.run(mux, channel, self._placed(header))
+            return
+        self._elsewhere[mux, channel.id] = execs
+        try:
+            await execs.run(mux, channel, self._placed(header))
+        finally:
+            del self._elsewhere[mux, channel.id]
+
+    def _execs_of(self, mux: Mux, channel_id: int) -> Execs:
+        return self._elsewhere.get((mux, channel_id), self._session.execs)
 
     # -- inside -----------------------------------------------------------
 

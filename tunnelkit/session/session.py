@@ -1,7 +1,7 @@
 """One session: everything that one `tk up` holds, and the states that it goes through.
 
     connecting -> pending -> starting -> ready <-> reconnecting -> ended
-                                             any -> closing
+                     ^------ requeued ------|               any -> closing
 
 Rules of this file: it joins the rooms and owns their tasks; what a room can do
 by itself is not done here.
@@ -20,16 +20,17 @@ from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.choose import make_link
-from tunnelkit.model import JobState, JobStatus
+from tunnelkit.model import Allocation, JobState, JobStatus, LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
-from tunnelkit.session import names
+from tunnelkit.session import names, timelimit
 from tunnelkit.session.agent_client import AgentClient, AgentGone
 from tunnelkit.session.attendance import Attendance
 from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
+from tunnelkit.session.fate import Fate
 from tunnelkit.session.files import SessionFiles
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.job import in_words
@@ -38,11 +39,13 @@ from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
 from tunnelkit.session.mirrorview import Tell
 from tunnelkit.session.paths import SessionPaths, job_name
+from tunnelkit.session.peers import Peers
 
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
 _YOUNG_S = 60.0
-_PROGRESS_EVERY_S = 0.25
+#: How long Slurm may take to say how a job ended whose processes it clears away.
+_LAST_STATE_S = 120.0
 
 
 class Session:
@@ -89,7 +92,12 @@ class Session:
             self.link, lost=lambda why: self._become("reconnecting", why), stuck=self._on_stuck
         )
         self.cluster = Cluster(
-            self.link, settings, name=self._name, say=say, wait_link=self._keeper.wait_up
+            self.link,
+            settings,
+            name=self._name,
+            say=say,
+            wait_link=self._keeper.wait_up,
+            attach_job=launch.attach_job,
         )
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
@@ -106,7 +114,10 @@ class Session:
             by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
         )
         self.execs = Execs(self.agent)
-        self.time_left: tuple[int, float] | None = None
+        self.peers = Peers(self.agent, self._dial_peer)
+        self.time_limit = timelimit.TimeLimit(paths.state / "time-limit", self._time_is_near)
+        #: How often the job went back into the queue.
+        self.requeues = 0
         self.files = SessionFiles(
             launch,
             paths,
@@ -123,6 +134,8 @@ class Session:
         self.all_ended = False
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
+        #: How the job ended, once the scheduler has told.
+        self._job_over: str | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
     def agent(self) -> AgentClient:
@@ -177,7 +190,11 @@ class Session:
     async def _get_agent(self) -> None:
         self._become("pending")
         allocation = await self.cluster.obtain(self.launch.node, self._on_pending)
+        await self._reach_agent(allocation)
+
+    async def _reach_agent(self, allocation: Allocation) -> None:
         self.pending = None
+        self.time_limit.begins(allocation.job_id, allocation.time_left_s)
         self._allocated_at = time.monotonic()
         where = ", ".join(allocation.nodes) or str(self.link.login)
         self._become("starting", where)
@@ -191,6 +208,8 @@ class Session:
         await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
         self.files.node_is(client)
+        self.peers.allocated(allocation.nodes)
+        self._spawn(self.peers.start())
         job = f"job {allocation.job_id}, " if allocation.job_id else ""
         self._say(f"agent: {job}{self.agent_info['node']}, pid {self.agent_info['pid']}")
         adopted = await self.loops.adopt()
@@ -216,22 +235,83 @@ class Session:
 
     async def run(self) -> None:
         """Keep the session up until the allocation ends; then wait, state `ended`."""
-        assert self._agent is not None
-        self._spawn(self._watch_job())
-        try:
-            why = await self._agent.run()
-        except AgentGone as error:
-            why = error.one_line()
-        # A vanished agent mostly means that the job ended; the scheduler knows why.
-        with contextlib.suppress(TunnelkitError):
-            why = self.cluster.ended or await self.cluster.has_ended() or why
+        while True:
+            assert self._agent is not None
+            watching = self._spawn(self._watch_job())
+            try:
+                why = await self._agent.run()
+            except AgentGone as error:
+                why = error.one_line()
+            fate = Fate(ended=self._job_over)
+            if fate.ended is None:
+                # A vanished agent mostly means that the job ended; the scheduler knows why.
+                with contextlib.suppress(TunnelkitError):
+                    fate = await self.cluster.fate()
+            await cancel_all(watching)
+            if fate.back:
+                try:
+                    await self._run_again(why)
+                    continue
+                except TunnelkitError as error:
+                    why = error.one_line()
+            break
         await cancel_all(*self._tasks)
-        await self._end(why)
+        await self._end(fate.ended or why)
+
+    async def _run_again(self, why: str) -> None:
+        """The job went back into the queue: wait for it, and have everything anew but the loops.
+        Raises TunnelkitError if it does not come back."""
+        said = f"job {self._job_id} went back into the queue"
+        self._say(f"{said} ({why}); its debug loops have ended")
+        log.info("%s: %s", said, why)
+        self.requeues += 1
+        forwards = self.forwards.wanted()
+        await self.loops.close(said)
+        await self.forwards.close()
+        await self.peers.close()
+        gone, self._agent, self.agent_info = self._agent, None, {}
+        if gone is not None:
+            await gone.close(said)
+        self.cluster.ended = None
+        self.files.node_changed()
+        self.time_limit.runs_again()
+        self._become("pending", said)
+        await self._reach_agent(await self.cluster.wait_running(self._on_pending))
+        for forward, wire in forwards:
+            await self._put_back(forward, wire)
+        self._become("ready")
+        self._spawn(self.files.resync())
+        self._say(f"job {self._job_id} runs again, on {self.cluster.node}")
+
+    async def _put_back(self, forward: LocalForward, wire: bool) -> None:
+        try:
+            await self.forwards.add(forward, wire=wire)
+        except TunnelkitError as error:
+            self._say(f"forward {forward} is lost: {error.one_line()}")
 
     async def _end(self, why: str) -> None:
         await self.loops.close(f"the allocation is over: {why}")
+        await self.peers.close()
+        self.time_limit.close()
         self._become("ended", why)
         self._say(f"the allocation is over: {why}")
+        if self._job_over is None:
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(_LAST_STATE_S):
+                    await self._tell_last_state()
+
+    async def _tell_last_state(self) -> None:
+        """A job that was still being cleared away: how it ended is known a little later."""
+        if self.cluster.job is None or self.cluster.allocation is None:
+            return
+        async with contextlib.aclosing(self.cluster.job.watch()) as states:
+            async for status in states:
+                if status.state is JobState.ENDED and not status.ending:
+                    self._become("ended", await self.cluster.describe_end(status))
+
+    @property
+    def _job_id(self) -> str | None:
+        return self.cluster.job.job_id if self.cluster.job is not None else None
 
     async def break_off(self, failure: TunnelkitError) -> None:
         """tk itself has failed: state `ended`, and all who ask are told of `failure`. The
@@ -245,12 +325,15 @@ class Session:
             log.exception("what had failed could not be ended in order")
 
     def may_cancel(self) -> bool:
-        """After a failed way up: True if the job is this session's own and was of no use yet.
+        """After a failed way up: True if the job is this session's own and was of no use yet, or
+        a person's own, where only our agent ends.
 
         One that was taken over, or that people waited for in the queue, is kept: what
         failed can be mended and `tk up` called again.
         """
         job = self.cluster.job
+        if self.cluster.entered:
+            return True
         if job is None or not job.submitted:
             return False
         return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
@@ -266,7 +349,7 @@ class Session:
         ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
             ended = await ending.step("the agent", self._end_agent(self._agent), 8.0) or ended
-        if self.cluster.job is not None:
+        if self.cluster.job is not None and not self.cluster.job.foreign:
             # It takes all that runs in it along.
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
         self.all_ended = ended
@@ -291,6 +374,8 @@ class Session:
         ending = ending or Ending()
         await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
         await ending.step("the debug loops", self.loops.close(), 7.0)
+        self.time_limit.close()
+        await ending.step("the other nodes' agents", self.peers.close(), 5.0)
         if self._agent is not None:
             await ending.step("the agent's connection", self._agent.close(why), 5.0)
         steps = [
@@ -313,6 +398,8 @@ class Session:
         if up:
             self._become("ready")
             self._spawn(self.files.resync())
+            if self.cluster.job is not None:
+                self.cluster.job.poke()
         else:
             self._become("reconnecting", why)
 
@@ -328,7 +415,15 @@ class Session:
         self._say(f"the agent on the node is ending: {params.get('reason')}")
 
     async def _time_limit(self, params: dict[str, Any]) -> None:
-        self._say(f"the allocation ends in {params.get('left_s')} s: save your work")
+        """The job's own warning; it may come a minute early, so the scheduler's word goes first."""
+        if self.time_limit.left_s is None:
+            self.time_limit.tells(int(params["left_s"]))
+
+    def _time_is_near(self, left_s: int) -> None:
+        text = timelimit.in_words(left_s)
+        self._say(text)
+        self.loops.time_is_near(left_s, text)
+        self._changed()
 
     async def authenticate(self) -> None:
         """A person is there: try what was given up, with questions, until the session is ready
@@ -371,26 +466,41 @@ class Session:
         await self._keeper.wait_up()
         return await self.cluster.open_stream()
 
+    async def _dial_peer(self, node: str, name: str) -> ByteStream:
+        await self._keeper.wait_up()
+        return await self.cluster.peer_stream(node, name)
+
     async def _watch_job(self) -> None:
         """Learn of the job's end from the scheduler too: a hung node says nothing itself."""
+        self._job_over = None
         if self.cluster.job is None:
             return
-        async for status in self.cluster.job.watch():
-            if self.cluster.allocation is not None and status.time_left_s is not None:
-                self.time_left = (status.time_left_s, time.monotonic())
-            if status.state is JobState.ENDED and self._agent is not None:
-                self.cluster.ended = f"job {status.job_id}: {in_words(status)}"
-                self._agent.drop_link(self.cluster.ended)
-                self._agent.retry()
-                return
+        async with contextlib.aclosing(self.cluster.job.watch()) as states:
+            async for status in states:
+                self.time_limit.tells(status.time_left_s)
+                over = status.state is JobState.ENDED
+                if over and not status.ending:
+                    self._job_over = await self.cluster.describe_end(status)
+                if over or status.state is JobState.PENDING:
+                    self._agent_is_lost(f"job {status.job_id}: {in_words(status)}")
+                if self._job_over is not None:
+                    return
+
+    def _agent_is_lost(self, why: str) -> None:
+        """Its job is over, or waits again: no link to it is tried any more."""
+        if self.cluster.ended is None and self._agent is not None:
+            self.cluster.ended = why
+            self._agent.drop_link(why)
+            self._agent.retry()
 
     # -- inside -----------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` beside all else, until the session ends; how it fails is logged."""
         task = asyncio.create_task(work)
         task.add_done_callback(_log_failure)
         self._tasks.append(task)
+        return task
 
     def _become(self, state: str, detail: str = "") -> None:
         if (state, detail) != (self.state, self.detail):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import AllocationError, TunnelkitError
 from tunnelkit.link.base import Prompter
 from tunnelkit.link.choose import make_link
 from tunnelkit.mirror.mounts import umount_all
@@ -38,12 +38,16 @@ async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None)
         name=job_name(settings.project_dir, paths.id),
         say=lambda text: None,
         wait_link=link.open,
+        attach_job=launch.attach_job,
     )
     try:
         await link.open()
         await cluster.prepare()
-        if cluster.job is None:
-            what = await _end_agent(cluster, launch)
+        if launch.attach_job is not None:
+            what = await _leave(cluster, launch, launch.attach_job)
+        elif cluster.job is None:
+            await cluster.obtain(launch.node, lambda status: None)
+            what = await _end_agent(cluster)
         else:
             found = await cluster.job.find()
             await cluster.job.cancel()
@@ -63,8 +67,18 @@ def _remove_sockets(paths: SessionPaths) -> None:
                 path.unlink(missing_ok=True)
 
 
-async def _end_agent(cluster: Cluster, launch: Launch) -> str:
-    await cluster.obtain(launch.node, lambda status: None)
+async def _leave(cluster: Cluster, launch: Launch, job_id: str) -> str:
+    """End what tk started in a job that a person made; the job itself goes on."""
+    try:
+        await cluster.look_at(job_id, launch.node)
+    except AllocationError:
+        return f"job {job_id} is over"
+    if not await cluster.has_agent():
+        return f"nothing of it was left in job {job_id}"
+    return f"{await _end_agent(cluster)}; job {job_id} goes on"
+
+
+async def _end_agent(cluster: Cluster) -> str:
     client = AgentClient(
         cluster.open_stream, on_channel=lambda channel, header: channel.close(), notices={}
     )

@@ -1,0 +1,138 @@
+"""An allocation that a person made by hand (salloc, sbatch, qsub): an agent is put into it.
+
+The agent runs in a step of its own, in the job's cgroup with the job's environment. Whoever
+started the step has to live as long: on the node, where ssh gets there, else on the login
+host, cut off from the connection that started it. tk never ends such a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError
+from tunnelkit.link.base import Link
+from tunnelkit.model import Completed, JobState, JobStatus
+from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.session.agent_client import NO_AGENT
+from tunnelkit.session.install import Installed
+
+#: A step that waits for another one's end is not waited for longer.
+_START_TIMEOUT_S = 60.0
+
+# $1 script $2 log $3 status file, then the step's argv. The script comes on stdin. Returns once
+# the agent has told that it runs (or after 20 s, where a file is seen late), or the step is over.
+_START = r"""
+umask 077
+script=$1 log=$2 status=$3; shift 3
+cat > "$script" && : > "$log" && rm -f -- "$status" || exit 1
+setsid "$@" </dev/null >"$log" 2>&1 &
+tries=0
+while [ ! -s "$status" ] && [ "$tries" -lt 200 ]; do
+  kill -0 $! 2>/dev/null || { tail -n 3 "$log" >&2; wait $! && exit 1; exit $?; }
+  tries=$((tries+1)); sleep 0.1
+done
+"""
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A scheduler that can run something inside a job that is not tk's."""
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on the login host or a node of the job, runs `argv` inside the job on
+        `node`, for as long as it runs itself."""
+        ...
+
+
+def check_adoptable(job_id: str, status: JobStatus) -> None:
+    """Raise AllocationError, saying why and what to do, unless that job can be adopted now."""
+    if status.state is JobState.RUNNING and status.nodes:
+        return
+    why = status.explanation or status.reason or status.native_state or None
+    if status.state is JobState.PENDING:
+        raise AllocationError(
+            f"job {job_id} does not run yet",
+            cause=why,
+            hint=f"once it runs: tk up --attach-job {job_id}",
+        )
+    if status.state is JobState.ENDED:
+        raise AllocationError(
+            f"job {job_id} is over", cause=why, hint="get an allocation of tk's own: tk up"
+        )
+    raise AllocationError(
+        f"there is no job {job_id} of yours",
+        cause=why,
+        hint="your jobs, on the login host: squeue --me (PBS: qstat -u $USER)",
+    )
+
+
+class Adoption:
+    """Puts the agent `name` into a running job. node_ssh: auto, yes or no."""
+
+    def __init__(
+        self,
+        link: Link,
+        scheduler: Scheduler,
+        installed: Installed,
+        *,
+        name: str,
+        node_ssh: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._scheduler = scheduler
+        self._installed = installed
+        self._name = name
+        self._node_ssh = node_ssh
+        self._say = say
+
+    async def has_agent(self, job_id: str, node: str) -> bool:
+        """Whether an earlier session's agent is still there. Raises ConnectionFailed."""
+        argv = self._installed.argv("attach", self._name)
+        by_ssh = await self._by_ssh(argv, node)
+        done = by_ssh or await self._link.run(
+            self._scheduler.enter(job_id, node, argv), timeout_s=_START_TIMEOUT_S
+        )
+        if done.exit_code in (0, NO_AGENT):
+            return done.exit_code == 0
+        raise AllocationError(
+            f"job {job_id} can't be entered on {node}",
+            cause=done.error_text[-300:] or f"exit status {done.exit_code}",
+        )
+
+    async def start(self, job_id: str, node: str, body: str, status_file: str) -> None:
+        """Run `body` (scheduler/holder.py) in a step of its own. Raises AllocationError."""
+        if not isinstance(self._scheduler, Steps):
+            raise AllocationError(
+                f"tk can't enter a {self._scheduler.name} job that it has not submitted",
+                hint="let tk submit it: tk up",
+            )
+        base = f"{self._installed.jobs_dir}/{self._name}"
+        script, log = f"{base}.step.sh", f"{base}.step.log"
+        step = self._scheduler.step(job_id, node, ["sh", script])
+        argv = ["sh", "-c", _START, "sh", script, log, status_file, *step]
+        done = await self._by_ssh(argv, node, body.encode())
+        if done is not None and done.exit_code == 127:
+            done = None  # the node lacks the scheduler's commands
+        done = done or await self._link.run(argv, stdin=body.encode(), timeout_s=_START_TIMEOUT_S)
+        if done.exit_code:
+            raise AllocationError(
+                f"no agent could be started in job {job_id} on {node}",
+                cause=done.error_text[-300:] or f"exit status {done.exit_code}",
+                hint=f"see {log} on {self._link.login}",
+            )
+
+    async def _by_ssh(self, argv: list[str], node: str, stdin: bytes = b"") -> Completed | None:
+        """Run it on the node; None where ssh is not the way there."""
+        if self._node_ssh == "no":
+            return None
+        try:
+            return await self._link.run(argv, node=node, stdin=stdin, timeout_s=_START_TIMEOUT_S)
+        except HostKeyError:
+            raise
+        except ConnectionFailed as error:
+            if self._node_ssh == "yes" or not await self._link.is_alive():
+                raise
+            self._say(f"{node} refuses ssh ({error.cause or error})")
+            return None
