@@ -1,4 +1,4 @@
-"""The agent's command line: `serve NAME`, `attach NAME [--start]`, `relay NAME`, `files`."""
+"""The agent's command line: `serve NAME [--while-stdin]`, `attach NAME [--start]`, `relay NAME`, `files`."""
 
 import os
 import signal
@@ -6,13 +6,13 @@ import socket
 import sys
 from typing import List
 
-_USAGE = "usage: agent serve NAME | attach NAME [--start] | relay NAME | files"
+_USAGE = "usage: agent serve NAME [--while-stdin] | attach NAME [--start] | relay NAME | files"
 
 
 def main(argv: List[str]) -> int:
     """Run one command and return its exit status."""
     if len(argv) >= 2 and argv[0] == "serve":
-        return _serve(argv[1])
+        return _serve(argv[1], "--while-stdin" in argv[2:])
     if len(argv) >= 2 and argv[0] == "attach":
         # Imported apart: attaching must not pay for asyncio.
         from tunnelkit.agent.attach import attach
@@ -35,7 +35,7 @@ def _serve_argv(name: str) -> List[str]:
     return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "serve", name]
 
 
-def _serve(name: str) -> int:
+def _serve(name: str, while_stdin: bool = False) -> int:
     import asyncio
 
     from tunnelkit.agent import peers, rendezvous
@@ -59,7 +59,10 @@ def _serve(name: str) -> int:
         # Comes after `run` has set its handlers: it does that before it first waits.
         asyncio.get_running_loop().call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, ends)
         print(f"{peers.READY}{os.getpid()}", flush=True)
-        await Agent(name, listener).run()
+        agent = Agent(name, listener)
+        if while_stdin:
+            agent.end_with(0)
+        await agent.run()
 
     try:
         asyncio.run(serve())

@@ -35,8 +35,10 @@ def peer_name(name: str, node: str) -> str:
 class _Peer:
     """The step that runs an agent on another node."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, stdin: int) -> None:
         self.process = process
+        #: It ends with this.
+        self.stdin = stdin
         self.pid = 0
         self.said = b""
         #: Done once it is ready, or over.
@@ -77,7 +79,10 @@ class Peers:
         node = str(params["node"])
         name = peer_name(self._name, node)
         peer = self._peers.get(node)
-        if peer is None or peer.process.exited.done():
+        if peer is not None and peer.process.exited.done():
+            await self._end(peer)
+            peer = None
+        if peer is None:
             peer = self._peers[node] = self._spawn(node, name)
         await asyncio.wait([peer.known], timeout=_START_TIMEOUT_S)
         if not peer.pid:
@@ -93,28 +98,34 @@ class Peers:
         await cancel_all(*self._reading)
 
     def _spawn(self, node: str, name: str) -> _Peer:
-        argv = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "serve", name]
+        argv = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]
+        argv += ["serve", name, "--while-stdin"]
         read, write = os.pipe()
-        null = os.open(os.devnull, os.O_RDONLY)
+        stdin, ours = os.pipe()
         try:
             process = self._table.spawn(
                 peer_step(node, argv), cwd="/", env=step_environment(),
-                stdin=null, stdout=write, stderr=write,
+                stdin=stdin, stdout=write, stderr=write,
             )  # fmt: skip
         except OSError as error:
             os.close(read)
+            os.close(ours)
             raise rpc.error(f"no agent on {node}: srun: {error.strerror}") from None
         finally:
-            os.close(null)
+            os.close(stdin)
             os.close(write)
         os.set_blocking(read, False)
-        peer = _Peer(process)
+        peer = _Peer(process, ours)
         task = asyncio.ensure_future(peer.read(read))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
         return peer
 
     async def _end(self, peer: _Peer) -> None:
+        if peer.stdin >= 0:
+            os.close(peer.stdin)
+            peer.stdin = -1
+            await asyncio.wait([peer.process.exited], timeout=_GRACE_S)
         await self._table.end(peer.process, _GRACE_S)
 
 

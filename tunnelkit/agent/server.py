@@ -277,6 +277,17 @@ class Agent:
 
     # -- ends -------------------------------------------------------------
 
+    def end_with(self, fd: int) -> None:
+        """End once there is nothing more to read there: whoever started us is gone."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if not os.read(fd, 4096):
+                loop.remove_reader(fd)
+                self._end("the agent on the first node has ended")
+
+        loop.add_reader(fd, look)
+
     def _end(self, why: str) -> None:
         if not self._ending.is_set():
             self._why = why

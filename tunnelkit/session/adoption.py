@@ -90,10 +90,16 @@ class Adoption:
     async def has_agent(self, job_id: str, node: str) -> bool:
         """Whether an earlier session's agent is still there. Raises ConnectionFailed."""
         argv = self._installed.argv("attach", self._name)
-        by_ssh = await self._by_ssh(argv, node)
-        done = by_ssh or await self._link.run(
-            self._scheduler.enter(job_id, node, argv), timeout_s=_START_TIMEOUT_S
-        )
+        done = await self._by_ssh(argv, node)
+        if done is None:
+            enter = self._scheduler.enter(job_id, node, argv)
+            if enter is None:
+                raise AllocationError(
+                    f"job {job_id} can't be entered on {node}",
+                    cause="the node refuses ssh, and the scheduler has no way in",
+                    hint="let tk submit a job of its own: tk up",
+                )
+            done = await self._link.run(enter, timeout_s=_START_TIMEOUT_S)
         if done.exit_code in (0, NO_AGENT):
             return done.exit_code == 0
         raise AllocationError(

@@ -305,7 +305,9 @@ class Service:
         await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
         ended.cancel()
-        if self._session.loops.has(loop.loop.id) and not ended.done():
+        if ended.done():
+            await self._session.end_is_told(loop.loop.id)
+        elif self._session.loops.has(loop.loop.id):
             await self._session.loops.stop(loop.loop.id)
         channel.close({})
 

@@ -44,6 +44,8 @@ from tunnelkit.session.peers import Peers
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
 _YOUNG_S = 60.0
+#: A terminal waits so long for the reason why its loop ended.
+_TELL_END_S = 20.0
 #: How long Slurm may take to say how a job ended whose processes it clears away.
 _LAST_STATE_S = 120.0
 
@@ -457,6 +459,13 @@ class Session:
         """Something for the person: to whoever follows, to loops' terminals, and the log."""
         self._say(text)
         self.loops.notice(text)
+
+    async def end_is_told(self, loop_id: int) -> None:
+        """Return once a loop that its agent has ended is told why. It knows before us."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TELL_END_S):
+                while self.loops.has(loop_id):
+                    await self.state_changed.wait()
 
     async def _dial_files(self) -> ByteStream:
         await self._keeper.wait_up()
