@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.diagnosis import diagnose
 from tunnelkit.link.process import run_child
+from tunnelkit.model import Completed
+
+_CONFIG_TIMEOUT_S = 20.0
+_KEYGEN_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,22 @@ class EffectiveConfig:
         return self.strict in ("no", "false", "off")
 
 
+async def _run(argv: Sequence[str], host: str, timeout_s: float) -> Completed:
+    """A program of this computer. Raises ConnectionFailed if it is late: a disk that stands
+    still must not end the attempts to connect."""
+    try:
+        return await run_child(argv, timeout_s=timeout_s)
+    except TimeoutError as error:
+        raise ConnectionFailed(
+            f"can't connect to {host} now",
+            cause=f"{argv[0]} on this computer took more than {timeout_s:.0f} s",
+            transient=True,
+        ) from error
+
+
 async def effective_config(argv: Sequence[str], host: str) -> EffectiveConfig:
     """Run `ssh -G` (`argv`). Raises ConfigError or ConnectionFailed if ssh refuses."""
-    done = await run_child(argv, timeout_s=20.0)
+    done = await _run(argv, host, _CONFIG_TIMEOUT_S)
     if done.exit_code != 0:
         raise diagnose(host, done.error_text)
     return EffectiveConfig.parse(done.text)
@@ -94,9 +112,8 @@ async def node_options(config: EffectiveConfig, *, alias: str, own: Path) -> lis
 
 async def _is_known(config: EffectiveConfig) -> bool:
     for path in config.known_hosts_files():
-        found = await run_child(
-            ["ssh-keygen", "-F", config.known_as, "-f", str(path)], timeout_s=10.0
-        )
+        argv = ["ssh-keygen", "-F", config.known_as, "-f", str(path)]
+        found = await _run(argv, config.known_as, _KEYGEN_TIMEOUT_S)
         if found.exit_code == 0:
             return True
     return False

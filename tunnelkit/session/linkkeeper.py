@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable
 
 from tunnelkit.errors import (
     AuthenticationFailed,
     ConfigError,
+    ConnectionFailed,
     ConnectionThrottled,
     HostKeyError,
     MissingProgram,
     TunnelkitError,
 )
 from tunnelkit.link.base import Link
+
+log = logging.getLogger("tunnelkit.session")
 
 _FIRST_S = 1.0
 _MAX_BACKOFF_S = 15.0
@@ -96,6 +100,14 @@ class LinkKeeper:
                     attempt = 0
                     continue
                 delay_s = backoff_s(attempt, error)
+            except Exception as error:
+                # Whatever it is: a session that never connects again would be worse.
+                log.exception("an attempt to connect failed in an unforeseen way")
+                unforeseen = ConnectionFailed(
+                    "can't connect", cause=f"{type(error).__name__}: {error}", transient=True
+                )
+                self._lost(unforeseen.one_line())
+                delay_s = backoff_s(attempt, unforeseen)
             attempt += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
