@@ -390,5 +390,6 @@ def differences(local: Path, far: Path, outputs: Outputs) -> list[str]:
         if name in here or name in allowed or name.startswith(b".tk-replaced/"):
             continue
         if not _RSYNC_TEMPORARY.fullmatch(os.path.basename(name)):
-            found.append(f"{os.fsdecode(name)!a}: only there, {entry}")
+            inside = [os.path.basename(one) for one in there if os.path.dirname(one) == name]
+            found.append(f"{os.fsdecode(name)!a}: only there, {entry}, with {inside}")
     return found
