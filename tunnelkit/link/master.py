@@ -20,6 +20,7 @@ from tunnelkit.link.process import Lines, drain, end, end_drain, kill, run_child
 from tunnelkit.model import Completed
 
 _CONTROL_TIMEOUT_S = 5.0
+_LAST_WORDS_S = 0.5
 _POLL_S = 3.0
 #: What ssh says while it waits for a finger on a security key.
 _TOUCH = "Confirm user presence"
@@ -137,9 +138,14 @@ class Master:
         try:
             await self._until_ready(said, told, asker)
             if await self._running_pid() != child.pid:
+                await asyncio.wait([told], timeout=_LAST_WORDS_S)
+                if told.done():  # it was lost as soon as it was there
+                    raise _Ended
+                words = self.log.text()
                 raise ConnectionFailed(
                     f"ssh to {self.host} does not share its connection",
-                    cause=self.log.text() or f"no answer at {self.control_path}",
+                    cause=words or f"no answer at {self.control_path}",
+                    transient=not words,
                 )
         except BaseException as error:
             await kill(child)
