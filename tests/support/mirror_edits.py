@@ -381,6 +381,9 @@ def differences(local: Path, far: Path, outputs: Outputs) -> list[str]:
         if there.get(name) != entry and not name.startswith(b".tk-cookie-"):
             found.append(f"{os.fsdecode(name)!a}: here {entry}, there {there.get(name)}")
     theirs = {os.fsencode(path.relative_to(far)) for path in outputs.paths()} & there.keys()
+    # An rsync that is killed on the cluster leaves one; tk can't know it from somebody's file,
+    # and so neither it nor its directory goes.
+    theirs |= {one for one in there if _RSYNC_TEMPORARY.fullmatch(os.path.basename(one))}
     allowed = {b".tk-replaced", *theirs}
     for name in theirs:
         while b"/" in name:
@@ -389,7 +392,6 @@ def differences(local: Path, far: Path, outputs: Outputs) -> list[str]:
     for name, entry in there.items():
         if name in here or name in allowed or name.startswith(b".tk-replaced/"):
             continue
-        if not _RSYNC_TEMPORARY.fullmatch(os.path.basename(name)):
-            inside = [os.path.basename(one) for one in there if os.path.dirname(one) == name]
-            found.append(f"{os.fsdecode(name)!a}: only there, {entry}, with {inside}")
+        inside = [os.path.basename(one) for one in there if os.path.dirname(one) == name]
+        found.append(f"{os.fsdecode(name)!a}: only there, {entry}, with {inside}")
     return found
