@@ -6,7 +6,7 @@ Whatever goes wrong here, the person is in the middle of a command line: nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,6 @@ from typing import Any
 _ASK_S = 0.1
 
 Completer = Callable[[str], list[str]]
-
-
-def completed_command(environ: Mapping[str, str], commands: Iterable[str]) -> str | None:
-    """The command that stands before the word which is being completed, if it is one."""
-    if "COMP_WORDS" in environ:  # bash
-        words = environ["COMP_WORDS"].split()
-        cursor = environ.get("COMP_CWORD", "")
-        before = words[1 : int(cursor)] if cursor.isdigit() else words[1:]
-    else:  # zsh, fish
-        text = environ.get("_TYPER_COMPLETE_ARGS", "")
-        before = text.split()[1:]
-        if before and not text.endswith(" "):
-            before = before[:-1]
-    first = next((word for word in before if not word.startswith("-")), None)
-    return first if first in set(commands) else None
 
 
 def _quiet(names: Callable[[], Iterable[str]]) -> Completer:

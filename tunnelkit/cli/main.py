@@ -52,9 +52,8 @@ _HELP = """Debug on a cluster as if it were your laptop.
 """
 
 
-def build(names: set[str], *, bare: bool = False) -> typer.Typer:
-    """The app with these commands only; all of them for help. bare: the commands without what
-    is behind them, to complete their names."""
+def build(names: set[str]) -> typer.Typer:
+    """The app with these commands only; all of them for help."""
     import typer
 
     app = typer.Typer(
@@ -74,18 +73,10 @@ def build(names: set[str], *, bare: bool = False) -> typer.Typer:
     ) -> None:
         pass
 
-    if bare:
-        for name in COMMANDS:
-            app.command(name)(_nothing)
-        return app
     for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if name in names):
         importlib.import_module(f"tunnelkit.cli.{module}").register(app)
     _keep_examples(app)
     return app
-
-
-def _nothing() -> None:
-    """A command whose name is all that is wanted."""
 
 
 def _keep_examples(app: typer.Typer) -> None:
@@ -139,25 +130,23 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(words: list[str]) -> None:
     _check_cwd()
-    if "_TK_COMPLETE" not in os.environ and quick.run(words):
+    if "_TK_COMPLETE" in os.environ:
+        if _complete():
+            return
+    elif quick.run(words):
         return
     import typer
 
     position = _position(words)
     command = words[position] if position < len(words) else None
-    bare = False
-    if "_TK_COMPLETE" in os.environ:
-        from tunnelkit.cli.completion import completed_command
-
-        command = completed_command(os.environ, COMMANDS)
-        bare = command is None
-    names = {command} if command in COMMANDS else set(COMMANDS)
+    completing = "_TK_COMPLETE" in os.environ
+    names = {command} if command in COMMANDS and not completing else set(COMMANDS)
     if "--version" in words[:position]:
         names = set()
     # click.ClickException, or the copy of it that newer typers carry.
     click_exception = cast("type[Exception]", typer.BadParameter.__mro__[2])
     try:
-        code = build(names, bare=bare)(words, prog_name="tk", standalone_mode=False)
+        code = build(names)(words, prog_name="tk", standalone_mode=False)
     except typer.Abort:
         sys.exit(int(ExitCode.INTERRUPTED))
     except click_exception as error:
@@ -166,6 +155,25 @@ def _run(words: list[str]) -> None:
             sys.exit(int(ExitCode.USAGE))
         raise _usage_error(error) from None
     sys.exit(code or 0)
+
+
+def _complete() -> bool:
+    """Answer a shell that completes a line; False if it is one that only typer knows."""
+    from tunnelkit.cli import tab
+
+    try:
+        answer = tab.answer(os.environ)
+    except Exception:
+        # The person is in the middle of a line: no word may come between.
+        sys.exit(int(ExitCode.FAILURE))
+    if answer is None:
+        return False
+    text, code = answer
+    if text:
+        print(text)
+    if code:
+        sys.exit(code)
+    return True
 
 
 def _check_cwd() -> None:

@@ -120,16 +120,22 @@ def remember(login: str, project_dir: Path, names: Names, *, path: Path | None =
         "jobs": list(names.jobs),
     }
     data["projects"][str(project_dir)] = login
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        try:
-            with os.fdopen(fd, "w") as file:
-                json.dump(data, file)
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
+        write_private(path, json.dumps(data))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file of a cache in one step, 0600, in a directory 0700. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
