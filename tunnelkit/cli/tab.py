@@ -180,7 +180,7 @@ def _command(info: Any, command: Any) -> Command:
         "help": _short(command.get_short_help_str(limit=80)),
         "options": {},
         "arguments": [],
-        "rest": not command.allow_interspersed_args and not below,
+        "rest": not command.context_settings.get("allow_interspersed_args", True),
         "commands": {name: _command(below[name], one) for name, one in _listed(command, below)},
     }
     for parameter in command.params:
