@@ -102,10 +102,7 @@ def text_of(topic: str) -> str:
 
 def exit_code_table() -> str:
     """Every exit code with its meaning, a line each."""
-    width = max(len(code.name) for code in MEANINGS)
-    return "\n".join(
-        f"    {int(code):>3}  {code.name:<{width}}  {meaning}" for code, meaning in MEANINGS.items()
-    )
+    return "\n".join(f"  {int(code):>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 def page(text: str) -> None:

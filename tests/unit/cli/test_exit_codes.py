@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from tunnelkit import errors
-from tunnelkit.errors import ExitCode, TunnelkitError
+from tunnelkit.cli.help import text_of
+from tunnelkit.errors import MEANINGS, ExitCode, TunnelkitError
 
 README = Path(__file__).parents[3] / "README.md"
 _ROW = re.compile(r"^\| *(\d+) *\| *`?([A-Z_]+)`? *\| *(.+?) *\|$", re.MULTILINE)
@@ -17,7 +18,23 @@ def test_the_table_in_the_readme_is_complete_and_right() -> None:
     assert [(int(code), name) for code, name, _ in rows] == [
         (int(code), code.name) for code in ExitCode
     ]
-    assert len({meaning for _, _, meaning in rows}) == len(rows)
+    # One table for README, help and code.
+    assert {int(code): meaning for code, _, meaning in rows} == {
+        int(code): meaning for code, meaning in MEANINGS.items()
+    }
+    assert list(MEANINGS) == list(ExitCode) and len(set(MEANINGS.values())) == len(MEANINGS)
+
+
+def test_the_help_on_exit_codes_has_them_all() -> None:
+    text = text_of("exit-codes")
+    for code, meaning in MEANINGS.items():
+        assert re.search(rf"^ +{int(code)}  {re.escape(meaning)}$", text, re.MULTILINE)
+
+
+def test_every_error_class_has_a_code_that_is_explained() -> None:
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, TunnelkitError):
+            assert kind.exit_code in MEANINGS and kind.exit_code is not ExitCode.OK
 
 
 def test_no_code_is_one_that_a_shell_means_something_by() -> None:
