@@ -58,7 +58,8 @@ def check_job_name(text: str) -> str:
     """
     if not _JOB_NAME.fullmatch(text):
         raise UsageError(
-            f"job name {text!r} may only hold letters, digits, '_', '.' and '-' (at most 64)"
+            f"job name {text!r} may only hold letters, digits, '_', '.' and '-' (at most 64)",
+            hint="choose such a name",
         )
     return text
 

@@ -22,13 +22,17 @@ def remote_command(argv: Sequence[str]) -> str:
     surrogate).
     """
     if not argv:
-        raise UsageError("there is no command to run")
+        raise UsageError("there is no command to run", hint="name one: tk run COMMAND")
     try:
         script = ("exec " + shlex.join(argv)).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise UsageError("a remote command holds what is no text", cause=str(error)) from error
+        raise UsageError(
+            "a remote command holds what is no text",
+            cause=str(error),
+            hint="only UTF-8 can be sent",
+        ) from error
     if b"\0" in script:
-        raise UsageError("a remote command can't hold a NUL byte")
+        raise UsageError("a remote command can't hold a NUL byte", hint="take it out")
     if _PLAIN.issuperset(script):
         return f"exec sh -c '{script.decode()}'"
     encoded = "".join(chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in script)

@@ -63,7 +63,10 @@ def parse(path: Path, data: bytes) -> Document:
             f"{path}:{line}:{column}: not valid TOML", cause=reason, hint="correct that line"
         ) from None
     except RecursionError:
-        raise ConfigError(f"{path}: values are nested too deeply") from None
+        raise ConfigError(
+            f"{path}: values are nested too deeply",
+            hint="write them flat: tk's settings are two levels deep",
+        ) from None
     return Document(path, values, _lines(text))
 
 

@@ -72,7 +72,10 @@ class Adapters:
         except BaseException as error:
             os.close(life_write)
             if isinstance(error, TimeoutError):
-                raise DebugError("debugpy's adapter did not start on this machine") from None
+                raise DebugError(
+                    "debugpy's adapter did not start on this machine",
+                    hint="is tk's own debugpy whole? pip install --force-reinstall debugpy",
+                ) from None
             raise
         finally:
             os.close(life_read)
@@ -101,10 +104,17 @@ class Adapters:
             finally:
                 writer.close()
         except OSError as error:
-            raise DebugError("debugpy's adapter does not answer", cause=str(error)) from None
+            raise DebugError(
+                "debugpy's adapter does not answer",
+                cause=str(error),
+                hint="try again; `tk logs --session` tells more, `tk bugreport` all",
+            ) from None
         finally:
             adapter.close()
-        raise DebugError("debugpy's adapter ended without an answer")
+        raise DebugError(
+            "debugpy's adapter ended without an answer",
+            hint="try again; `tk logs --session` tells more, `tk bugreport` all",
+        )
 
     async def close(self) -> None:
         """End the process that makes them."""
@@ -211,7 +221,11 @@ async def _endpoints(
         sock.close()
     answer = json.loads(data)
     if "error" in answer:
-        raise DebugError("debugpy's adapter did not start", cause=str(answer["error"]))
+        raise DebugError(
+            "debugpy's adapter did not start",
+            cause=str(answer["error"]),
+            hint="is tk's own debugpy whole? pip install --force-reinstall debugpy",
+        )
     return int(answer["client"]["port"]), int(answer["server"]["port"])
 
 

@@ -61,7 +61,10 @@ class Attachment(DebugLoop):
             if self.state == "pending":
                 return False
             if self.state in ("ended", "stopped"):
-                raise DebugError(f"process {self.pid} ended before it could be attached to")
+                raise DebugError(
+                    f"process {self.pid} ended before it could be attached to",
+                    hint="start it under `tk loop`, then F5 comes before its first line",
+                )
             await changed.wait()
 
     async def restart(self, reason: str, generation: int | None = None) -> None:

@@ -41,7 +41,11 @@ def _targets(generation: Generation | None, rank: int | None) -> list[Target]:
     target = generation.rank(rank)
     if target is None or target.over:
         there = [str(one.who.rank) for one in generation.targets if not one.over]
-        raise DebugError(f"no rank {rank} is there", cause=f"ranks: {', '.join(there) or 'none'}")
+        raise DebugError(
+            f"no rank {rank} is there",
+            cause=f"ranks: {', '.join(there) or 'none'}",
+            hint="name one of these, or none for all",
+        )
     if not target.is_debugged:
         raise DebugError(f"no editor debugs {target.who.name}, so nothing can pause it", hint=_HINT)
     return [target]

@@ -40,7 +40,10 @@ def up(
     Raises UsageError, MissingProgram, SchedulerError, ConnectionFailed, TunnelkitError.
     """
     if flavour not in ("loopback", "netns") or scheduler not in ("auto", "slurm", "none"):
-        raise UsageError(f"there is no lab with flavour {flavour!r}, scheduler {scheduler!r}")
+        raise UsageError(
+            f"there is no lab with flavour {flavour!r}, scheduler {scheduler!r}",
+            hint="flavour is loopback or netns, scheduler auto, slurm or none",
+        )
     rtt_ms = proxy.parse_rtt_ms(str(rtt_ms))
     found = Layout(layout.resolve_dir(dir))
     _refuse_inside(found)
@@ -233,7 +236,10 @@ def down(dir: Path | None = None) -> None:
         if state:
             _take_down(state)
         elif found.dir.is_dir() and any(found.dir.iterdir()):
-            raise UsageError(f"{found.dir} is not a lab's directory")
+            raise UsageError(
+                f"{found.dir} is not a lab's directory",
+                hint="name the lab's with --dir or TK_LAB_DIR",
+            )
 
 
 def _take_down(state: State) -> None:

@@ -305,7 +305,11 @@ def tell(control: Path, line: str, *, timeout_s: float = 5.0) -> dict[str, objec
             "the lab's proxy does not answer", cause=str(error), hint="see `tk lab status`"
         ) from None
     if "error" in reply:
-        raise TunnelkitError(f"the lab's proxy refused {line!r}", cause=str(reply["error"]))
+        raise TunnelkitError(
+            f"the lab's proxy refused {line!r}",
+            cause=str(reply["error"]),
+            hint="see `tk lab --help`",
+        )
     return reply
 
 

@@ -96,7 +96,11 @@ def _make_key(path: Path) -> str:
         check=False,
     )
     if done.returncode:
-        raise TunnelkitError("the lab's ssh keys can't be made", cause=done.stderr.strip())
+        raise TunnelkitError(
+            "the lab's ssh keys can't be made",
+            cause=done.stderr.strip(),
+            hint="is there room in that directory?",
+        )
     return " ".join(path.with_suffix(".pub").read_text(encoding="utf-8").split()[:2])
 
 

@@ -108,7 +108,9 @@ def load(layout: Layout) -> State | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise TunnelkitError(f"{layout.state} can't be read", cause=str(error)) from None
+        raise TunnelkitError(
+            f"{layout.state} can't be read", cause=str(error), hint="tk lab down, then tk lab up"
+        ) from None
     if data.get("version") != _VERSION or data["info"]["dir"] != str(layout.dir):
         raise TunnelkitError(
             f"{layout.state} is of another lab or another version of tk",

@@ -124,7 +124,9 @@ def launch(socket_path: Path, *, env: dict[str, str], log: Path) -> int:
     if done.returncode:
         words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise TunnelkitError(
-            "the lab's supervisor did not start", cause=words[-1] if words else None
+            "the lab's supervisor did not start",
+            cause=words[-1] if words else None,
+            hint="its log is in the lab's directory, log/",
         )
     return int(done.stdout)
 
@@ -145,7 +147,11 @@ def start(socket_path: Path, *, name: str, argv: list[str], env: dict[str, str],
             hint="`tk lab down`, then `tk lab up`",
         ) from None
     if "pid" not in reply:
-        raise TunnelkitError(f"the lab's {name} could not be started", cause=reply.get("error"))
+        raise TunnelkitError(
+            f"the lab's {name} could not be started",
+            cause=reply.get("error"),
+            hint="its log is in the lab's directory, log/",
+        )
     return int(reply["pid"])
 
 

@@ -216,6 +216,7 @@ class Forwards:
                 f"ssh to {master.host} did not take the forward {spec}",
                 cause=done.error_text or done.text.strip(),
                 transient=True,
+                hint="tk tries again; `tk doctor` checks whether forwards are allowed",
             )
 
     async def _withdraw(self, forward: LocalForward, active: Active) -> None:

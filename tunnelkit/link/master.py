@@ -110,6 +110,7 @@ class Master:
                 f"the ssh connection to {self.host} does not answer",
                 cause=f"ssh -O {operation} took more than {_CONTROL_TIMEOUT_S:.0f} s",
                 transient=True,
+                hint="tk reconnects by itself; `tk status` tells how it stands",
             ) from error
 
     async def close(self) -> None:
@@ -146,6 +147,7 @@ class Master:
                     f"ssh to {self.host} does not share its connection",
                     cause=words or f"no answer at {self.control_path}",
                     transient=not words,
+                    hint="`ssh -v` tells why; is OpenSSH's multiplexing there? tk doctor",
                 )
         except BaseException as error:
             await kill(child)

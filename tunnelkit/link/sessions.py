@@ -158,6 +158,7 @@ class Sessions:
                 f"the connection to {self._master.host} is lost",
                 cause=said.splitlines()[-1] if said else "ssh's master process is gone",
                 transient=True,
+                hint="tk reconnects by itself; `tk status` tells how it stands",
             )
 
     async def _start_stream(self, text: str) -> MuxStream | None:
@@ -179,7 +180,9 @@ class Sessions:
             await self._check_lost(code, log.lines)
             # Accepted and over at once, in a release that words its log otherwise.
             raise ConnectionFailed(
-                f"no stream to {self._master.host}", cause=stream.diagnosis() or f"exit {code}"
+                f"no stream to {self._master.host}",
+                cause=stream.diagnosis() or f"exit {code}",
+                hint="`tk doctor` checks the way there",
             )
         except BaseException:
             await stream.close()

@@ -21,7 +21,10 @@ _TICK_S = 0.5
 def broke_off(remote: Remote, cause: str) -> ConnectionFailed:
     """The error of a transfer that did not come to its end."""
     return ConnectionFailed(
-        f"the transfer to {remote.destination()} broke off", cause=cause, transient=True
+        f"the transfer to {remote.destination()} broke off",
+        cause=cause,
+        transient=True,
+        hint="it goes on once the connection is back; see `tk status`",
     )
 
 

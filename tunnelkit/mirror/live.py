@@ -149,7 +149,13 @@ class LiveChannel:
 
     async def close(self) -> None:
         """End the channel; what is staged there goes."""
-        self._fail(ConnectionFailed("the mirror's channel was closed", transient=True))
+        self._fail(
+            ConnectionFailed(
+                "the mirror's channel was closed",
+                transient=True,
+                hint="it is opened again by itself; try again",
+            )
+        )
         self._channel.abort()
         task, self._task = self._task, None
         if task is not None:
@@ -229,6 +235,7 @@ async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T
             "the agent does not answer for files",
             cause=f"nothing for {budget_s:.0f} s: the file system there may hang",
             transient=True,
+            hint="it is tried again; `tk run ls` tells whether the node's file system answers",
         ) from None
     finally:
         if not task.done():
@@ -254,8 +261,17 @@ def refusal(header: Mapping[str, Any], host: str, root: str) -> TunnelkitError |
 
 
 def _link_lost() -> ConnectionFailed:
-    return ConnectionFailed("the link to the agent broke", transient=True)
+    return ConnectionFailed(
+        "the link to the agent broke",
+        transient=True,
+        hint="it is opened again by itself; try again",
+    )
 
 
 def _nonsense(text: str) -> MirrorError:
-    return MirrorError("the mirror's channel to the agent failed", cause=text, transient=True)
+    return MirrorError(
+        "the mirror's channel to the agent failed",
+        cause=text,
+        transient=True,
+        hint="it is opened again by itself; if it lasts: tk bugreport",
+    )

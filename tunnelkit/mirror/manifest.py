@@ -260,4 +260,4 @@ class Manifest:
 
 
 def _stopped() -> MirrorError:
-    return MirrorError("the mirror was stopped")
+    return MirrorError("the mirror was stopped", hint="tk up")

@@ -196,9 +196,13 @@ class Rsync:
                 f"the transfer to {host} broke off",
                 cause=text or f"rsync exit code {result.exit_code}",
                 transient=True,
+                hint="it goes on once the connection is back; see `tk status`",
             )
         return MirrorError(
-            f"rsync to {host} failed", cause=text or f"exit code {result.exit_code}", transient=True
+            f"rsync to {host} failed",
+            cause=text or f"exit code {result.exit_code}",
+            transient=True,
+            hint="it is tried again; `tk doctor` checks rsync, room and quota there",
         )
 
     async def _run(
@@ -239,6 +243,7 @@ class Rsync:
                 raise ConnectionFailed(
                     f"the transfer to {self._remote.destination()} took over {budget_s:.0f} s",
                     transient=True,
+                    hint="it is tried again; `tk doctor` checks the way there",
                 ) from error
             finally:
                 await end(process)

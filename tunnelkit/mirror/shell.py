@@ -72,12 +72,14 @@ async def run_script(
             f"no answer from a command on {remote.destination()}",
             cause=done.error_text or f"exit code {done.exit_code}",
             transient=True,
+            hint="it is tried again; `tk doctor` checks the login shell there",
         )
     if done.exit_code == _SSH_FAILED:
         raise ConnectionFailed(
             f"the connection to {remote.destination()} broke",
             cause=done.error_text or None,
             transient=True,
+            hint="it goes on once the connection is back; see `tk status`",
         )
     if done.exit_code != 0 and not may_fail:
         raise MirrorError(
@@ -118,6 +120,7 @@ async def survey(
         raise MirrorError(
             f"can't look into {root} on {remote.destination()}",
             cause=done.error_text or f"exit code {done.exit_code}",
+            hint="may you read that directory there? [mirror] remote names it",
         )
     found = {}
     for item in done.items:

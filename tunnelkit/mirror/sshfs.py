@@ -139,7 +139,12 @@ async def _mounted(
             if "fuse" in text.lower():
                 hint = "is FUSE allowed for you? See /dev/fuse"
                 raise MirrorError(f"can't mount {source}", cause=text, hint=hint)
-            raise ConnectionFailed(f"can't mount {source}", cause=text, transient=True)
+            raise ConnectionFailed(
+                f"can't mount {source}",
+                cause=text,
+                transient=True,
+                hint="does the directory exist there, and does sftp work? tk doctor",
+            )
         if time.monotonic() > deadline:
             raise TimeoutExpired(
                 f"{source} is not mounted after {_MOUNT_S:.0f} s",
@@ -194,7 +199,9 @@ async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> bool:
     user = mount_user(where)
     if user not in (None, os.getuid()):
         raise UsageError(
-            f"the sshfs at {where} is not yours", cause=f"the user with uid {user} mounted it"
+            f"the sshfs at {where} is not yours",
+            cause=f"the user with uid {user} mounted it",
+            hint="only that user, or root, can unmount it",
         )
     if user is not None:
         said = await _fusermount(["-u"], where)

@@ -208,11 +208,18 @@ class TarTransfer:
         if code in (0, 23, REFUSED, 123):  # 123: xargs, for some of them tar failed
             return
         if code in _NOT_FOUND:
-            raise MissingProgram(f"tar is not found on {host}", cause=said or None)
+            raise MissingProgram(
+                f"tar is not found on {host}",
+                cause=said or None,
+                hint="ask the site for tar, or for rsync 3.0 or newer",
+            )
         if code == _SSH_FAILED or code < 0 or code in (93, CUT_OFF):
             raise broke_off(self._remote, said or f"exit code {code}")
         raise MirrorError(
-            f"tar to {host} failed", cause=said or f"exit code {code}", transient=True
+            f"tar to {host} failed",
+            cause=said or f"exit code {code}",
+            transient=True,
+            hint="it is tried again; `tk doctor` checks room and quota there",
         )
 
     async def _look(

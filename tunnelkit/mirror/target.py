@@ -179,11 +179,15 @@ def check_local_dir(local_dir: str) -> Path:
         root = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         raise MirrorError(
-            f"the local directory {local_dir} can't be mirrored", cause=str(error)
+            f"the local directory {local_dir} can't be mirrored",
+            cause=str(error),
+            hint="check the project's directory, and `local` under [[mirror.also]]",
         ) from error
     if not root.is_dir():
         raise MirrorError(
-            f"the local directory {local_dir} can't be mirrored", cause="not a directory"
+            f"the local directory {local_dir} can't be mirrored",
+            cause="not a directory",
+            hint="check the project's directory, and `local` under [[mirror.also]]",
         )
     home = Path(os.path.realpath(Path.home()))
     if root == Path(root.anchor) or root == home or root in home.parents:

@@ -101,7 +101,7 @@ class Worker:
 
     def close(self) -> None:
         """Fail what is still asked for. Call after `run` has ended."""
-        self._reject(self._requests, MirrorError("the mirror was stopped"))
+        self._reject(self._requests, MirrorError("the mirror was stopped", hint="tk up"))
         self._requests = []
         self._set(MirrorState.STOPPED)
 
@@ -150,7 +150,10 @@ class Worker:
         except Exception as error:
             # A defect or a local disk error must not end the mirror in silence.
             wrapped = MirrorError(
-                "the mirror failed", cause=f"{type(error).__name__}: {error}", transient=True
+                "the mirror failed",
+                cause=f"{type(error).__name__}: {error}",
+                transient=True,
+                hint="it begins anew; if it lasts, please report it: tk bugreport",
             )
             self.error = wrapped
             self._back_off(wrapped)

@@ -59,6 +59,7 @@ def parse_detect(done: Completed) -> Detected:
             "the login host did not tell which scheduler it has",
             cause=done.error_text or f"exit status {done.exit_code}",
             transient=True,
+            hint="try again; `tk doctor` checks the login shell there",
         )
     paths = dict(line.split(" ", 2)[1:] for line in lines if line.startswith("tk-found "))
     dirs = {name: _dir(path) for name, path in paths.items()}

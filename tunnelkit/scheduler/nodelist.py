@@ -76,4 +76,7 @@ def _choices(part: str, text: str) -> list[str]:
 
 def _malformed(text: str) -> SchedulerError:
     shown = text if len(text) <= 80 else text[:77] + "..."
-    return SchedulerError(f"{shown!r} is not a node list that Slurm would print")
+    return SchedulerError(
+        f"{shown!r} is not a node list that Slurm would print",
+        hint="please report it: tk bugreport",
+    )

@@ -237,5 +237,7 @@ def _is_gone(done: Completed) -> bool:
 
 def _check_job_id(text: str) -> str:
     if not _JOB_ID.fullmatch(text):
-        raise UsageError(f"{text!r} is not a Slurm job id")
+        raise UsageError(
+            f"{text!r} is not a Slurm job id", hint="give a number, as squeue shows it"
+        )
     return text

@@ -79,7 +79,7 @@ def submit_command(
     argv += ["--open-mode=append", f"--output={_log_pattern(log_dir)}"]
     argv += [check_extra(word) for word in request.extra]
     if "\0" in body:
-        raise UsageError("the job's script holds a NUL byte")
+        raise UsageError("the job's script holds a NUL byte", hint="mend [cluster] prologue")
     # `:` is a command, and sbatch reads #SBATCH lines only before the first one: a prologue
     # that holds such a line can't change the job.
     return Command(tuple(argv), f"#!/bin/sh\n:\n{body}".encode())
@@ -108,7 +108,10 @@ def _resources(request: ResourceRequest) -> list[str]:
     ):
         if value is not None:
             if not pattern.fullmatch(value):
-                raise UsageError(f"{option} {value!r} is not a value that Slurm takes")
+                raise UsageError(
+                    f"{option} {value!r} is not a value that Slurm takes",
+                    hint="check the flag, or that key under [allocation]",
+                )
             argv.append(f"--{option}={value}")
     if request.exclusive:
         argv.append("--exclusive")
@@ -117,7 +120,7 @@ def _resources(request: ResourceRequest) -> list[str]:
 
 def _positive(value: int, what: str, *, least: int = 1) -> int:
     if value < least:
-        raise UsageError(f"{what} is {value}, but must be at least {least}")
+        raise UsageError(f"{what} is {value}, but must be at least {least}", hint="ask for more")
     return value
 
 
@@ -130,7 +133,10 @@ def _warn_s(time_limit_s: int | None) -> int:
 
 def _log_pattern(log_dir: str) -> str:
     if not log_dir or re.search(r"[\x00-\x1f\\]", log_dir):
-        raise UsageError(f"{log_dir!r} can't be a directory for the job's log")
+        raise UsageError(
+            f"{log_dir!r} can't be a directory for the job's log",
+            hint="its path may hold no control character and no backslash",
+        )
     # sbatch knows no `~`, but takes relative names from where it runs: ssh's home.
     path = "./" + log_dir[2:] if log_dir.startswith("~/") else log_dir
     return path.rstrip("/").replace("%", "%%") + "/%j.log"
@@ -143,7 +149,9 @@ def check_extra(word: str) -> str:
     script file. getopt takes shortened names too (`--job-na=x`), so these are refused alike.
     """
     if re.search(r"[\x00-\x1f\x7f]", word):
-        raise UsageError(f"sbatch option {word!r} holds a control character")
+        raise UsageError(
+            f"sbatch option {word!r} holds a control character", hint="mend [allocation] extra"
+        )
     if not re.match(r"--?[A-Za-z]", word):
         raise UsageError(
             f"{word!r} is not an sbatch option",
@@ -154,6 +162,7 @@ def check_extra(word: str) -> str:
         raise UsageError(
             f"sbatch option {word!r} can't be used for a tk job",
             cause=f"--{name}: {_REFUSED[name]}",
+            hint="take it out of [allocation] extra",
         )
     return word
 
@@ -220,6 +229,7 @@ def parse_submit(done: Completed) -> str:
             "sbatch answered without a job id",
             cause=" / ".join(lines[-2:]) or done.error_text or None,
             transient=True,
+            hint="tk looks whether the job is there before it asks again; see squeue",
         )
     raise refusal("Slurm did not take the job", done)
 

@@ -250,4 +250,5 @@ async def _why_no_hello(stream: ByteStream, noise: bytes) -> TunnelkitError:
         "the agent on the node could not be reached",
         cause=said or f"exit status {status}",
         transient=True,
+        hint="tk tries again; `tk doctor` checks the way there",
     )

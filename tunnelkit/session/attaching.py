@@ -48,7 +48,8 @@ async def attach(session: Session, target: int | None, port: int | None) -> dict
         if isinstance(error, DebugError):
             raise
         raise DebugError(
-            f"process {started.pid} on {node} could not be attached to in {_TIMEOUT_S:.0f} s"
+            f"process {started.pid} on {node} could not be attached to in {_TIMEOUT_S:.0f} s",
+            hint="is it stopped, or long in native code? try again",
         ) from None
     return {**_answer(started, chosen), "ready": ready, "again": False}
 
@@ -87,7 +88,11 @@ async def _choose(
     if free_ranks:
         return free_ranks[0] if len(free_ranks) == 1 else free_ranks
     if ranks:
-        raise DebugError(f"rank {target} can't be attached to", cause=ranks[0]["why_not"])
+        raise DebugError(
+            f"rank {target} can't be attached to",
+            cause=ranks[0]["why_not"],
+            hint="`tk attach` lists what can be attached to",
+        )
     by_pid: list[Process] = await session.agent().call("attach.find", pid=target)
     if not by_pid:
         raise DebugError(
@@ -96,7 +101,11 @@ async def _choose(
             "to, only debugged from the start: tk loop --rank RANKS",
         )
     if by_pid[0]["why_not"]:
-        raise DebugError(f"process {target} can't be attached to", cause=by_pid[0]["why_not"])
+        raise DebugError(
+            f"process {target} can't be attached to",
+            cause=by_pid[0]["why_not"],
+            hint="`tk attach` lists what can be attached to",
+        )
     return by_pid[0]
 
 

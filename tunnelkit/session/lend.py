@@ -38,7 +38,9 @@ async def lend_debugpy(link: Link) -> str:
     lines = found.text.splitlines()
     if not lines:
         raise AllocationError(
-            f"can't look for debugpy on {link.login}", cause=found.error_text or None
+            f"can't look for debugpy on {link.login}",
+            cause=found.error_text or None,
+            hint="`tk doctor` checks the home there",
         )
     if "have" not in lines:
         data = await asyncio.to_thread(_pack, Path(debugpy.__file__).parent)
