@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> None:
             TunnelkitError(
                 f"tk met an error of its own, {type(error).__name__}",
                 cause=str(error) or None,
-                hint="`tk --debug COMMAND` shows where; please report it",
+                hint="`tk --debug COMMAND` shows where; please report it with `tk bugreport`",
             )
         )
         sys.exit(int(ExitCode.FAILURE))

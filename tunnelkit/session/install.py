@@ -63,7 +63,7 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
         raise AllocationError(
             f"can't prepare ~/.cache/tunnelkit on {where}",
             cause=done.error_text.splitlines()[-1] if done.error_text else f"said {done.text!r}",
-            hint="is the home there full or read-only?",
+            hint="is the home there full or read-only? `tk doctor` tells",
         )
     # A chatty login shell may print before us; our three lines are the last.
     home, version, have = lines[-3:]
@@ -76,7 +76,7 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
             raise AllocationError(
                 f"can't store the agent in ~/.cache/tunnelkit on {where}",
                 cause=stored.error_text or None,
-                hint="is the home there full or read-only?",
+                hint="is the home there full or read-only? `tk doctor` tells",
             )
     base = f"{home}/.cache/tunnelkit"
     return Installed(home, f"{base}/{package.file_name}", f"{base}/jobs", python)

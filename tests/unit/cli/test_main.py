@@ -45,7 +45,7 @@ def fails_with(error: BaseException, monkeypatch: pytest.MonkeyPatch, *words: st
             ZeroDivisionError("oops"),
             1,
             "tk: tk met an error of its own, ZeroDivisionError: oops — "
-            "`tk --debug COMMAND` shows where; please report it\n",
+            "`tk --debug COMMAND` shows where; please report it with `tk bugreport`\n",
         ),
     ],
 )
