@@ -134,6 +134,13 @@ async def test_a_home_that_is_full(project: Project) -> None:
     assert "No space left" in checks["home"]["found"]
 
 
+async def test_by_the_other_link(project: Project) -> None:
+    checks = await doctor(project, "--link", "paramiko")
+    assert "paramiko" in checks["ssh"]["found"]
+    assert checks["connection"]["status"] == "ok"
+    assert "end to end" in checks["forwards"]["found"]
+
+
 async def test_no_way_to_the_login_host(project: Project) -> None:
     tk_lab.reset(project.lab.dir)
     try:

@@ -62,7 +62,7 @@ async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    settings = read_settings(None, None)
+    settings = read_settings()
     async with Scene(
         settings, session_paths(project), project_dir=project, prompter=prompter
     ) as scene:

@@ -12,6 +12,7 @@ from tunnelkit.cli.console import paint, say
 from tunnelkit.errors import ExitCode, TunnelkitError
 
 if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
     from tunnelkit.session.doctor.base import Result
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
@@ -36,6 +37,9 @@ def doctor(
         str | None,
         typer.Option(metavar="HOST", help="Login host: host, user@host or ssh_config alias."),
     ] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
+    ] = None,
 ) -> None:
     """Check everything between this laptop and the node; each finding has a fix.
 
@@ -48,7 +52,7 @@ def doctor(
     """
     from tunnelkit.cli.common import run
 
-    results = run(examine(profile=profile, login=login, quiet=as_json))
+    results = run(examine(read_settings(profile, login, link), quiet=as_json))
     failed = [one.name for one in results if one.status.value == "fail"]
     if as_json:
         import json
@@ -60,9 +64,7 @@ def doctor(
         sys.exit(int(ExitCode.CHECK_FAILED))
 
 
-async def examine(
-    *, profile: str | None = None, login: str | None = None, quiet: bool = True
-) -> list[Result]:
+async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) -> list[Result]:
     """Run all checks for the current directory's project; unless `quiet`, tell of each in the
     order of the table as soon as it and those before it are there."""
     from tunnelkit.cli.common import project_dir
@@ -74,7 +76,6 @@ async def examine(
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    settings = read_settings(profile, login)
     shown = _InOrder([check.name for check in CHECKS])
     async with Scene(
         settings, session_paths(project), project_dir=project, prompter=prompter
@@ -82,12 +83,14 @@ async def examine(
         return await run_checks(CHECKS, scene, (lambda result: None) if quiet else shown.take)
 
 
-def read_settings(profile: str | None, login: str | None) -> Any:
+def read_settings(
+    profile: str | None = None, login: str | None = None, link: str | None = None
+) -> Settings | TunnelkitError:
     """The settings, or what is wrong with them: that is a finding too."""
     from tunnelkit.cli import common
 
     try:
-        return common.settings(profile=profile, cluster__login=login)
+        return common.settings(profile=profile, cluster__login=login, cluster__link=link)
     except TunnelkitError as error:
         return error
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tunnelkit.cli import completion
 from tunnelkit.cli.console import note
 
 _NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
@@ -27,7 +28,12 @@ def register(app: typer.Typer) -> None:
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
     node: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Another node of the allocation.")
+        str | None,
+        typer.Option(
+            metavar="NODE",
+            help="Another node of the allocation.",
+            autocompletion=completion.own_nodes,
+        ),
     ] = None,
 ) -> None:
     """Run a command in the allocation; exits with its exit code.
@@ -44,7 +50,12 @@ def run_command(
 
 def shell(
     node: Annotated[
-        str | None, typer.Argument(metavar="NODE", help="Another node of the allocation.")
+        str | None,
+        typer.Argument(
+            metavar="NODE",
+            help="Another node of the allocation.",
+            autocompletion=completion.own_nodes,
+        ),
     ] = None,
 ) -> None:
     """A login shell in the allocation, in the mirrored directory.

@@ -70,7 +70,11 @@ def up(
     ] = None,
     attach_job: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Use this running job of yours; tk down does not end it."),
+        typer.Option(
+            metavar="ID",
+            help="Use this running job of yours; tk down does not end it.",
+            autocompletion=completion.jobs,
+        ),
     ] = None,
     profile: Annotated[
         str | None,

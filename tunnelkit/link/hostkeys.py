@@ -81,6 +81,7 @@ async def _run(argv: Sequence[str], host: str, timeout_s: float) -> Completed:
             f"can't connect to {host} now",
             cause=f"{argv[0]} on this computer took more than {timeout_s:.0f} s",
             transient=True,
+            hint="tk tries again; does `ssh -G` hang in a terminal, too?",
         ) from error
 
 

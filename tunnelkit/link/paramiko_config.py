@@ -79,7 +79,10 @@ class ConfigFiles:
         """The configuration for `host`, `user@host` or `user@host:port`. Raises ConfigError."""
         match = _DESTINATION.fullmatch(destination)
         if match is None:
-            raise ConfigError(f"{destination!r} is not a destination for ssh")
+            raise ConfigError(
+                f"{destination!r} is not a destination for ssh",
+                hint="give host, user@host, user@host:port or an alias from your ssh_config",
+            )
         host = match["v6"] or match["host"]
         given = {"user": match["user"], "port": match["port"]}
         try:

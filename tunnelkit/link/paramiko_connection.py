@@ -66,6 +66,7 @@ class Connection:
                 f"the connection to {self.host} is lost",
                 cause="it ended a moment ago",
                 transient=True,
+                hint="tk reconnects by itself; `tk status` tells how it stands",
             )
         return self._made[-1]
 

@@ -238,9 +238,12 @@ class Forwards:
                     f"the connection to {connection.host} is lost",
                     cause=str(error),
                     transient=True,
+                    hint="tk reconnects by itself; `tk status` tells how it stands",
                 ) from error
             raise UsageError(
-                f"local port {forward.bind_port} can't be had", cause=str(error)
+                f"local port {forward.bind_port} can't be had",
+                cause=str(error),
+                hint="choose another local port",
             ) from error
         self._wanted[key] = (forwarder, connection)
         self._failed.pop(key, None)

@@ -201,7 +201,10 @@ class Sessions:
             if str(error) == "Unable to open channel.":  # refused beside another one's refusal
                 raise Refused(0, "open failed") from error
             raise ConnectionFailed(
-                f"no session on {self._connection.host}", cause=str(error), transient=True
+                f"no session on {self._connection.host}",
+                cause=str(error),
+                transient=True,
+                hint="tk tries again; `tk doctor` checks the way there",
             ) from error
 
     @property

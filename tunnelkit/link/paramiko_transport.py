@@ -176,4 +176,9 @@ class SshTransport(paramiko.Transport):
 
 def lost(host: str, why: str) -> ConnectionFailed:
     """The error of work that its connection took along."""
-    return ConnectionFailed(f"the connection to {host} is lost", cause=why, transient=True)
+    return ConnectionFailed(
+        f"the connection to {host} is lost",
+        cause=why,
+        transient=True,
+        hint="tk reconnects by itself; `tk status` tells how it stands",
+    )

@@ -127,6 +127,7 @@ class Qstat:
                 f"{self.title} can't be asked for the job {job_name}",
                 cause=words or "the answer is empty",
                 transient=True,
+                hint="tk asks again; see qstat there",
             )
         own = [
             self._status(record, record.job_id)

@@ -74,7 +74,7 @@ def submit_command(
     for line in request.extra:
         argv += check_extra(line)
     if "\0" in body:
-        raise UsageError("the job's script holds a NUL byte")
+        raise UsageError("the job's script holds a NUL byte", hint="mend [cluster] prologue")
     # `:` is a command, and qsub reads #PBS lines only before the first one: a prologue that
     # holds such a line can't change the job.
     return Command(tuple(argv), f"#!/bin/sh\n:\n{body}".encode())
@@ -142,21 +142,27 @@ def _memory(text: str) -> tuple[int, str]:
 def checked(pattern: re.Pattern[str], value: str, what: str) -> str:
     """`value` if it is of that alphabet; raises UsageError."""
     if value.startswith("-") or not pattern.fullmatch(value):
-        raise UsageError(f"{what} {value!r} is not a value that qsub takes")
+        raise UsageError(
+            f"{what} {value!r} is not a value that qsub takes",
+            hint="check the flag, or that key under [allocation]",
+        )
     return value
 
 
 def positive(value: int, what: str) -> int:
     """`value` if it is at least 1; raises UsageError."""
     if value < 1:
-        raise UsageError(f"{what} is {value}, but must be at least 1")
+        raise UsageError(f"{what} is {value}, but must be at least 1", hint="ask for more")
     return value
 
 
 def _log_file(log_dir: str, job_name: str) -> str:
     # A colon would be read as `host:path`, a comma as the next attribute.
     if not log_dir or log_dir.startswith("-") or re.search(r"[\x00-\x1f\\:,]", log_dir):
-        raise UsageError(f"{log_dir!r} can't be a directory for the job's log")
+        raise UsageError(
+            f"{log_dir!r} can't be a directory for the job's log",
+            hint="its path may hold no control character, colon, comma or backslash",
+        )
     # qsub knows no `~`, but takes relative names from where it runs: ssh's home.
     path = log_dir[2:] if log_dir.startswith("~/") else log_dir
     return f"{path.rstrip('/')}/{job_name}.log" if path else f"{job_name}.log"
@@ -168,7 +174,9 @@ def check_extra(line: str) -> list[str]:
     Raises UsageError if it is none, or would break the holder.
     """
     if re.search(r"[\x00-\x1f\x7f]", line):
-        raise UsageError(f"qsub option {line!r} holds a control character")
+        raise UsageError(
+            f"qsub option {line!r} holds a control character", hint="mend [allocation] extra"
+        )
     match = re.fullmatch(r"-([A-Za-z])\s*(.*)", line.strip())
     if not match:
         raise UsageError(
@@ -183,7 +191,11 @@ def check_extra(line: str) -> list[str]:
         names = [part.partition("=")[0].strip() for part in value.split(",")]
         why = next((_SET_ELSEWHERE[name] for name in names if name in _SET_ELSEWHERE), None)
     if why:
-        raise UsageError(f"qsub option {line!r} can't be used for a tk job", cause=why)
+        raise UsageError(
+            f"qsub option {line!r} can't be used for a tk job",
+            cause=why,
+            hint="take it out of [allocation] extra",
+        )
     return [f"-{option}", value] if value else [f"-{option}"]
 
 
@@ -199,5 +211,6 @@ def parse_submit(done: Completed) -> str:
             "qsub answered without a job id",
             cause=" / ".join(lines[-2:]) or words_of(done) or None,
             transient=True,
+            hint="tk looks whether the job is there before it asks again; see qstat",
         )
     raise refusal("the scheduler did not take the job", done)

@@ -130,7 +130,10 @@ def nodes_of(exec_host: str) -> tuple[str, ...]:
             nodes[check_host(name)] = None
         except UsageError:
             shown = exec_host if len(exec_host) <= 80 else exec_host[:77] + "..."
-            raise SchedulerError(f"{shown!r} is not a list of nodes that PBS would print") from None
+            raise SchedulerError(
+                f"{shown!r} is not a list of nodes that PBS would print",
+                hint="please report it: tk bugreport",
+            ) from None
     return tuple(nodes)
 
 

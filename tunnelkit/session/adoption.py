@@ -105,6 +105,7 @@ class Adoption:
         raise AllocationError(
             f"job {job_id} can't be entered on {node}",
             cause=done.error_text[-300:] or f"exit status {done.exit_code}",
+            hint="does the job still run, and is it yours? may you ssh to that node?",
         )
 
     async def start(self, job_id: str, node: str, body: str, status_file: str) -> None:

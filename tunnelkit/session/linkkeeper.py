@@ -104,7 +104,10 @@ class LinkKeeper:
                 # Whatever it is: a session that never connects again would be worse.
                 log.exception("an attempt to connect failed in an unforeseen way")
                 unforeseen = ConnectionFailed(
-                    "can't connect", cause=f"{type(error).__name__}: {error}", transient=True
+                    "can't connect",
+                    cause=f"{type(error).__name__}: {error}",
+                    transient=True,
+                    hint="tk tries again; `tk doctor` checks the way there",
                 )
                 self._lost(unforeseen.one_line())
                 delay_s = backoff_s(attempt, unforeseen)

@@ -94,6 +94,7 @@ class ByLoginSsh:
         raise ConnectionFailed(
             f"ssh does not lead to {where}",
             cause=lines[-1] if lines else f"exit status {done.exit_code}",
+            hint="`tk doctor` checks whether nodes may be entered by ssh",
         )
 
 

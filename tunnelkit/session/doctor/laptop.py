@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tunnelkit.debug.vscode import ATTACH_NAME, READY_LABEL
 from tunnelkit.debug.vscode_merge import listed
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.link import ports
+from tunnelkit.link.choose import link_name
 from tunnelkit.link.command import SshCommand
 from tunnelkit.link.openssh import MAX_CONTROL_PATH_BYTES
 from tunnelkit.link.process import run_child
@@ -52,8 +54,19 @@ async def session(scene: Scene) -> Finding:
     return ok(text, up=True, state=status["state"])
 
 
+def _by_paramiko(scene: Scene) -> bool:
+    """Whether no ssh program is used; settings that can't be read are another check's."""
+    try:
+        return link_name(scene.settings.cluster.link) == "paramiko"
+    except TunnelkitError:
+        return False
+
+
 async def ssh(scene: Scene) -> Finding:
     """The ssh program, and room for its control sockets."""
+    if _by_paramiko(scene):
+        own = metadata.version("paramiko")
+        return ok(f"paramiko {own} (knows neither GSSAPI nor FIDO keys)", link="paramiko")
     done = await run_child(["ssh", "-V"], timeout_s=5.0)
     said = (done.text + done.error_text).strip().split(",")[0]
     version = parse.ssh_version(said)
@@ -78,6 +91,8 @@ async def ssh(scene: Scene) -> Finding:
 
 async def ssh_config(scene: Scene) -> Finding:
     """What ssh makes of the login host's name: `ssh -G`."""
+    if shutil.which("ssh") is None:
+        return skip("there is no ssh here that could be asked: paramiko reads ~/.ssh/config")
     options = link_options(scene.settings)
     argv = SshCommand(options, batch=True).print_config(options.login.destination)
     done = await run_child(argv, timeout_s=9.0)

@@ -33,7 +33,7 @@ CHECKS: tuple[Check, ...] = (
         "connection",
         cluster.connection,
         "see what `ssh HOST` says in a terminal",
-        needs=("config", "session", "ssh", "ssh-config"),
+        needs=("config", "session", "ssh"),
         limit_s=30.0,
         asks=True,
     ),
