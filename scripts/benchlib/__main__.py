@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchlib import cli, f5, f5report, forwards, mirror, mirrorcase, mirrorreport
+from benchlib import cli, f5, f5report, forwards, links, mirror, mirrorcase, mirrorreport
 from benchlib.measure import to_json
 from benchlib.report import (
     Measures,
@@ -110,6 +110,20 @@ def _forwards(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     return found, lines
 
 
+def _links(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
+    with rig(rtt_ms) as lab_rig:
+        found, commands = links.run(lab_rig, rounds)
+    lines = [*table("links", found, digits=1), *table("commands", commands, digits=0), ""]
+    for measure in (forwards.DOWN, forwards.UP):
+        value = ratio_of(found[measure], links.PARAMIKO, links.SSHTUNNEL)
+        what = f"{measure}, link paramiko / sshtunnel alone"
+        lines.append(verdict(what, value, 1.0, at_least=True))
+    value = ratio_of(found[links.MESSAGE], links.PARAMIKO, links.SSHTUNNEL)
+    what = "time of a new connection with a message, link paramiko / sshtunnel alone"
+    lines.append(verdict(what, value, 0.1, at_least=False))
+    return {**found, **commands}, lines
+
+
 def _f5(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     rtts_ms = list(_F5_RTTS_MS) if rtt_ms is None else [rtt_ms]
     found = f5.Found()
@@ -144,7 +158,13 @@ def _cli(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
 
 
 _Part = Callable[[float | None, int], tuple[Measures, list[str]]]
-_PARTS: dict[str, _Part | None] = {"forwards": _forwards, "f5": _f5, "cli": _cli, "mirror": None}
+_PARTS: dict[str, _Part | None] = {
+    "forwards": _forwards,
+    "links": _links,
+    "f5": _f5,
+    "cli": _cli,
+    "mirror": None,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

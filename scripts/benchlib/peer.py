@@ -3,15 +3,19 @@
     python3 peer.py            prints its port; ends when its stdin does
 
 A connection says in its first byte what it wants: E echoes all that comes, S takes
-u64 bytes and then answers one byte, D is sent u64 bytes.
+u64 bytes and then answers one byte, D is sent u64 bytes, M exchanges messages of a header
+(u64, the size) and a body, each written by itself, as DAP's and HTTP's servers do.
 """
 
 import socket
 import struct
 import sys
 import threading
+import time
 
 BUFFER_BYTES = 256 * 1024
+#: From a message's header to its body, or both would go as one.
+BETWEEN_S = 0.0005
 _COUNT = struct.Struct("!Q")
 
 
@@ -50,12 +54,21 @@ def _source(sock: socket.socket) -> None:
         left -= count
 
 
+def _messages(sock: socket.socket) -> None:
+    while True:
+        header = _exactly(sock, _COUNT.size)
+        body = _exactly(sock, _COUNT.unpack(header)[0])
+        sock.sendall(header)
+        time.sleep(BETWEEN_S)
+        sock.sendall(body)
+
+
 def _serve(sock: socket.socket) -> None:
     with sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             wanted = sock.recv(1)
-            work = {b"E": _echo, b"S": _sink, b"D": _source}.get(wanted)
+            work = {b"E": _echo, b"S": _sink, b"D": _source, b"M": _messages}.get(wanted)
             if work is not None:
                 work(sock)
         except OSError:

@@ -49,14 +49,12 @@ class _Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
         except (SSHException, EOFError, OSError) as error:
             _LOG.info("no channel to %s:%s: %s", host, port, error)
             return  # the caller closes the connection: nobody listens there
-        # The server closes its own descriptor as soon as this returns.
-        pump = Pump(self.request.dup(), channel, done=lambda: self.forwarder.drop(pump))
-        pump.start()
-        if not self.forwarder.keep(pump):
+        pump = Pump(self.request, channel, done=lambda: self.forwarder.drop(pump))
+        if self.forwarder.keep(pump):
+            pump.carry()
+        else:
             pump.stop()
-
-    def finish(self) -> None:
-        """Nothing: the pump owns the connection now."""
+            self.request.close()
 
 
 class _Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
@@ -64,7 +62,7 @@ class _Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
     daemon_threads = True
 
     def shutdown_request(self, request: socket.socket) -> None:
-        # The pump has the connection by a descriptor of its own: close, don't shut down.
+        # The pump that had the connection has closed it; its last bytes may be under way.
         self.close_request(request)
 
 
@@ -113,7 +111,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
     def keep(self, pump: Pump) -> bool:
         """Own a connection's pump until `drop`; False if it is too late for that."""
         with self._lock:
-            if not self._stopped and not pump.is_done:
+            if not self._stopped:
                 self._pumps.add(pump)
             return not self._stopped
 
@@ -268,7 +266,13 @@ class Forwards:
                             hint="ask its admins for AllowTcpForwarding",
                         ) from error
 
-        await in_thread("probe", probe, abort=lambda: None)
+        def prepare() -> None:
+            probe()
+            with contextlib.suppress(SSHException, OSError, EOFError):  # no command: slower
+                self._login.transport.be_prompt()
+                transport.be_prompt()
+
+        await in_thread("probe", prepare, abort=lambda: None)
         transport.may_forward = True
 
 

@@ -18,6 +18,8 @@ from tunnelkit.link.threads import start_thread
 
 _FROM_SOCKET_BYTES = 1 << 18
 _FROM_CHANNEL_BYTES = 1 << 20
+#: What a packet leaves free, so that as a whole it fits into one of the connection around it.
+_ROOM_BYTES = 320
 _GONE = (OSError, EOFError, SSHException)
 
 
@@ -55,10 +57,13 @@ class Pump:
         for body in bodies:
             self._threads.append(start_thread(body.__name__, partial(self._run, body)))
 
-    @property
-    def is_done(self) -> bool:
-        """Whether all has ended."""
-        return self._running == 0
+    def carry(self) -> None:
+        """As `start`, with the way from the far side in the calling thread, until it ends."""
+        self._running = 2
+        self._threads = [threading.current_thread()]
+        self._threads.append(start_thread("_up", partial(self._run, self._up)))
+        self._run(self._down)
+        self._threads[1].join()  # the channel is over: it has been woken
 
     def stop(self) -> None:
         """Cut both ways, from any thread."""
@@ -105,7 +110,7 @@ class Pump:
 
     @property
     def _packet(self) -> int:
-        return max(1, self._channel.out_max_packet_size - 64)
+        return max(1, self._channel.out_max_packet_size - _ROOM_BYTES)
 
     def _down(self) -> None:
         try:
