@@ -87,13 +87,13 @@ class ConfigFiles:
         given = {"user": match["user"], "port": match["port"]}
         try:
             found = SSHConfig.from_text("\n".join(self._lines(host, given))).lookup(host)
+            return _host_config(destination, host, found)
         except (ConfigParseError, CouldNotCanonicalize, ImportError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"the paramiko link can't read the ssh_config for {host}",
                 cause=str(error),
                 hint="mend that line, or use `--link openssh`",
             ) from error
-        return _host_config(destination, host, found)
 
     def way(self, login: str, jumps: Sequence[Hop] = ()) -> list[HostConfig]:
         """The hosts to go through, the last one being `login`. `jumps` stand for the ProxyJump

@@ -4,6 +4,9 @@ sshtunnel by itself makes a connection, and so an authentication, for each forwa
 sets no TCP_NODELAY, does not pass a half close on, and its stop waits without end for
 connections that hang. Its listener and its bookkeeping are used; what handles a
 connection, and what ends it, is ours.
+
+sshd sets TCP_NODELAY on its end of a connection with the first command that it runs there:
+a session has run one on each host long before it forwards.
 """
 
 from __future__ import annotations
@@ -266,13 +269,7 @@ class Forwards:
                             hint="ask its admins for AllowTcpForwarding",
                         ) from error
 
-        def prepare() -> None:
-            probe()
-            with contextlib.suppress(SSHException, OSError, EOFError):  # no command: slower
-                self._login.transport.be_prompt()
-                transport.be_prompt()
-
-        await in_thread("probe", prepare, abort=lambda: None)
+        await in_thread("probe", probe, abort=lambda: None)
         transport.may_forward = True
 
 

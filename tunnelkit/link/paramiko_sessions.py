@@ -216,7 +216,6 @@ def _opened(sessions: Sessions, held: list[Channel], start: Callable[[Channel], 
     channel = sessions._transport.session(timeout_s=_OPEN_S)
     held.append(channel)
     start(channel)
-    sessions._transport.is_prompt = True
     return channel
 
 

@@ -30,7 +30,6 @@ _TCP_READ_BYTES = 1 << 16
 _CHANNEL_READ_BYTES = 1 << 20
 #: paramiko looks up from a read this often; `abort` wakes it at once.
 _IDLE_READ_S = 5.0
-_PROMPT_S = 10.0
 #: Of all sshd's answers to a refused channel, the one that says "by rule".
 PROHIBITED = 1
 
@@ -96,8 +95,6 @@ class SshTransport(paramiko.Transport):
         self.heard_at = time.monotonic()
         #: Once it is known that sshd there lets us forward.
         self.may_forward = False
-        #: Once a command has been run.
-        self.is_prompt = False
         self._buffered = BufferedSocket(sock)
         super().__init__(
             cast(Any, self._buffered),
@@ -131,18 +128,6 @@ class SshTransport(paramiko.Transport):
     def session(self, *, timeout_s: float) -> Channel:
         """A channel for a command. Raises Refused or SSHException."""
         return self.open_channel("session", timeout=timeout_s)
-
-    def be_prompt(self) -> None:
-        """Have sshd set TCP_NODELAY on its end, which it does with the first command only: a
-        forward's second small packet would wait 40 ms for our kernel to acknowledge the first.
-        """
-        if not self.is_prompt:
-            channel = self.session(timeout_s=_PROMPT_S)
-            try:
-                channel.exec_command("true")
-                self.is_prompt = True
-            finally:
-                channel.close()
 
     def direct(self, host: str, port: int, *, timeout_s: float) -> Channel:
         """A channel to host:port as seen from there. Raises Refused or SSHException."""

@@ -112,6 +112,7 @@ class Sshd:
                     f"Port {self.port}",
                     f"HostKey {self.host_key}",
                     f"AuthorizedKeysFile {self.home}/authorized_keys",
+                    "Subsystem sftp internal-sftp",
                     "PidFile none",
                     "UsePAM no",
                     "StrictModes no",
