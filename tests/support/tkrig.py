@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -344,11 +344,15 @@ class Project:
 
         return [one for one in processes.look().values() if ours(one)]
 
+    def on_login(self, *argv: str) -> list[str]:
+        """The argv that runs this on the login host, without ssh."""
+        return [*tk_lab.on("login", self.lab.dir), *argv]
+
     async def jobs(self) -> list[str]:
         """`ID STATE` of the project's jobs that Slurm still has."""
         if self.lab.scheduler != "slurm":
             return []
-        argv = [*tk_lab.on("login", self.lab.dir), "squeue", "-h", "-t", "all", "-o", "%i %T %j"]
+        argv = self.on_login("squeue", "-h", "-t", "all", "-o", "%i %T %j")
         process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         assert process.returncode == 0
@@ -397,15 +401,25 @@ class Project:
             print(down, self.session_log())
         processes.kill(self.laptop_processes())
         for job in await self.jobs():
-            argv = [*tk_lab.on("login", self.lab.dir), "scancel", job.split()[0]]
+            argv = self.on_login("scancel", job.split()[0])
             await (await asyncio.create_subprocess_exec(*argv)).wait()
+
+
+P = TypeVar("P", bound=Project)
 
 
 @asynccontextmanager
 async def project_on(lab: LabInfo) -> AsyncIterator[Project]:
-    """A project that is gone afterwards, and has left nothing behind."""
+    """A project on that lab that is gone afterwards, and has left nothing behind."""
+    async with made_project(lambda base: Project(lab, base)) as project:
+        yield project
+
+
+@asynccontextmanager
+async def made_project(make: Callable[[Path], P]) -> AsyncIterator[P]:
+    """What `make` makes in a directory of its own; gone afterwards, with nothing left behind."""
     base = Path(tempfile.mkdtemp(prefix="tkp", dir="/tmp"))
-    project = Project(lab, base)
+    project = make(base)
     try:
         try:
             yield project
