@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tkrig import _TK, PATIENCE_S, Done, Project, free_port, project_on
+from tests.support.tkrig import _TK, PATIENCE_S, Done, Project, free_port
 from tunnelkit.errors import ExitCode
-from tunnelkit.lab import LabInfo
 
 OPTION = "-oProxyCommand=touch /tmp/tk-was-here"
 
@@ -224,16 +223,6 @@ async def test_no_such_partition(project: Project) -> None:
 
 
 # -- ports ----------------------------------------------------------------
-
-
-async def test_the_debug_port_is_taken(slurm_lab: LabInfo) -> None:
-    with taken_port() as port:
-        async with project_on(slurm_lab) as project:
-            free, project.port = project.port, port
-            project.configure()
-            project.port = free  # `left` looks at what should be free
-            line = await refused(project, "up", code=ExitCode.DEBUG, says=f"port {port}")
-            assert "taken by another program" in line
 
 
 async def test_the_port_of_a_configured_forward_is_taken(project: Project) -> None:

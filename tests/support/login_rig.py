@@ -59,7 +59,9 @@ class LoginHost:
         """Start it, and wait until it greets. program: another name to run sshd under."""
         config = self.home / f"sshd_config-{self.address}"
         lab = (Layout(self.lab.dir).ssh / "sshd_login").read_text().splitlines()
-        rest = [one for one in lab if not one.startswith(("ListenAddress", "HostKey"))]
+        # Of most keywords the first counts, of MaxStartups the last, of others all.
+        said = {"ListenAddress", "HostKey", *(one.split()[0] for one in self.options)}
+        rest = [one for one in lab if one.split()[0] not in said]
         own = [f"ListenAddress {self.address}:{self.port}", f"HostKey {self.host_key}"]
         lines = [*own, "LogLevel VERBOSE", *self.options, *rest]
         config.write_text("\n".join(lines) + "\n")
@@ -91,6 +93,10 @@ class LoginHost:
     def cut(self) -> None:
         """End all connections; the listener stays."""
         processes.kill(self.connections())
+
+    def cut_authenticated(self) -> None:
+        """End the connections of those who are in; who only stands at the door stays."""
+        processes.kill(one for one in self.connections() if "@" in " ".join(one.argv))
 
     def _greets(self) -> bool:
         assert self._sshd is not None and self._sshd.poll() is None, self.said()
@@ -140,8 +146,8 @@ class LoginHost:
         return self.home / "ssh_config"
 
     def configure(self, project: Project, extra: str = "") -> None:
-        """Make a project use this login host."""
-        project.configure(f'{extra}\n[cluster]\nssh_config = "{self.client_config}"\n')
+        """Make a project use this login host; `extra` lines come below [cluster]."""
+        project.configure(f'[cluster]\nssh_config = "{self.client_config}"\n{extra}\n')
 
 
 @contextmanager
@@ -170,10 +176,10 @@ def login_host(lab: LabInfo, *options: str, started: bool = True) -> Iterator[Lo
 
 
 @asynccontextmanager
-async def project_by(host: LoginHost) -> AsyncIterator[Project]:
-    """A project that reaches the lab through this login host."""
+async def project_by(host: LoginHost, extra: str = "") -> AsyncIterator[Project]:
+    """A project that reaches the lab through this login host; see `LoginHost.configure`."""
     async with project_on(host.lab) as project:
-        host.configure(project)
+        host.configure(project, extra)
         yield project
 
 

@@ -130,12 +130,28 @@ def up(
     )
     wanted.require_login()
     status = run(_up(Launch(wanted, node, take_over, attach_job)))
+    _tell_editor(wanted, status)
     if as_json:
         import json
 
         say(json.dumps(status, indent=2))
     else:
         say(ready_line(status))
+
+
+def _tell_editor(wanted: Any, status: dict[str, Any]) -> None:
+    """launch.json follows the port that F5 has to go to."""
+    from tunnelkit.cli.console import note
+    from tunnelkit.cli.vscode import follow_port
+    from tunnelkit.errors import TunnelkitError
+
+    try:
+        for change in follow_port(wanted, int(status["debug_port"])):
+            note(f"  {change.path}: F5 goes to port {status['debug_port']}")
+    except (TunnelkitError, OSError) as error:
+        # Somebody else's file: the session is up all the same.
+        why = error.one_line() if isinstance(error, TunnelkitError) else str(error)
+        note(f"  launch.json could not be changed: {why}")
 
 
 def ready_line(status: dict[str, Any]) -> str:

@@ -91,6 +91,23 @@ def plan_editor_files(
     )
 
 
+def follow_port(settings: Settings, port: int) -> list[FileChange]:
+    """Make the project's launch.json, if tk has written into it, attach to the port that the
+    session has got; what was changed."""
+    from dataclasses import replace
+
+    from tunnelkit.debug import files
+    from tunnelkit.debug import vscode as editor
+
+    if editor.attach_port(settings.project_dir) in (None, port):
+        return []
+    actual = replace(settings, debug=replace(settings.debug, port=port))
+    planned = plan_editor_files(actual, settings.project_dir)
+    changes = [one for one in planned if one.path.name == "launch.json"]
+    files.apply(changes)
+    return changes
+
+
 def _also(settings: Settings, folder: Path, remote_root: str) -> list[PathMapping]:
     """The mappings of [[mirror.also]]. Where `~` is can't always be told from the project's
     own remote root; what is missing here the session adds at F5."""

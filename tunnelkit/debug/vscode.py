@@ -22,7 +22,7 @@ from tunnelkit.debug.vscode_merge import Assignment, Document, Entry, Section, l
 from tunnelkit.errors import DebugError, UsageError
 from tunnelkit.model import PathMapping
 
-__all__ = ["ATTACH_NAME", "MAX_RANKS", "READY_LABEL", "FileChange", "apply", "plan"]
+__all__ = ["ATTACH_NAME", "MAX_RANKS", "READY_LABEL", "FileChange", "apply", "attach_port", "plan"]
 
 READY_LABEL = "tk: ready"
 ATTACH_NAME = "tk: attach"
@@ -155,6 +155,16 @@ def _compound(ranks: int) -> Values:
         "preLaunchTask": READY_LABEL,
         "stopAll": True,
     }
+
+
+def attach_port(project_dir: Path) -> int | None:
+    """The port of `tk: attach` in the launch.json there; None if there is no such thing."""
+    for one in listed(project_dir / ".vscode" / "launch.json", "configurations"):
+        connect = one.get("connect")
+        if one.get("name") == ATTACH_NAME and isinstance(connect, dict):
+            port = connect.get("port")
+            return port if isinstance(port, int) else None
+    return None
 
 
 # -- what is there ------------------------------------------------------

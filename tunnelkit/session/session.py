@@ -40,6 +40,7 @@ from tunnelkit.session.loops import Loops
 from tunnelkit.session.mirrorview import Tell
 from tunnelkit.session.paths import SessionPaths, job_name
 from tunnelkit.session.peers import Peers
+from tunnelkit.session.portchoice import open_near
 
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
@@ -159,7 +160,8 @@ class Session:
         """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
         self._attendance.arrive(coming=True)
         try:
-            self.editor_port.open()
+            taken = [one.bind_port for one in self.launch.settings.forwards]
+            open_near(self.editor_port, self._say, but=taken)
             await self.files.check_local()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
             await self._keeper.open()
