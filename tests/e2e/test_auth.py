@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.support.login_rig import project_by
+from tests.support.login_rig import STOP, project_by, waits_for_a_person
 from tests.support.pam_rig import ASKS, CodeHost, code_host, why_no_pam
 from tests.support.pty_terminal import Screen, on_a_terminal
-from tests.support.tkrig import PROGRAM, Project, eventually, line_of
+from tests.support.tkrig import Project, eventually
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
 
@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(bool(why_no_pam()), reason=str(why_no_pam())),
 ]
-STOP = line_of(PROGRAM, "total += step")
 BOTH = ["publickey", "keyboard-interactive/pam"]
 
 
@@ -48,14 +47,6 @@ async def up(project: Project, host: CodeHost) -> None:
         assert await screen.ended() == 0
     status = await project.status()
     project._far_tags.add(f"TK_PROCESS={status['agent']['pid']}.")
-
-
-async def waits_for_a_person(project: Project) -> str:
-    """Wait until the session says so; its words."""
-    while not (status := await project.status())["attention"]:
-        await asyncio.sleep(0.1)
-    assert status["state"] == "reconnecting"
-    return str(status["attention"])
 
 
 async def test_one_prompt_at_up_and_after_a_cut_none_without_tk_auth(

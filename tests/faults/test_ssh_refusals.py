@@ -5,41 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.login_rig import LoginHost, login_host, project_by
-from tests.support.tkrig import PROGRAM, Project, eventually, free_port, line_of
-from tunnelkit.debug.client import DapClient
+from tests.support.login_rig import (
+    LoginHost,
+    debugging,
+    login_host,
+    project_by,
+    waits_for_a_person,
+)
+from tests.support.tkrig import Project, eventually, free_port
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
-
-STOP = line_of(PROGRAM, "total += step")
-
-
-@asynccontextmanager
-async def debugging(project: Project) -> AsyncIterator[tuple[DapClient, int]]:
-    """A debug session that stands at the first line of interest, and later steps on to the next."""
-    await project.up("node1", "--cpus", "2")
-    await project.loop("python", "2.py")
-    editor, thread, frame = await project.f5_to_stop(STOP)
-    pid = await editor.evaluate("os.getpid()", frame)
-    yield editor, thread
-    await editor.request("next", threadId=thread)
-    thread, frame = await editor.stopped()
-    assert frame["line"] == STOP + 1
-    assert await editor.evaluate("os.getpid()", frame) == pid
-
-
-async def waits_for_a_person(project: Project) -> str:
-    """Wait until the session has given up until somebody comes; its words."""
-    while not (status := await project.status())["attention"]:
-        await asyncio.sleep(0.1)
-    assert status["state"] == "reconnecting"
-    return str(status["attention"])
 
 
 async def test_with_one_session_the_rest_queues_and_nothing_authenticates_again(
@@ -85,6 +65,7 @@ async def test_a_host_that_hangs_up_is_left_alone_for_longer_each_time(
             assert status["state"] == "reconnecting" and status["attention"] is None
             assert "too eager" in status["detail"]
         login.start()
+        await by_login.tk("auth")  # a person need not wait for the next attempt
 
 
 class Angry:

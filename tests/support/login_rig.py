@@ -6,7 +6,7 @@ Its sessions are the lab's: same home, same Slurm, same nodes behind it.
 
 from __future__ import annotations
 
-import os
+import asyncio
 import re
 import shutil
 import socket
@@ -20,7 +20,8 @@ import pytest
 
 from tests.support import processes
 from tests.support.processes import Seen
-from tests.support.tkrig import Project, free_port, project_on
+from tests.support.tkrig import PROGRAM, Project, free_port, line_of, project_on
+from tunnelkit.debug.client import DapClient
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 from tunnelkit.lab.programs import find_program
@@ -29,6 +30,7 @@ from tunnelkit.lab.state import load
 #: A conversation with a person begins (its further rounds are `keyboard-interactive/pam`), or
 #: a password came.
 _SECRET = re.compile(r"^(Postponed keyboard-interactive|(Accepted|Failed) password) for ", re.M)
+STOP = line_of(PROGRAM, "total += step")
 _ACCEPTED = re.compile(r"^Accepted (\S+) for ", re.M)
 
 
@@ -48,6 +50,8 @@ class LoginHost:
         self.address = address
         self.port = port or free_port()
         self.visits = 0
+        #: Comes first on the PATH of its sessions, if set.
+        self.programs: Path | None = None
         self.log = home / f"sshd-{address}.log"
         self.host_key = Layout(lab.dir).ssh / "host_login"
         self._sshd: subprocess.Popen[bytes] | None = None
@@ -62,6 +66,8 @@ class LoginHost:
         # Of most keywords the first counts, of MaxStartups the last, of others all.
         said = {"ListenAddress", "HostKey", *(one.split()[0] for one in self.options)}
         rest = [one for one in lab if one.split()[0] not in said]
+        if self.programs is not None:
+            rest = [one.replace('"PATH=', f'"PATH={self.programs}:') for one in rest]
         own = [f"ListenAddress {self.address}:{self.port}", f"HostKey {self.host_key}"]
         lines = [*own, "LogLevel VERBOSE", *self.options, *rest]
         config.write_text("\n".join(lines) + "\n")
@@ -197,5 +203,24 @@ async def by_login(login: LoginHost) -> AsyncIterator[Project]:
         yield project
 
 
-def is_root() -> bool:
-    return os.geteuid() == 0
+@asynccontextmanager
+async def debugging(project: Project, *, up: bool = True) -> AsyncIterator[tuple[DapClient, int]]:
+    """A debug session that stands at the first line of interest, and later steps on to the next."""
+    if up:
+        await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    pid = await editor.evaluate("os.getpid()", frame)
+    yield editor, thread
+    await editor.request("next", threadId=thread)
+    thread, frame = await editor.stopped()
+    assert frame["line"] == STOP + 1
+    assert await editor.evaluate("os.getpid()", frame) == pid
+
+
+async def waits_for_a_person(project: Project) -> str:
+    """Wait until the session has given up until somebody comes; its words."""
+    while not (status := await project.status())["attention"]:
+        await asyncio.sleep(0.1)
+    assert status["state"] == "reconnecting"
+    return str(status["attention"])

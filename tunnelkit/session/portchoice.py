@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import DebugError
@@ -12,8 +12,8 @@ from tunnelkit.link import ports
 _SPAN = 20
 
 
-def open_near(port: EditorPort, say: Callable[[str], None], *, but: Collection[int] = ()) -> None:
-    """Open `port`, or the next one that is free and not in `but`; `say` tells of a change.
+def open_near(port: EditorPort, *, but: Collection[int] = ()) -> str | None:
+    """Open `port`, or the next one that is free and not in `but`; then says which, and why.
 
     Raises DebugError if all of them are taken.
     """
@@ -28,10 +28,10 @@ def open_near(port: EditorPort, say: Callable[[str], None], *, but: Collection[i
         except DebugError as error:
             first = first or error
             continue
-        if number != wanted:
-            by = ports.owner(wanted)
-            who = f"{by.program} (pid {by.pid})" if by else "another program"
-            say(f"port {wanted} is taken by {who}: in this session F5 goes to {number}")
-        return
+        if number == wanted:
+            return None
+        by = ports.owner(wanted)
+        who = f"{by.program} (pid {by.pid})" if by else "another program"
+        return f"port {wanted} is taken by {who}: in this session F5 goes to {number}"
     port.port = wanted
     raise first or DebugError(f"no debug port is free from {wanted} on")

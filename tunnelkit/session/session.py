@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tunnelkit.debug.port import EditorPort
-from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.errors import ConnectionFailed, NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.choose import make_link
 from tunnelkit.model import Allocation, JobState, JobStatus, LocalForward
@@ -49,6 +49,9 @@ _YOUNG_S = 60.0
 _TELL_END_S = 20.0
 #: How long Slurm may take to say how a job ended whose processes it clears away.
 _LAST_STATE_S = 120.0
+#: How often the mirror's start is tried where the connection is lost under it.
+_STARTS = 5
+_NOTICE_S = 1.0
 
 
 class Session:
@@ -161,10 +164,12 @@ class Session:
         self._attendance.arrive(coming=True)
         try:
             taken = [one.bind_port for one in self.launch.settings.forwards]
-            open_near(self.editor_port, self._say, but=taken)
+            moved = open_near(self.editor_port, but=taken)
             await self.files.check_local()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
             await self._keeper.open()
+            if moved is not None:
+                self._say(moved)  # only now, when who waits for `tk up` has connected
             # From here on it may take hours in a queue, and whoever came may have left.
             self._attendance.arrive()
             self._spawn(self._keeper.run())
@@ -172,7 +177,7 @@ class Session:
             await self.cluster.prepare()
             self._spawn(self.files.keep_agent())
             ways = [
-                asyncio.create_task(self.files.start()),
+                asyncio.create_task(self._start_files()),
                 asyncio.create_task(self._get_agent()),
             ]
             try:
@@ -190,6 +195,20 @@ class Session:
             self._attendance.leave()
             self.settled.set()
         self._become("ready")
+
+    async def _start_files(self) -> None:
+        """Start the mirror; begun anew where the connection is cut under it, since the job that
+        is asked for beside it outlives that too."""
+        for left in reversed(range(_STARTS)):
+            try:
+                await self.files.start()
+                return
+            except ConnectionFailed as error:
+                if not error.transient or not left:
+                    raise
+                log.info("the mirror's start: %s; once more", error.one_line())
+            await asyncio.sleep(_NOTICE_S)  # the keeper may not know of the cut yet
+            await self._keeper.wait_up()
 
     async def _get_agent(self) -> None:
         self._become("pending")

@@ -1,0 +1,111 @@
+"""A scheduler that hangs or whose answer is lost, with a debug session beside it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.support.login_rig import LoginHost, debugging, login_host, project_by
+from tests.support.tkrig import Project
+from tunnelkit.lab import LabInfo
+from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
+from tunnelkit.model import Completed, Hop, JobState
+from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.poller import Poller
+from tunnelkit.scheduler.slurm import Slurm
+
+_COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sinfo", "sacct")
+#: What ends the connection that it runs in: the nearest sshd above it.
+_CUT = """
+pid=$$
+while [ "$pid" -gt 1 ] && [ "$(cat /proc/$pid/comm)" != sshd ]; do
+  pid=$(sed 's/.*) . //; s/ .*//' /proc/$pid/stat)
+done
+kill -9 "$pid"
+"""
+
+
+class Programs:
+    """Slurm's commands as one login host has them: the real ones, or what a test puts there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir()
+        self.restore()
+
+    def replace(self, name: str, body: str) -> None:
+        """`body` is shell; `"$REAL" "$@"` is the real one."""
+        draft = self.directory / f"{name}.new"
+        draft.write_text(f"#!/bin/sh\nREAL={shutil.which(name)}\n{body}\n")
+        draft.chmod(0o755)
+        draft.replace(self.directory / name)
+
+    def restore(self) -> None:
+        for name in _COMMANDS:
+            if shutil.which(name):
+                self.replace(name, 'exec "$REAL" "$@"')
+
+
+@pytest.fixture
+def host(slurm_lab: LabInfo) -> Iterator[LoginHost]:
+    with login_host(slurm_lab, started=False) as made:
+        made.programs = made.home / "bin"
+        Programs(made.programs)
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def programs(host: LoginHost) -> Programs:
+    assert host.programs is not None
+    shutil.rmtree(host.programs)
+    return Programs(host.programs)
+
+
+@pytest.fixture
+async def project(host: LoginHost) -> AsyncIterator[Project]:
+    async with project_by(host) as made:
+        yield made
+
+
+async def test_a_hung_scheduler_is_unknown_and_never_the_end(
+    host: LoginHost, programs: Programs, project: Project, tmp_path: Path
+) -> None:
+    options = OpenSSHOptions(login=Hop("login"), ssh_config=host.client_config)
+    link = OpenSSHLink(options, control_dir=host.home / "l")
+    async with debugging(project):
+        job = (await project.status())["job"]["id"]
+        programs.replace("squeue", "exec sleep 600")
+
+        async def run(command: Command) -> Completed:
+            return await link.run(command.argv, stdin=command.stdin, timeout_s=1.0)
+
+        await link.open()
+        try:
+            poller = Poller(run, Slurm(str(programs.directory)))
+            async with aclosing(poller.watch(job)) as states:
+                assert (await anext(states)).state is JobState.UNKNOWN
+                assert (await project.status())["state"] == "ready", "tk answers meanwhile"
+                programs.restore()
+                assert (await anext(states)).state is JobState.RUNNING
+        finally:
+            await link.close()
+
+
+async def test_the_reply_of_sbatch_is_lost_and_the_job_is_not_submitted_twice(
+    host: LoginHost, programs: Programs, project: Project
+) -> None:
+    once = host.home / "submitted"
+    programs.replace(
+        "sbatch",
+        f'[ "$1" = --version ] && exec "$REAL" "$@"\n'
+        f'"$REAL" "$@" > {once}.out\n[ -e {once} ] && exec cat {once}.out\n: > {once}\n{_CUT}',
+    )
+    status = await project.up("node1", "--cpus", "2")
+    assert once.exists(), "the reply was lost"
+    assert await project.jobs() == [f"{status['job']['id']} RUNNING"]
+    assert len(host.accepted()) == 2
