@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.support.mirror_rig",
     "tests.support.watch_rig",
     "tests.support.login_rig",
+    "tests.support.names_rig",
 ]
 
 # No example is judged by its time: the machine may be busy.

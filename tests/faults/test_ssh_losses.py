@@ -9,9 +9,14 @@ import asyncio
 import os
 import signal
 import socket
+from dataclasses import replace
 
-from tests.support.login_rig import LoginHost, debugging
+import pytest
+
+from tests.support.login_rig import LoginHost, debugging, login_host, project_by
+from tests.support.names_rig import Names
 from tests.support.tkrig import Project, eventually
+from tunnelkit.lab import LabInfo
 
 
 def _stop(project: Project, number: signal.Signals) -> None:
@@ -49,3 +54,27 @@ async def test_the_login_host_reboots(login: LoginHost, by_login: Project) -> No
     after = await by_login.status()
     assert after["job"]["id"] == before["job"]["id"] and not after["job"]["adopted"]
     assert len(login.accepted()) == 2
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process its own names")
+async def test_a_round_robin_name_leads_back_to_the_same_host_while_it_is_there(
+    slurm_lab: LabInfo, names: Names
+) -> None:
+    names.give("127.0.0.1", "127.0.0.2")
+    with (
+        login_host(slurm_lab, address="127.0.0.2") as second,
+        login_host(slurm_lab, port=second.port, started=False) as first,
+    ):
+        second.write_client_config(host=names.login)
+        second.lab = replace(slurm_lab, enter=names.enter)
+        async with project_by(second) as project:
+            async with debugging(project):
+                first.start()  # from now on the name leads there
+                second.cut()
+                await eventually(lambda: len(second.accepted()) == 2, "it is back on the same host")
+                assert first.accepted() == []
+                second.stop()
+                await eventually(lambda: len(first.accepted()) == 1, "the other host serves")
+            log = (await project.tk("logs", "--session")).out
+            assert "is another host now: 127.0.0.1" in log

@@ -167,10 +167,12 @@ def login_home() -> Iterator[Path]:
 
 
 @contextmanager
-def login_host(lab: LabInfo, *options: str, started: bool = True) -> Iterator[LoginHost]:
+def login_host(
+    lab: LabInfo, *options: str, started: bool = True, address: str = "127.0.0.1", port: int = 0
+) -> Iterator[LoginHost]:
     """A login host that is gone afterwards, and never asked more often than somebody came."""
     with login_home() as home:
-        host = LoginHost(lab, home, *options)
+        host = LoginHost(lab, home, *options, address=address, port=port)
         try:
             if started:
                 host.start()

@@ -31,6 +31,10 @@ class EffectiveConfig:
     known_hosts: tuple[str, ...]
     host_key_alias: str | None
     ciphers: str = ""
+    is_direct: bool = True
+    uses_gssapi: bool = False
+    #: All that doesn't say which host it is.
+    rest: frozenset[str] = frozenset()
 
     @staticmethod
     def parse(text: str) -> EffectiveConfig:
@@ -48,6 +52,13 @@ class EffectiveConfig:
             known_hosts=tuple(name for name in files.split() if name not in ("/dev/null", "none")),
             host_key_alias=values.get("hostkeyalias") or None,
             ciphers=values.get("ciphers", ""),
+            is_direct=not {"proxyjump", "proxycommand"} & {*values},
+            uses_gssapi=values.get("gssapiauthentication") == "yes",
+            rest=frozenset(
+                line
+                for line in text.splitlines()
+                if line.partition(" ")[0] not in ("host", "hostname", "hostkeyalias")
+            ),
         )
 
     @property

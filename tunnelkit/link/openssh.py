@@ -8,6 +8,7 @@ first needed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
@@ -15,14 +16,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunnelkit.errors import ConfigError, ConnectionFailed, TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    HostKeyError,
+    TunnelkitError,
+)
 from tunnelkit.link.askpass import Asker, AskpassServer
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.ciphers import cipher_options
 from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
 from tunnelkit.link.forwards import Forwards, Key, Route
-from tunnelkit.link.hostkeys import effective_config, login_options, node_options
+from tunnelkit.link.hostkeys import (
+    EffectiveConfig,
+    effective_config,
+    login_options,
+    node_options,
+)
 from tunnelkit.link.master import Master
+from tunnelkit.link.pin import LoginPin
 from tunnelkit.link.sessions import MuxStream, Sessions
 from tunnelkit.model import Completed, Hop, LocalForward, check_host
 
@@ -34,6 +47,7 @@ MAX_CONTROL_PATH_BYTES = 86
 #: From the start of ssh to the first sign of life, beyond the time to connect.
 _SILENCE_S = 30.0
 _NOTICE_S = 0.5
+_ASK_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,7 @@ class OpenSSHLink(Link):
         self._asking = SshCommand(options, batch=self._batch)
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
+        self._pin = LoginPin()
         self._forwards = Forwards(
             self._login.master,
             self._login.sessions,
@@ -96,9 +111,15 @@ class OpenSSHLink(Link):
         if self._askpass and not self._batch:
             await self._askpass.open()
         try:
-            if await self._login.master.open(verify=True) and self._login.master.adopted:
-                await self._forwards.drop_leftovers(self._login.master)
-        except BaseException:
+            if await self._login.master.open(verify=True):
+                if self._login.master.adopted:
+                    await self._forwards.drop_leftovers(self._login.master)
+                await self._learn_host()
+        except BaseException as error:
+            if isinstance(error, ConnectionFailed) and not isinstance(
+                error, (AuthenticationFailed, HostKeyError)
+            ):
+                self._pin.missed()
             if self._askpass and not self._login.master.is_up:
                 await self._askpass.close()
             raise
@@ -228,11 +249,32 @@ class OpenSSHLink(Link):
         command = self._connecting()
         config = await effective_config(command.print_config(name), name)
         extra = [
+            *self._pin.options(),
             *command.jump_option(),
             *cipher_options(config.ciphers),
             *await login_options(config, own=self._known_hosts),
         ]
         return command.master(self._control_path(None), name, extra=extra), self._asker(name)
+
+    async def _learn_host(self) -> None:
+        """Remember which host the login's name led to, where it leads to several."""
+        name = self._options.login.destination
+
+        async def read(options: list[str]) -> EffectiveConfig:
+            ssh, *words = self._command.print_config(name)
+            return await effective_config([ssh, *options, *words], name)
+
+        async def ask() -> str:
+            argv = ["sh", "-c", 'echo "$SSH_CONNECTION"']
+            done = await self._login.sessions.run(argv, stdin=b"", timeout_s=_ASK_S)
+            return done.text.strip().rpartition("\n")[2]
+
+        if self._options.jumps:
+            return
+        with contextlib.suppress(TunnelkitError):
+            moved = await self._pin.learn(read, ask)
+            if moved is not None and self._notice is not None:
+                self._notice(f"{name} is another host now: {moved[1]}, no longer {moved[0]}")
 
     async def _prepare_node(self, node: str) -> tuple[list[str], Asker | None]:
         command = self._connecting()
