@@ -24,9 +24,13 @@ for c in sbatch qsub qstat; do
 done
 command -v sbatch >/dev/null 2>&1 && sbatch --version 2>&1 </dev/null | sed 's/^/tk-sbatch /'
 if command -v qstat >/dev/null 2>&1; then
-  qstat --version 2>&1 </dev/null | sed 's/^/tk-qstat /'
-  command -v sbatch >/dev/null 2>&1 ||
+  v=$(qstat --version 2>&1 </dev/null)
+  printf '%s\n' "$v" | sed 's/^/tk-qstat /'
+  case $v in *pbs_version*|*Version:*)
     qstat -B -f 2>/dev/null </dev/null | sed -n 's/^ *job_history_enable = /tk-history /p'
+    command -v sbatch >/dev/null 2>&1 && ! timeout 10 sinfo -h >/dev/null 2>&1 </dev/null &&
+      echo tk-silent slurm;;
+  esac
 fi
 echo tk-done
 """
@@ -50,8 +54,9 @@ class Detected:
 def parse_detect(done: Completed) -> Detected:
     """Read DETECT's answer. Raises SchedulerError (transient) if there is none.
 
-    Slurm wins over qsub, since Slurm sites often carry its qsub wrappers. A qsub whose
-    qstat is neither OpenPBS nor Torque (Grid Engine) counts as none.
+    Slurm wins over qsub, since Slurm sites often carry its qsub wrappers; but not where it
+    is only installed and a real PBS is there. A qsub whose qstat is neither OpenPBS nor Torque
+    (Grid Engine) counts as none.
     """
     lines = [line.strip() for line in done.text.splitlines()]
     if "tk-done" not in lines:
@@ -64,7 +69,7 @@ def parse_detect(done: Completed) -> Detected:
     paths = dict(line.split(" ", 2)[1:] for line in lines if line.startswith("tk-found "))
     dirs = {name: _dir(path) for name, path in paths.items()}
     history = _said(lines, "tk-history ").strip() == "True"
-    if "sbatch" in paths:
+    if "sbatch" in paths and not ("qsub" in paths and "tk-silent slurm" in lines):
         match = re.search(r"slurm\S* (\d\S*)", _said(lines, "tk-sbatch "))
         return Detected("slurm", match[1] if match else None, dirs["sbatch"], dirs, history)
     if "qsub" in paths:

@@ -32,6 +32,16 @@ def test_slurm_wins_over_its_qsub_wrapper(tmp_path: Path) -> None:
     assert parse_detect(answer(tmp_path)) == Detected("slurm", "22.05.8", str(tmp_path))
 
 
+@pytest.mark.parametrize(("answers", "name"), [("exit 0", "slurm"), ("exit 1", "pbs")])
+def test_of_a_slurm_and_a_pbs_the_one_that_answers(tmp_path: Path, answers: str, name: str) -> None:
+    program(tmp_path, "sbatch", "echo slurm-wlm 22.05.8")
+    program(tmp_path, "sinfo", answers)
+    program(tmp_path, "timeout", 'shift; "$@"')
+    program(tmp_path, "qsub", "exit 1")
+    program(tmp_path, "qstat", "echo pbs_version = 23.06.06")
+    assert parse_detect(answer(tmp_path)).name == name
+
+
 def test_openpbs(tmp_path: Path) -> None:
     program(tmp_path, "qsub", "exit 1")
     program(tmp_path, "qstat", "echo pbs_version = 23.06.06")

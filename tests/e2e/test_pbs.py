@@ -1,0 +1,195 @@
+"""The main job on PBS and on Torque: programs that answer as theirs do, on the lab's login host."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.lab_fixtures import running_lab, why_no_lab
+from tests.support.pbs_standin import StandIn, install
+from tests.support.tkrig import Project, eventually, project_on
+from tunnelkit import lab as tk_lab
+from tunnelkit.lab import LabInfo
+
+
+@pytest.fixture(scope="module")
+def pbs_lab() -> Iterator[LabInfo]:
+    if reason := why_no_lab():
+        pytest.skip(reason)
+    with running_lab(scheduler="none") as info:
+        yield info
+
+
+@pytest.fixture(scope="module")
+def server(pbs_lab: LabInfo) -> StandIn:
+    return install(pbs_lab)
+
+
+@pytest.fixture
+async def project(pbs_lab: LabInfo, server: StandIn) -> AsyncIterator[Project]:
+    """A project on a login host with OpenPBS."""
+    server.reset()
+    try:
+        async with project_on(pbs_lab) as made:
+            made.configure('[cluster]\nscheduler = "auto"\n')
+            yield made
+            server.set(down=False)
+    finally:
+        server.clear()
+        await eventually(lambda: not server.unfinished(), "the end of all jobs")
+
+
+async def ended(project: Project) -> str:
+    """Wait until the session says that its allocation is over; why."""
+    detail = ""
+
+    async def over() -> bool:
+        nonlocal detail
+        status = await project.status()
+        detail = str(status["detail"])
+        return bool(status["state"] == "ended")
+
+    for _ in range(60):
+        if await over():
+            return detail
+    raise AssertionError(f"it did not end: {detail}")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"history": False}, {"broken_json": True}, {"dialect": "torque"}],
+    ids=["pbs", "no-history", "broken-json", "torque"],
+)
+async def test_up_run_down(project: Project, server: StandIn, config: dict[str, object]) -> None:
+    server.reset(**config)
+    status = await project.up("node1", "--gpus", "1", "--cpus", "2", "--time", "10:00")
+    assert status["node"] == "node1"
+    [job_id] = server.unfinished()
+    assert status["job"]["id"] == job_id
+    assert 500 < status["job"]["time_left_s"] <= 600
+    done = await project.tk("run", "--", "sh", "-c", 'echo "$PBS_JOBID"; cat "$PBS_NODEFILE"')
+    assert done.out.split() == [job_id, "node1", "node1"]
+    await project.tk("down")
+    assert server.unfinished() == []
+    await project.nothing_left()
+
+
+async def test_f5_stops_inside_the_job(project: Project, server: StandIn) -> None:
+    await project.up("node1")
+    terminal = await project.loop("python", "2.py")
+    client, thread, frame = await project.f5_to_stop(9)
+    assert frame["line"] == 9
+    await client.call("continue", threadId=thread)
+    await terminal.line("node")
+    await project.tk("down")
+
+
+async def test_it_says_why_it_waits(project: Project, server: StandIn) -> None:
+    server.set(nodes=["node2"])
+    terminal = await project.terminal("up", "node1", "--gpus", "1")
+    await terminal.line(r"queued, job 1\.login: waiting for the node to become free")
+    server.set(nodes=["node1", "node2"])
+    await terminal.line(r"ready on node1 \(job 1\.login\)")
+    assert await terminal.ended() == 0
+
+
+async def test_what_can_never_run_is_cancelled_and_said(project: Project, server: StandIn) -> None:
+    done = await project.tk("up", "--gpus", "9", code=8)
+    assert "can never run" in done.err
+    assert "ngpus: 9 asked for, 2 free of 2" in done.err
+    assert server.unfinished() == []
+
+
+async def test_a_lost_reply_submits_no_second_job(project: Project, server: StandIn) -> None:
+    server.set(lost_replies=1)
+    status = await project.up("node1")
+    assert status["job"]["id"] == "1.login"
+    assert list(server.jobs()) == ["1.login"]
+
+
+async def test_a_server_that_is_away_is_said(project: Project, server: StandIn) -> None:
+    server.set(down=True)
+    done = await project.tk("up", "--scheduler", "pbs", code=7)
+    assert "cannot connect to server login" in done.err
+    server.set(down=False)
+    await project.up("node1")
+    server.set(down=True)
+    # What runs goes on; the scheduler is only asked now and then.
+    assert (await project.tk("run", "--", "echo", "on")).out == "on\n"
+    server.set(down=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "the job was deleted by root@login"),
+        ({"history": False}, ""),
+        ({"dialect": "torque"}, "the job was ended by TERM: qdel, or its time limit"),
+    ],
+    ids=["pbs", "no-history", "torque"],
+)
+async def test_qdel_ends_the_session_and_it_says_so(
+    project: Project, server: StandIn, config: dict[str, object], words: str
+) -> None:
+    server.reset(**config)
+    await project.up("node1")
+    [job_id] = server.unfinished()
+    server.qdel(job_id)
+    detail = await ended(project)
+    assert words in detail
+    assert detail
+
+
+async def test_the_time_limit_ends_the_session_and_it_says_so(
+    project: Project, server: StandIn
+) -> None:
+    await project.up("node1", "--time", "8s")
+    assert "the job reached its time limit" in await ended(project)
+
+
+async def test_a_successor_takes_the_job_over(project: Project, server: StandIn) -> None:
+    await project.up("node1")
+    await project.tk("down", "--keep")
+    status = await project.up("node1")
+    assert status["job"]["id"] == "1.login"
+    assert list(server.jobs()) == ["1.login"]
+
+
+# --- the way in --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node1_refuses_the_laptop(pbs_lab: LabInfo) -> Iterator[None]:
+    """node1 lets in only who comes with a key of the cluster's own."""
+    config = pbs_lab.dir / "ssh" / "sshd_node1"
+    before = config.read_text()
+    keys = pbs_lab.dir / "ssh" / "cluster_only_keys"
+    keys.write_text((pbs_lab.dir / "ssh" / "cluster.pub").read_text())
+    lines = [
+        f"AuthorizedKeysFile {keys}" if line.startswith("AuthorizedKeysFile") else line
+        for line in before.splitlines()
+    ]
+    tk_lab.stop_daemon("sshd-node1", pbs_lab.dir)
+    config.write_text("\n".join(lines) + "\n")
+    tk_lab.start_daemon("sshd-node1", pbs_lab.dir)
+    yield
+    tk_lab.stop_daemon("sshd-node1", pbs_lab.dir)
+    config.write_text(before)
+    tk_lab.start_daemon("sshd-node1", pbs_lab.dir)
+
+
+@pytest.fixture
+def node1_refuses_all(pbs_lab: LabInfo) -> Iterator[None]:
+    tk_lab.stop_daemon("sshd-node1", pbs_lab.dir)
+    yield
+    tk_lab.start_daemon("sshd-node1", pbs_lab.dir)
+
+
+@pytest.mark.usefixtures("node1_refuses_the_laptop")
+async def test_the_login_hosts_own_ssh_leads_there(project: Project, server: StandIn) -> None:
+    status = await project.up("node1")
+    assert status["route"] == "ssh-login"
+    assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
+    await project.tk("down")
+    assert server.unfinished() == []
