@@ -32,7 +32,7 @@ async def project(pbs_lab: LabInfo, server: StandIn) -> AsyncIterator[Project]:
     server.reset()
     try:
         async with project_on(pbs_lab) as made:
-            made.configure('[cluster]\nscheduler = "auto"\n')
+            made.configure('[cluster]\nscheduler = "auto"\nnode_ssh = "auto"\n')
             yield made
             server.set(down=False)
     finally:
@@ -80,7 +80,7 @@ async def test_f5_stops_inside_the_job(project: Project, server: StandIn) -> Non
     terminal = await project.loop("python", "2.py")
     client, thread, frame = await project.f5_to_stop(9)
     assert frame["line"] == 9
-    await client.call("continue", threadId=thread)
+    await client.request("continue", {"threadId": thread})
     await terminal.line("node")
     await project.tk("down")
 
@@ -191,5 +191,21 @@ async def test_the_login_hosts_own_ssh_leads_there(project: Project, server: Sta
     status = await project.up("node1")
     assert status["route"] == "ssh-login"
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
+    await project.tk("down")
+    assert server.unfinished() == []
+
+
+@pytest.mark.usefixtures("node1_refuses_all")
+async def test_without_any_ssh_the_agent_dials_the_login_host(
+    project: Project, server: StandIn, pbs_lab: LabInfo
+) -> None:
+    status = await project.up("node1")
+    assert status["route"] == "dial-in"
+    assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
+    invitations = list((pbs_lab.home / ".cache" / "tunnelkit" / "jobs").glob("*.meet"))
+    assert [file.read_text() for file in invitations] == [""], "used once"
+    # The connection is lost and comes back: the agent dials anew.
+    tk_lab.reset(pbs_lab.dir)
+    assert (await project.tk("run", "--", "echo", "again")).out == "again\n"
     await project.tk("down")
     assert server.unfinished() == []

@@ -58,6 +58,19 @@ class Clients:
         await asyncio.sleep(0.05)
         await cancel_all(*self._tasks)
 
+    def has_link(self) -> bool:
+        """True while a link carries the session's conversation."""
+        return self._mux is not None and self._mux.is_up
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Take a connection that leads to the session, until it ends; closes it."""
+        try:
+            await self._serve_link(sock.fileno(), sock.fileno())
+        except (OSError, ProtocolError, asyncio.TimeoutError):
+            pass
+        finally:
+            sock.close()
+
     def _accept(self) -> None:
         try:
             bridge, _ = self._listener.accept()

@@ -1,18 +1,23 @@
-"""The agent's command line: `serve NAME [--while-stdin]`, `attach NAME [--start]`, `relay NAME`, `files`."""
+"""The agent's command line: `serve NAME [--while-stdin] [--meet FILE]`, `attach NAME [--start]`,
+`relay NAME`, `meet FILE NODE`, `files`."""
 
 import os
 import signal
 import socket
 import sys
-from typing import List
+from typing import List, Optional
 
-_USAGE = "usage: agent serve NAME [--while-stdin] | attach NAME [--start] | relay NAME | files"
+_USAGE = (
+    "usage: agent serve NAME [--while-stdin] [--meet FILE] | attach NAME [--start]"
+    " | relay NAME | meet FILE NODE | files"
+)
 
 
 def main(argv: List[str]) -> int:
     """Run one command and return its exit status."""
     if len(argv) >= 2 and argv[0] == "serve":
-        return _serve(argv[1], "--while-stdin" in argv[2:])
+        invitation = argv[argv.index("--meet") + 1] if "--meet" in argv[2:-1] else None
+        return _serve(argv[1], invitation, "--while-stdin" in argv[2:])
     if len(argv) >= 2 and argv[0] == "attach":
         # Imported apart: attaching must not pay for asyncio.
         from tunnelkit.agent.attach import attach
@@ -23,6 +28,10 @@ def main(argv: List[str]) -> int:
         from tunnelkit.agent.relay import main as relay
 
         return relay(argv[1])
+    if len(argv) == 3 and argv[0] == "meet":
+        from tunnelkit.agent.dialout import meet
+
+        return meet(argv[1], argv[2])
     if argv == ["files"]:
         from tunnelkit.agent.stdio import main as files
 
@@ -35,7 +44,7 @@ def _serve_argv(name: str) -> List[str]:
     return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "serve", name]
 
 
-def _serve(name: str, while_stdin: bool = False) -> int:
+def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = False) -> int:
     import asyncio
 
     from tunnelkit.agent import peers, rendezvous
@@ -59,7 +68,7 @@ def _serve(name: str, while_stdin: bool = False) -> int:
         # Comes after `run` has set its handlers: it does that before it first waits.
         asyncio.get_running_loop().call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, ends)
         print(f"{peers.READY}{os.getpid()}", flush=True)
-        agent = Agent(name, listener)
+        agent = Agent(name, listener, invitation)
         if while_stdin:
             agent.end_with(0)
         await agent.run()

@@ -18,6 +18,7 @@ from tunnelkit import __version__
 from tunnelkit.agent import pythons
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
+from tunnelkit.agent.dialout import keep_dialling
 from tunnelkit.agent.execs import Exec, command_of
 from tunnelkit.agent.files import Files
 from tunnelkit.agent.forkserver import agent_path
@@ -42,10 +43,14 @@ _TIME_LIMIT_WARNING_S = 120
 
 
 class Agent:
-    """Everything that lives in one agent process. `run` until told to end."""
+    """Everything that lives in one agent process. `run` until told to end. invitation: a file
+    that may tell where to dial (dialout.py)."""
 
-    def __init__(self, name: str, listener: socket.socket) -> None:
+    def __init__(
+        self, name: str, listener: socket.socket, invitation: Optional[str] = None
+    ) -> None:
         self._name = name
+        self._invitation = invitation
         self.files = Files()
         self._table = ProcessTable()
         self._relays = Relays(self._table, [*_own_argv(), "relay", name])
@@ -73,6 +78,9 @@ class Agent:
         loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         self._clients.start()
+        if self._invitation is not None:
+            clients = self._clients
+            self._spawn(keep_dialling(self._invitation, clients.has_link, clients.serve))
         await self._ending.wait()
         for debug_loop in self._loops.values():
             debug_loop.stop(self._why)
@@ -163,7 +171,7 @@ class Agent:
             "python": platform.python_version(),
             "executable": sys.executable,
             "home": os.path.expanduser("~"),
-            "job_id": os.environ.get("SLURM_JOB_ID"),
+            "job_id": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
             "started": self._started,
             "pythonpath": os.environ.get("PYTHONPATH"),
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),

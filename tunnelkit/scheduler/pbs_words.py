@@ -125,7 +125,7 @@ def judge(reason: str | None) -> tuple[Verdict, str]:
     for pattern, verdict, words in _COMMENTS:
         if pattern.match(said):
             detail = _detail(said)
-            return verdict, words if detail.endswith(":") else f"{words} ({detail})"
+            return verdict, words if detail in ("host", "vnode") else f"{words} ({detail})"
     return Verdict.WAIT, f"the scheduler says: {said or text}"
 
 

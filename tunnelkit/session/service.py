@@ -143,7 +143,7 @@ class Service:
                 "pending_reason": pending.reason if pending is not None else None,
                 "start_estimate": pending.start_estimate if pending is not None else None,
             },
-            "node": session.agent_info.get("node"),
+            "node": self._node(),
             "other_nodes": session.peers.describe(),
             "route": session.cluster.route,
             "agent": session.agent_info or None,
@@ -154,6 +154,11 @@ class Service:
             "forwards": session.forwards.list(),
             "mounts": session.files.mounts.describe(),
         }
+
+    def _node(self) -> str | None:
+        """The agent's node; as the scheduler calls it, where there is one."""
+        cluster, told = self._session.cluster, self._session.agent_info.get("node")
+        return cluster.node if told and cluster.job is not None else told
 
     async def _status(self, params: dict[str, Any]) -> dict[str, Any]:
         return self.status()

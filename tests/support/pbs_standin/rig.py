@@ -23,6 +23,8 @@ class StandIn:
     def reset(self, **config: Any) -> None:
         """A fresh server without jobs. dialect: pbs or torque; history, broken_json, down:
         flags; lost_replies: how many of the next submits are answered by an error."""
+        for file in self.root.iterdir():
+            file.unlink()
         server.State(self.root).write_config({**server.DEFAULTS, **config})
 
     def set(self, **config: Any) -> None:
