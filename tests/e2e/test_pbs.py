@@ -206,6 +206,7 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
     assert [file.read_text() for file in invitations] == [""], "used once"
     # The connection is lost and comes back: the agent dials anew.
     tk_lab.reset(pbs_lab.dir)
+    tk_lab.heal(pbs_lab.dir)
     assert (await project.tk("run", "--", "echo", "again")).out == "again\n"
     await project.tk("down")
     assert server.unfinished() == []
