@@ -67,10 +67,10 @@ def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = Fals
     async def serve() -> None:
         # Comes after `run` has set its handlers: it does that before it first waits.
         asyncio.get_running_loop().call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, ends)
-        print(f"{peers.READY}{os.getpid()}", flush=True)
         agent = Agent(name, listener, invitation)
         if while_stdin:
             agent.end_with(0)
+            print(f"{peers.READY}{os.getpid()}", flush=True)
         await agent.run()
 
     try:

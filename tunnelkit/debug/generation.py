@@ -116,6 +116,13 @@ class Generation:
         """All of its processes have said goodbye."""
         return bool(self.targets) and all(one.terminated for one in self.targets)
 
+    async def tell(self, text: str) -> None:
+        """A line for the debug console of every editor that is on it."""
+        for target in self.targets:
+            view = target.editor.view if target.editor is not None else None
+            if view is not None:
+                await target.tell([view.console(text, "important")])
+
     async def close(self) -> None:
         """End its adapters."""
         if self._timer is not None:

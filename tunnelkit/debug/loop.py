@@ -115,14 +115,6 @@ class DebugLoop:
         """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
         return await interrupt(self.first(), rank)
 
-    async def tell_editors(self, text: str) -> None:
-        """A line for the debug console of every editor that is on it."""
-        for generation in self._in_order():
-            for target in generation.targets:
-                view = target.editor.view if target.editor is not None else None
-                if view is not None:
-                    await target.tell([view.console(text, "important")])
-
     async def stop(self) -> None:
         """End the loop in the agent; returns once its processes are gone."""
         await self._agent.call("loop.stop", loop=self.id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunnelkit.debug.loop import AgentApi
-from tunnelkit.errors import ConnectionFailed, UsageError
+from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.listener import Listener
@@ -106,9 +106,21 @@ class Forwards:
             for entry in self._entries.values()
         ]
 
-    def wanted(self) -> tuple[tuple[LocalForward, bool], ...]:
-        """Every forward as one asks for it; and whether over the wire."""
-        return tuple((one.forward, one.by_wire) for one in self._entries.values())
+    async def take(self) -> tuple[tuple[LocalForward, bool], ...]:
+        """Close all, and tell what `put_back` needs to have them again: on another node."""
+        wanted = tuple((one.forward, one.by_wire) for one in self._entries.values())
+        await self.close()
+        return wanted
+
+    async def put_back(self, wanted: tuple[tuple[LocalForward, bool], ...]) -> tuple[str, ...]:
+        """Have these again, on their old ports; a line for each that can't be had."""
+        lost = []
+        for forward, wire in wanted:
+            try:
+                await self.add(forward, wire=wire)
+            except TunnelkitError as error:
+                lost.append(f"forward {forward} is lost: {error.one_line()}")
+        return tuple(lost)
 
     async def close(self) -> None:
         """Close all."""

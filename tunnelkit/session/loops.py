@@ -279,7 +279,9 @@ class Loops:
         """Tell terminals and editors that the job's time is nearly over."""
         for loop in self.all():
             self._tell(loop, "time-limit", left_s=left_s, text=text)
-            self._spawn(loop.loop.tell_editors(text))
+            generation = loop.loop.first()
+            if generation is not None:
+                self._spawn(generation.tell(text))
 
     def _tell(self, loop: SessionLoop, event: str, **fields: Any) -> None:
         """An event of the session's own, to the log and the loop's terminals."""

@@ -20,7 +20,7 @@ from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import ConnectionFailed, NoSessionError, TunnelkitError
 from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.link.choose import make_link
-from tunnelkit.model import Allocation, JobState, JobStatus, LocalForward
+from tunnelkit.model import Allocation, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session import names, timelimit
@@ -30,10 +30,9 @@ from tunnelkit.session.cluster import Cluster
 from tunnelkit.session.detect import link_options
 from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
-from tunnelkit.session.fate import Fate
 from tunnelkit.session.files import SessionFiles
 from tunnelkit.session.forwards import Forwards
-from tunnelkit.session.job import in_words
+from tunnelkit.session.jobwatch import JobWatch
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
@@ -47,8 +46,6 @@ log = logging.getLogger("tunnelkit.session")
 _YOUNG_S = 60.0
 #: A terminal waits so long for the reason why its loop ended.
 _TELL_END_S = 20.0
-#: How long Slurm may take to say how a job ended whose processes it clears away.
-_LAST_STATE_S = 120.0
 #: How often the mirror's start is tried where the connection is lost under it.
 _STARTS = 5
 _NOTICE_S = 1.0
@@ -122,6 +119,7 @@ class Session:
         self.execs = Execs(self.agent)
         self.peers = Peers(self.agent, self._dial_peer)
         self.time_limit = timelimit.TimeLimit(paths.state / "time-limit", self._time_is_near)
+        self._watch = JobWatch(self.cluster, self.time_limit, self._agent_is_lost)
         #: How often the job went back into the queue.
         self.requeues = 0
         self.files = SessionFiles(
@@ -140,8 +138,6 @@ class Session:
         self.all_ended = False
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
-        #: How the job ended, once the scheduler has told.
-        self._job_over: str | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
     def agent(self) -> AgentClient:
@@ -260,39 +256,36 @@ class Session:
         """Keep the session up until the allocation ends; then wait, state `ended`."""
         while True:
             assert self._agent is not None
-            watching = self._spawn(self._watch_job())
+            watching = self._spawn(self._watch.run())
             try:
                 why = await self._agent.run()
             except AgentGone as error:
                 why = error.one_line()
-            fate = Fate(ended=self._job_over)
-            if fate.ended is None:
-                # A vanished agent mostly means that the job ended; the scheduler knows why.
-                with contextlib.suppress(TunnelkitError):
-                    fate = await self.cluster.fate()
+            # A vanished agent mostly means that the job ended; the scheduler knows why.
+            fate = await self._watch.fate()
             await cancel_all(watching)
-            if fate.back:
-                try:
-                    await self._run_again(why)
-                    continue
-                except TunnelkitError as error:
-                    why = error.one_line()
-            break
+            if not fate.back:
+                break
+            try:
+                await self._run_again(why)
+            except TunnelkitError as error:
+                why = error.one_line()
+                break
         await cancel_all(*self._tasks)
         await self._end(fate.ended or why)
 
     async def _run_again(self, why: str) -> None:
         """The job went back into the queue: wait for it, and have everything anew but the loops.
         Raises TunnelkitError if it does not come back."""
-        said = f"job {self._job_id} went back into the queue"
+        job_id = self.cluster.job.job_id if self.cluster.job is not None else None
+        said = f"job {job_id} went back into the queue"
         self._say(f"{said} ({why}); its debug loops have ended")
-        log.info("%s: %s", said, why)
         self.requeues += 1
-        forwards = self.forwards.wanted()
         await self.loops.close(said)
-        await self.forwards.close()
-        await self.peers.close()
+        # While the old node is known: they hang on it.
+        forwards = await self.forwards.take()
         gone, self._agent, self.agent_info = self._agent, None, {}
+        await self.peers.close()
         if gone is not None:
             await gone.close(said)
         self.cluster.ended = None
@@ -300,17 +293,10 @@ class Session:
         self.time_limit.runs_again()
         self._become("pending", said)
         await self._reach_agent(await self.cluster.wait_running(self._on_pending))
-        for forward, wire in forwards:
-            await self._put_back(forward, wire)
-        self._become("ready")
-        self._spawn(self.files.resync())
-        self._say(f"job {self._job_id} runs again, on {self.cluster.node}")
-
-    async def _put_back(self, forward: LocalForward, wire: bool) -> None:
-        try:
-            await self.forwards.add(forward, wire=wire)
-        except TunnelkitError as error:
-            self._say(f"forward {forward} is lost: {error.one_line()}")
+        for lost in await self.forwards.put_back(forwards):
+            self._say(lost)
+        self._become_ready()
+        self._say(f"job {job_id} runs again, on {self.cluster.node}")
 
     async def _end(self, why: str) -> None:
         await self.loops.close(f"the allocation is over: {why}")
@@ -318,23 +304,9 @@ class Session:
         self.time_limit.close()
         self._become("ended", why)
         self._say(f"the allocation is over: {why}")
-        if self._job_over is None:
-            with contextlib.suppress(TunnelkitError, TimeoutError):
-                async with asyncio.timeout(_LAST_STATE_S):
-                    await self._tell_last_state()
-
-    async def _tell_last_state(self) -> None:
-        """A job that was still being cleared away: how it ended is known a little later."""
-        if self.cluster.job is None or self.cluster.allocation is None:
-            return
-        async with contextlib.aclosing(self.cluster.job.watch()) as states:
-            async for status in states:
-                if status.state is JobState.ENDED and not status.ending:
-                    self._become("ended", await self.cluster.describe_end(status))
-
-    @property
-    def _job_id(self) -> str | None:
-        return self.cluster.job.job_id if self.cluster.job is not None else None
+        last = await self._watch.last_state()
+        if last is not None:
+            self._become("ended", last)
 
     async def break_off(self, failure: TunnelkitError) -> None:
         """tk itself has failed: state `ended`, and all who ask are told of `failure`. The
@@ -419,12 +391,15 @@ class Session:
     def _on_agent_link(self, up: bool, why: str) -> None:
         self.files.node_changed()
         if up:
-            self._become("ready")
-            self._spawn(self.files.resync())
+            self._become_ready()
             if self.cluster.job is not None:
                 self.cluster.job.poke()
         else:
             self._become("reconnecting", why)
+
+    def _become_ready(self) -> None:
+        self._become("ready")
+        self._spawn(self.files.resync())
 
     def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
         if header.get("type") == "debuggee":
@@ -499,22 +474,6 @@ class Session:
     async def _dial_peer(self, node: str, name: str) -> ByteStream:
         await self._keeper.wait_up()
         return await self.cluster.peer_stream(node, name)
-
-    async def _watch_job(self) -> None:
-        """Learn of the job's end from the scheduler too: a hung node says nothing itself."""
-        self._job_over = None
-        if self.cluster.job is None:
-            return
-        async with contextlib.aclosing(self.cluster.job.watch()) as states:
-            async for status in states:
-                self.time_limit.tells(status.time_left_s)
-                over = status.state is JobState.ENDED
-                if over and not status.ending:
-                    self._job_over = await self.cluster.describe_end(status)
-                if over or status.state is JobState.PENDING:
-                    self._agent_is_lost(f"job {status.job_id}: {in_words(status)}")
-                if self._job_over is not None:
-                    return
 
     def _agent_is_lost(self, why: str) -> None:
         """Its job is over, or waits again: no link to it is tried any more."""

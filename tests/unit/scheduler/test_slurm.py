@@ -10,7 +10,7 @@ from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState
 from tunnelkit.scheduler.base import Verdict
 from tunnelkit.scheduler.slurm import Slurm
-from tunnelkit.scheduler.slurm_words import STATES, judge
+from tunnelkit.scheduler.slurm_words import STATES, judge, state_of
 
 slurm = Slurm()
 
@@ -176,3 +176,56 @@ def test_any_job_name_leaves_the_other_fields_alone(name: str) -> None:
         return
     line = f"5|RUNNING|None|n1|n1|S|E|1:00|{name}".encode()
     assert slurm.parse_query(done(line), ["5"])["5"].nodes == ("n1",)
+
+
+COMPLETING = b"7|COMPLETING|None|n1|n1|S|E|0:10|tk-x\n"
+
+
+def test_a_job_that_is_being_cleared_away_is_over_unless_it_may_come_back() -> None:
+    status = Slurm().parse_query(Completed(0, COMPLETING, b""), ["7"])["7"]
+    assert (status.state, status.ending) == (JobState.ENDED, True)
+    back = Slurm(requeues=True)
+    status = back.parse_query(Completed(0, COMPLETING, b""), ["7"])["7"]
+    assert (status.state, status.ending) == (JobState.PENDING, True)
+    assert status.explanation and "may go back into the queue" in status.explanation
+    # So a successor finds it, and submits no second one.
+    assert [one.job_id for one in back.parse_find(Completed(0, COMPLETING, b""), "tk-x")] == ["7"]
+    assert Slurm().parse_find(Completed(0, COMPLETING, b""), "tk-x") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "uid"),
+    [
+        (Completed(0, b"CANCELLED by 1000\n", b""), 1000),
+        (Completed(0, b"CANCELLED\n", b""), None),
+        (Completed(0, b"TIMEOUT\n", b""), None),
+        (Completed(1, b"", b"Slurm accounting storage is disabled\n"), None),
+    ],
+)
+def test_who_cancelled(answer: Completed, uid: int | None) -> None:
+    assert Slurm().parse_canceller(answer) == uid
+
+
+def test_a_step_has_all_that_the_job_has_on_the_node() -> None:
+    argv = Slurm("/opt/bin").step("7", "node2", ["sh", "x"])
+    assert argv[0] == "/opt/bin/srun" and argv[-3:] == ["--", "sh", "x"]
+    assert {"--jobid=7", "--overlap", "--nodelist=node2", "--mem=0"} <= set(argv)
+    assert not [word for word in argv if "cpus" in word or "gres" in word]
+    with pytest.raises(UsageError):
+        Slurm().step("7;rm", "node2", [])
+    with pytest.raises(UsageError):
+        Slurm().step("7", "-oX", [])
+
+
+@pytest.mark.parametrize(
+    ("native", "words"),
+    [
+        ("TIMEOUT", "time limit; `tk up --time`"),
+        ("NODE_FAIL", "a node of the job failed; `tk up` asks for another"),
+        ("OUT_OF_MEMORY", "`tk up --mem`"),
+        ("PREEMPTED", "`tk up --requeue`"),
+    ],
+)
+def test_an_end_says_what_to_do(native: str, words: str) -> None:
+    explanation = state_of(native)[1]
+    assert explanation is not None and words in explanation

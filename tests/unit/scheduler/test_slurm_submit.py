@@ -34,6 +34,7 @@ def test_all_resources_are_argv_words() -> None:
         account="lab-42", qos="normal", constraint="a100&nvlink", extra=("--exclusive", "-v"),
     )  # fmt: skip
     assert command.argv == (
+        "env", "-u", "SBATCH_ARRAY_INX", "-u", "SBATCH_WAIT",
         "sbatch", "--parsable", "--job-name=tk-x", "--nodes=1", "--ntasks=1",
         "--ntasks-per-node=1", "--nodelist=node4", "--gpus=1", "--cpus-per-task=2",
         "--time=02:00:00", "--mem=16G", "--partition=gpu", "--account=lab-42", "--qos=normal",
@@ -41,6 +42,19 @@ def test_all_resources_are_argv_words() -> None:
         "--output=/home/me/log/%j.log", "--exclusive", "-v",
     )  # fmt: skip
     assert command.stdin == b"#!/bin/sh\n:\necho hi\n"
+
+
+def test_exclusive_reservation_and_requeue() -> None:
+    argv = submit(exclusive=True, reservation="course", requeue=True).argv
+    assert {"--exclusive", "--reservation=course", "--requeue"} <= set(argv)
+    assert "--no-requeue" not in argv
+
+
+def test_an_array_is_refused_with_what_to_do_instead() -> None:
+    with pytest.raises(UsageError) as caught:
+        submit(extra=("--array=1-4",))
+    assert "one allocation is one job" in caught.value.one_line()
+    assert "tk up --attach-job" in caught.value.one_line()
 
 
 def test_several_nodes_have_one_task_each_and_gpus_per_node() -> None:
@@ -75,6 +89,7 @@ def test_log_directory(log_dir: str, pattern: str) -> None:
         {"gpus": -1},
         {"cpus": 0},
         {"time_limit_s": 0},
+        {"reservation": "a b"},
     ],
 )
 def test_values_that_cannot_be(request_: dict[str, object]) -> None:
@@ -152,6 +167,8 @@ REFUSALS = [
     ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination "
      "specified\n", "accounts"),
     ("sbatch: error: Batch job submission failed: Invalid qos specification\n", "qos"),
+    ("sbatch: error: Batch job submission failed: Requested reservation is invalid\n",
+     "scontrol show reservation"),
     ("sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or "
      "exceeds some limit)\n", "less time"),
 ]  # fmt: skip

@@ -126,7 +126,7 @@ async def test_each_part_of_a_session_may_hang(
     made = session(paths)
     assert made.files.mirrors is not None
     monkeypatch.setattr(made, "_agent", Agent())
-    made.cluster.job = SimpleNamespace(cancel=hang)  # type: ignore[assignment]
+    made.cluster.job = SimpleNamespace(cancel=hang, foreign=False)  # type: ignore[assignment]
 
     async def ignored(*args: Any, **more: Any) -> None:
         await hang()
@@ -161,7 +161,7 @@ async def test_a_job_that_may_live_on_is_not_forgotten(
         with contextlib.suppress(TypeError):
             await cancel()
 
-    made.cluster.job = SimpleNamespace(cancel=cancels)  # type: ignore[assignment]
+    made.cluster.job = SimpleNamespace(cancel=cancels, foreign=False)  # type: ignore[assignment]
     async with asyncio.timeout(PATIENCE_S):
         await made.down()
     assert made.all_ended is sure
