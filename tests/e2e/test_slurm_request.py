@@ -1,0 +1,58 @@
+"""What is asked of Slurm, and how its refusals are told, on the lab's real one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from tests.lab_fixtures import ssh
+from tests.support.tkrig import Project
+from tunnelkit.errors import AllocationError, SchedulerError, UsageError
+
+
+async def test_everything_that_was_asked_for_is_had(project: Project) -> None:
+    project.configure('[allocation]\nextra = ["--comment=by tk", "--nice=5"]\n')
+    words = "--constraint nvlink --exclusive --partition short --time 5 --cpus 1 --requeue"
+    status = await project.up(*words.split())
+    job = status["job"]["id"]
+    assert status["node"] == "node2", "only that one has the feature"
+    told = await asyncio.to_thread(ssh, project.lab, "login", f"scontrol show job {job}")
+    for word in ("Partition=short", "Features=nvlink", "OverSubscribe=NO", "Comment=by tk",
+                 "TimeLimit=00:05:00", "Requeue=1", "Nice=5"):  # fmt: skip
+        assert word in told, told
+    # All of the node's CPUs, though one was asked for: nobody else gets any.
+    assert "NumCPUs=4" in told
+
+
+REFUSED = [
+    (["--partition", "nosuch"], SchedulerError, r"[Pp]artition.*sinfo -s"),
+    (["--constraint", "h100"], SchedulerError, r"feature.*sinfo -o '%N %f'"),
+    (["--reservation", "nosuch"], SchedulerError, r"reservation.*scontrol show reservation"),
+    (["node9"], SchedulerError, r"node name.*sinfo -N"),
+    (["--gpus", "9"], SchedulerError, r"node configuration.*no node has that many"),
+    (["--partition", "short", "--time", "60"], AllocationError,
+     r"can never start as it was asked for: the time asked for is over the partition's limit"),
+]  # fmt: skip
+
+
+async def test_what_cant_be_is_told_in_plain_words_and_leaves_nothing(project: Project) -> None:
+    for words, error, told in REFUSED:
+        done = await project.tk("up", *words, code=int(error.exit_code))
+        assert re.search(told, done.err), done
+        assert done.err.strip().splitlines()[-1].startswith("tk: ")
+        assert "Traceback" not in done.err
+    await project.nothing_left()
+
+
+@pytest.mark.parametrize("word", ["--array=1-3", "-a1-3"])
+async def test_an_array_is_refused_before_anything_is_submitted(
+    project: Project, word: str
+) -> None:
+    project.configure(f'[allocation]\nextra = ["{word}"]\n')
+    done = await project.tk("up", code=int(UsageError.exit_code))
+    assert "one allocation is one job" in done.err and "tk up --attach-job ID" in done.err
+    name = f"tk-{project.dir.name}"
+    told = await asyncio.to_thread(ssh, project.lab, "login", "squeue -h -t all -o %j")
+    assert name not in told
