@@ -36,49 +36,58 @@ async def by_hand(project: Project) -> AsyncIterator[str]:
     await at_login(project, f"scancel {job}")
 
 
-@pytest.mark.parametrize("way", ["ssh", "srun"])
-async def test_it_is_used_left_alone_and_survives(project: Project, by_hand: str, way: str) -> None:
-    if way == "srun":
-        project.configure(WIRE_ONLY)
+async def test_it_is_used_left_alone_and_survives(project: Project, by_hand: str) -> None:
+    """Where nodes refuse ssh, which is the harder way: somebody must keep the agent's step."""
+    project.configure(WIRE_ONLY)
     status = await project.up("--attach-job", by_hand)
     job = status["job"]
     assert (job["id"], job["adopted"], job["made_by"]) == (by_hand, True, "you")
-    assert (status["node"], status["route"]) == ("node1", way)
+    assert (status["node"], status["route"]) == ("node1", "srun")
     assert 0 < job["time_left_s"] <= 600
     assert "adopted: tk down leaves it" in (await project.tk("status")).out
-
-    env = (await project.tk("run", "env")).out.splitlines()
-    for word in (f"SLURM_JOB_ID={by_hand}", "CUDA_VISIBLE_DEVICES=0", "SLURM_CPUS_ON_NODE=2"):
-        assert word in env
+    await is_inside(project, by_hand)
     await project.loop("python", "2.py")
     editor, thread, frame = await project.f5_to_stop(STOP)
     assert await editor.evaluate("os.environ['SLURM_JOB_ID']", frame) == f"'{by_hand}'"
 
     # Neither a dead ssh nor a killed session takes the agent along.
-    pid = status["agent"]["pid"]
     processes.kill(project.ssh_processes())
     await editor.request("next", threadId=thread)
     thread, frame = await editor.stopped(60)
     assert frame["line"] == STOP + 1
     processes.kill([status["pid"]])
     again = await project.up()
-    assert (again["job"]["id"], again["agent"]["pid"]) == (by_hand, pid)
+    assert (again["job"]["id"], again["agent"]["pid"]) == (by_hand, status["agent"]["pid"])
     assert again["job"]["made_by"] == "you"
 
     down = await project.tk("down")
     assert f"job {by_hand} is yours and goes on" in down.out
+    await only_the_job_is_left(project, by_hand)
+
+
+async def is_inside(project: Project, job: str) -> None:
+    """All that the job has is there for what tk starts."""
+    env = (await project.tk("run", "env")).out.splitlines()
+    for word in (f"SLURM_JOB_ID={job}", "CUDA_VISIBLE_DEVICES=0", "SLURM_CPUS_ON_NODE=2"):
+        assert word in env
+
+
+async def only_the_job_is_left(project: Project, job: str) -> None:
     await project.nothing_left()
-    assert await state_of(project, by_hand) == "RUNNING"
-    assert await at_login(project, f"squeue -h -s -j {by_hand} -o %i | grep -v batch || true") == ""
+    assert await state_of(project, job) == "RUNNING"
+    assert await at_login(project, f"squeue -h -s -j {job} -o %i | grep -v batch || true") == ""
 
 
-async def test_what_a_killed_session_left_in_it_is_ended(project: Project, by_hand: str) -> None:
+async def test_by_ssh_and_what_a_killed_session_left_is_ended(
+    project: Project, by_hand: str
+) -> None:
     status = await project.up("--attach-job", by_hand)
+    assert status["route"] == "ssh"
+    await is_inside(project, by_hand)
     processes.kill([status["pid"]])
     done = await project.tk("down")
     assert f"its agent was ended; job {by_hand} goes on" in done.out
-    await project.nothing_left()
-    assert await state_of(project, by_hand) == "RUNNING"
+    await only_the_job_is_left(project, by_hand)
 
 
 async def test_jobs_that_cant_be_adopted_are_told_why(project: Project, by_hand: str) -> None:

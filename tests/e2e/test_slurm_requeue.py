@@ -115,15 +115,3 @@ async def test_without_requeue_it_is_over_and_says_what_helps(project: Project) 
         ended = await until(project, "ended", "PREEMPTED")
         assert "with `tk up --requeue` such a job comes back" in str(ended["detail"])
         assert said(editor)
-
-
-async def test_a_cancelled_job_that_may_come_back_does_not(project: Project) -> None:
-    """While it is being cleared away nobody can know; then it is told as what it is."""
-    status = await project.up("--requeue", "--cpus", "2")
-    job = status["job"]["id"]
-    await at_login(project, f"scancel {job}")
-    ended = await until(project, "ended", "CANCELLED")
-    assert str(ended["detail"]).startswith(f"job {job}: CANCELLED, the job was cancelled")
-    again = await project.up("--cpus", "2")
-    assert again["state"] == "ready"
-    assert again["job"]["id"] != job

@@ -73,7 +73,8 @@ _REASONS: tuple[tuple[re.Pattern[str], Verdict, str], ...] = tuple(
         (r"PartitionTimeLimit", Verdict.FIX, "the time asked for is over the partition's limit"),
         (r"Partition(Node|Min|Max)", Verdict.FIX, "the number of nodes is outside the "
          "partition's limits"),
-        (r"PartitionConfig", Verdict.FIX, "no node of the partition has what was asked for"),
+        (r"PartitionConfig", Verdict.FIX, "no node of the partition has what was asked for, or "
+         "the time asked for is over its limit"),
         (r"BadConstraints|.*node configuration is not available", Verdict.FIX,
          "no node can give what was asked for"),
         (r"InvalidAccount", Verdict.FIX, "the account is not valid here"),
