@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -186,7 +187,7 @@ async def test_cut_after_cut_and_nothing_is_lost(project: Project, healed: LabIn
     kinds: dict[str, int] = {}
     before: dict[str, Use] = {}
     async with (
-        _told(project, terminal),
+        _told(project, terminal, watched["session"]),
         _working(*(asyncio.create_task(work) for work in works)),
     ):
         await echo.through()
@@ -219,12 +220,18 @@ async def test_cut_after_cut_and_nothing_is_lost(project: Project, healed: LabIn
 
 
 @asynccontextmanager
-async def _told(project: Project, terminal: Terminal) -> AsyncIterator[None]:
+async def _told(project: Project, terminal: Terminal, session: int) -> AsyncIterator[None]:
     """What the other side saw, with any failure."""
     try:
         yield
     except BaseException:
-        print("\n".join(terminal.lines[-40:]), project.session_log(), sep="\n")
+        # What each of its tasks waits for goes to its log.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(session, signal.SIGUSR2)
+            time.sleep(1.0)
+        for log in project.base.glob("s/*/session.log"):
+            print(log.read_text(errors="replace")[-60_000:])
+        print("\n".join(terminal.lines[-40:]), f"at {time.asctime()}", sep="\n")
         raise
 
 
