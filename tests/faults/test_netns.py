@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -73,6 +76,62 @@ async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: 
     again = await project.status()
     assert again["state"] == "ready"
     assert again["job"]["id"] == status["job"]["id"]
+
+
+async def test_the_laptop_changes_its_address_while_stopped(far_project: Project) -> None:
+    """Another Wi-Fi: its old address is gone, and with it every connection, without a word."""
+    project = far_project
+    state = load(Layout(project.lab.dir))
+    assert state is not None
+    laptop = state.network.namespaces["laptop"]
+    await project.up("node1", "--cpus", "2")
+    await project.loop("python", "2.py")
+    where: dict[str, Any] = {"port": project.port, "mappings": project.path_mappings}
+    async with FarEditor(project.lab.enter) as editor:
+        await editor.do("f5", **where, path=str(project.dir / "2.py"), line=STOP)
+        pid = await editor.do("evaluate", expression="os.getpid()")
+        with other_address(laptop):
+            # Asked for over a link that nobody knows to be dead yet.
+            assert await editor.do("next") == STOP + 1
+            assert await editor.do("evaluate", expression="os.getpid()") == pid
+            assert (await project.status())["debug_port"] == project.port
+            await editor.do("finish")
+            # Before the old address is back: else a test's end could ride on old connections.
+            await project.tk("down")
+
+
+@contextmanager
+def other_address(namespace: str) -> Iterator[None]:
+    """Give the laptop's interface another address in the same net instead of its own."""
+
+    def ip(*words: str) -> str:
+        argv = ["ip", "-n", namespace, *words]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+    address = re.search(r"inet (\S+)", ip("-4", "addr", "show", "dev", "eth0"))
+    assert address is not None
+    before = address[1]
+    # The net has room for a host of each end only, so the new one is a net of its own beside it.
+    gateway = _login_outside(before)
+    after = "198.51.100.77/32"
+    ip("addr", "flush", "dev", "eth0")
+    ip("addr", "add", after, "dev", "eth0")
+    ip("route", "add", gateway, "dev", "eth0")
+    login = namespace.replace("-laptop", "-login")
+    back = ["ip", "-n", login, "route"]
+    subprocess.run([*back, "add", "198.51.100.77/32", "dev", "laptop"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*back, "del", "198.51.100.77/32"], check=True)
+        ip("addr", "flush", "dev", "eth0")
+        ip("addr", "add", before, "dev", "eth0")
+
+
+def _login_outside(laptop: str) -> str:
+    """The other host of the laptop's little net."""
+    own = ipaddress.ip_interface(laptop)
+    return str(next(one for one in own.network.hosts() if one != own.ip))
 
 
 async def test_a_forward_reaches_the_nodes_own_loopback(far_project: Project) -> None:
