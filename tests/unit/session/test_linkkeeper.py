@@ -1,59 +1,131 @@
-"""Who brings a lost link back."""
+"""When a lost connection is tried again: by itself only where nobody could have to answer."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tunnelkit.errors import ConnectionFailed
-from tunnelkit.link import hostkeys
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    ConnectionThrottled,
+    HostKeyError,
+    TunnelkitError,
+)
 from tunnelkit.link.base import Link
-from tunnelkit.link.hostkeys import effective_config
-from tunnelkit.session import linkkeeper
-from tunnelkit.session.linkkeeper import LinkKeeper
+from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.attendance import Attendance
+from tunnelkit.session.linkkeeper import LinkKeeper, backoff_s
 
 
-class Fragile:
-    """A link that is lost at once, and fails in these ways before it is back."""
+@given(st.integers(0, 10_000), st.booleans())
+def test_pauses_grow_to_a_bound_and_are_longer_for_a_host_that_hangs_up(
+    attempt: int, throttled: bool
+) -> None:
+    error = (ConnectionThrottled if throttled else ConnectionFailed)("x")
+    most = min(60 if throttled else 15, 2.0 ** min(attempt, 10))
+    assert most / 2 <= backoff_s(attempt, error) <= most
 
-    def __init__(self, *failures: BaseException) -> None:
-        self._failures = list(failures)
-        self._losses = 1
-        self.opened = asyncio.Event()
 
-    async def wait_lost(self) -> str:
-        if not self._losses:
-            await asyncio.Event().wait()
-        self._losses -= 1
-        return "cut"
+class FakeLink:
+    """Fails as it is told; counts the attempts."""
+
+    def __init__(self) -> None:
+        self.failures: list[TunnelkitError] = []
+        self.attempts = 0
+        self.tried = asyncio.Event()
+        self.up = asyncio.Event()
+
+    async def open(self) -> None:
+        self.attempts += 1
+        self.tried.set()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.up.set()
 
     async def is_alive(self) -> bool:
         return False
 
-    async def open(self) -> None:
-        if self._failures:
-            raise self._failures.pop(0)
-        self.opened.set()
+    async def wait_lost(self) -> str:
+        if self.up.is_set() and self.attempts:
+            await asyncio.Event().wait()
+        return "cut"
 
 
-async def test_it_goes_on_whatever_an_attempt_fails_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linkkeeper, "backoff_s", lambda attempt, error: 0.0)
-    link = Fragile(TimeoutError(), RuntimeError("a defect"), OSError(24, "too many files"))
-    said: list[str] = []
-    keeper = LinkKeeper(cast(Link, link), lost=said.append, stuck=lambda error: None)
-    task = asyncio.create_task(keeper.run())
-    await asyncio.wait_for(link.opened.wait(), 10)
-    task.cancel()
-    assert said[0] == "cut"
-    assert ["TimeoutError" in said[1], "a defect" in said[2], "too many" in said[3]] == [True] * 3
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
 
 
-async def test_a_program_of_this_computer_that_hangs_is_told(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def stuck() -> asyncio.Queue[Any]:
+    return asyncio.Queue()
+
+
+@pytest.fixture
+async def keeper(link: FakeLink, stuck: asyncio.Queue[Any]) -> AsyncIterator[LinkKeeper]:
+    made = LinkKeeper(cast(Link, link), lost=lambda why: None, stuck=stuck.put_nowait)
+    yield made
+
+
+@pytest.mark.parametrize("kind", [AuthenticationFailed, HostKeyError, ConfigError])
+async def test_what_a_person_has_to_mend_is_tried_once_until_one_comes(
+    link: FakeLink, keeper: LinkKeeper, stuck: asyncio.Queue[Any], kind: type[TunnelkitError]
 ) -> None:
-    monkeypatch.setattr(hostkeys, "_CONFIG_TIMEOUT_S", 0.01)
-    with pytest.raises(ConnectionFailed, match="can't connect to login now") as caught:
-        await effective_config(["sleep", "60"], "login")
-    assert caught.value.transient
+    link.failures = [kind("no"), kind("no")]
+    running = asyncio.create_task(keeper.run())
+    try:
+        for attempts in (1, 2):
+            assert type(await stuck.get()) is kind
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert link.attempts == attempts and not keeper.is_up
+            keeper.retry()
+            assert await stuck.get() is None
+        await link.up.wait()
+        await keeper.wait_up()
+        assert link.attempts == 3
+    finally:
+        await cancel_all(running)
+
+
+async def test_a_name_that_is_not_known_just_now_needs_nobody(
+    link: FakeLink, keeper: LinkKeeper, stuck: asyncio.Queue[Any]
+) -> None:
+    link.failures = [ConnectionFailed("no such host", transient=False)]
+    running = asyncio.create_task(keeper.run())
+    try:
+        await link.tried.wait()
+        keeper.retry()
+        await keeper.wait_up()
+        assert link.attempts == 2 and stuck.empty()
+    finally:
+        await cancel_all(running)
+
+
+async def test_nobody_is_asked_outside_of_a_visit() -> None:
+    asked: list[str] = []
+    here = True
+
+    async def prompter(text: str, echo: bool) -> str:
+        asked.append(text)
+        return "secret"
+
+    attendance = Attendance(prompter, lambda: here)
+    assert not attendance.is_open() and await attendance.ask("?", False) is None
+    attendance.arrive()
+    assert attendance.is_open() and await attendance.ask("code", False) == "secret"
+    here = False
+    assert not attendance.is_open(), "the terminal has gone"
+    attendance.arrive(coming=True)
+    assert attendance.is_open(), "the terminal is on its way"
+    attendance.leave()
+    here = True
+    assert not attendance.is_open() and await attendance.ask("?", False) is None
+    assert asked == ["code"]
