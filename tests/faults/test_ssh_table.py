@@ -73,7 +73,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         "reconnected; the job is found where it is",
         [
             "faults/test_ssh_losses: test_the_login_host_reboots",
-            "faults/test_killed_session: test_job_and_debuggee_outlive_it_and_tk_up_takes_them_over",
+            "faults/test_killed_session: "
+            "test_job_and_debuggee_outlive_it_and_tk_up_takes_them_over",
         ],
     ),
     "round-robin login alias": (
@@ -139,13 +140,15 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         "jittered exponential back-off, no parallel cold connects",
         [
             "faults/test_ssh_refusals: test_max_startups",
-            "faults/test_ssh_refusals: test_a_host_that_hangs_up_is_left_alone_for_longer_each_time",
+            "faults/test_ssh_refusals: "
+            "test_a_host_that_hangs_up_is_left_alone_for_longer_each_time",
         ],
     ),
     "PerSourcePenalties": (
         "the same",
         [
-            "faults/test_ssh_refusals: test_a_host_that_hangs_up_is_left_alone_for_longer_each_time",
+            "faults/test_ssh_refusals: "
+            "test_a_host_that_hangs_up_is_left_alone_for_longer_each_time",
             "unit/session/test_linkkeeper: "
             "test_pauses_grow_to_a_bound_and_are_longer_for_a_host_that_hangs_up",
         ],

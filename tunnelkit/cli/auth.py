@@ -33,6 +33,6 @@ def auth() -> None:
 async def _auth(paths: Any) -> dict[str, Any]:
     from tunnelkit.cli.follow import Follower
 
-    follower = Follower(paths, may_cancel=False)
+    follower = Follower(paths, may_cancel=False, call="auth")
     with follower.minding_interrupts():
         return await follower.follow()

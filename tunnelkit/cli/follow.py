@@ -37,9 +37,10 @@ def progress(state: str, detail: str) -> str:
 
 class Follower:
     """Shows one session on its way up. `follow` once, with Ctrl-C minded. Without `may_cancel`
-    Ctrl-C only ends the waiting."""
+    Ctrl-C only ends the waiting. call: what is waited for."""
 
-    def __init__(self, paths: Any, *, may_cancel: bool = True) -> None:
+    def __init__(self, paths: Any, *, may_cancel: bool = True, call: str = "settled") -> None:
+        self._call = call
         self._paths = paths
         self._may_cancel = may_cancel
         self._line = StatusLine()
@@ -78,7 +79,7 @@ class Follower:
         try:
             async with client.connect(self._paths, notices=notices) as session:
                 await self._changed(await session.call("follow"))
-                settled = asyncio.create_task(session.call("settled"))
+                settled = asyncio.create_task(session.call(self._call))
                 try:
                     await self._until(settled, session)
                     result: dict[str, Any] = settled.result()

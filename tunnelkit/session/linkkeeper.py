@@ -41,8 +41,9 @@ class LinkKeeper:
     """The only place that (re)connects a link, so there is never more than one attempt.
 
     `open`, then `run` for as long as the link is wanted; who closes the link is its owner.
-    lost: told why, at each loss and each attempt that failed. stuck: told when only a person
-    can bring the link back (`retry`), and None once that is over.
+    lost: told why, at each loss (`is_up` still holds then) and each attempt that failed.
+    stuck: told when only a person can bring the link back (`retry`), and None once that is
+    tried, and once the link is back.
     """
 
     def __init__(
@@ -81,10 +82,11 @@ class LinkKeeper:
         while True:
             why = await self._link.wait_lost()
             if not await self._link.is_alive():
-                self._up.clear()
                 self._lost(why)
+                self._up.clear()
             await self._reopen()
             self._up.set()
+            self._stuck(None)
 
     async def _reopen(self) -> None:
         attempt = 0

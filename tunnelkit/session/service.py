@@ -84,6 +84,7 @@ class Service:
             "sync.explain": self._sync_explain,
             "status": self._status,
             "settled": self._settled,
+            "auth": self._auth,
             "down": self._down,
             "sync": self._sync,
             "ready": self._ready,
@@ -165,7 +166,15 @@ class Service:
 
     async def _settled(self, params: dict[str, Any]) -> dict[str, Any]:
         """Wait until the session is up (again), or raise what it failed with."""
+        if self._session.stuck is not None:
+            await self._session.authenticate()
         await self._wait_settled()
+        return await self._auth(params)
+
+    async def _auth(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Bring the connection back with the help of a person who follows."""
+        if self._session.failure is not None:
+            raise self._session.failure
         await self._session.authenticate()
         self._check_alive()
         return self.status()

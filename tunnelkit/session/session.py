@@ -91,9 +91,7 @@ class Session:
             attended=self._attendance.is_open,
             notice=self._notice,
         )
-        self._keeper = LinkKeeper(
-            self.link, lost=lambda why: self._become("reconnecting", why), stuck=self._on_stuck
-        )
+        self._keeper = LinkKeeper(self.link, lost=self._on_lost, stuck=self._on_stuck)
         self.cluster = Cluster(
             self.link,
             settings,
@@ -425,7 +423,10 @@ class Session:
 
     async def authenticate(self) -> None:
         """A person is there: try what was given up, with questions, until the session is ready
-        or over. Raises what the attempt was refused with: another is another `authenticate`."""
+        or over (on its way up: until it is connected).
+
+        Raises what the attempt was refused with: another is another `authenticate`.
+        """
         self._attendance.arrive()
         try:
             # Whatever was stuck is tried now; what gets stuck from here on is this visit's.
@@ -436,9 +437,17 @@ class Session:
             while self.state not in ("ready", "ended", "failed", "closing"):
                 if self.stuck is not None:
                     raise self.stuck
+                if self._agent is None and self._keeper.is_up:
+                    return  # on the way up, which goes on by itself
                 await self.state_changed.wait()
         finally:
             self._attendance.leave()
+
+    def _on_lost(self, why: str) -> None:
+        if self._keeper.is_up:
+            # What was answered is spent; asking for it again is a person's decision.
+            self._attendance.leave()
+        self._become("reconnecting", why)
 
     def _on_stuck(self, error: TunnelkitError | None) -> None:
         """Only a person can bring the connection back: said once, wherever people look."""
