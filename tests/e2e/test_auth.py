@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.lab_fixtures import ssh
 from tests.support.login_rig import STOP, project_by, waits_for_a_person
 from tests.support.pam_rig import ASKS, CodeHost, code_host, why_no_pam
 from tests.support.pty_terminal import Screen, on_a_terminal
@@ -121,3 +122,26 @@ async def test_a_wrong_code_at_up_is_said_and_leaves_nothing(
     assert "did not let us in" in screen.text
     assert host.accepted() == [] and host.secrets() == 1
     await eventually(lambda: not project.laptop_processes(), "the session has ended")
+
+
+async def test_tk_auth_helps_a_tk_up_that_waits_in_the_queue(
+    project: Project, host: CodeHost
+) -> None:
+    words = "sbatch --parsable --exclusive -w node1 -t 10 -o /dev/null --wrap 'sleep 600'"
+    other = (await asyncio.to_thread(ssh, host.lab, "login", words)).strip()
+    try:
+        async with on_a_terminal(project, "up", "node1") as waiting:
+            await answer(waiting, host)
+            await waiting.shows("queued, job")
+            host.cut()
+            # Who waits is told, and not asked again without having said so.
+            await waiting.shows("run: tk auth")
+            async with on_a_terminal(project, "auth") as screen:
+                await answer(screen, host)
+                assert await screen.ended() == 0
+            assert host.secrets() == 2
+            await asyncio.to_thread(ssh, host.lab, "login", f"scancel {other}")
+            await waiting.shows("ready.* on node1")
+            assert await waiting.ended() == 0
+    finally:
+        await asyncio.to_thread(ssh, host.lab, "login", f"scancel {other}")

@@ -35,6 +35,8 @@ class ControlConnection:
         self.mux: Mux | None = None
         #: Set by `tk up`: this command shows progress and may answer prompts.
         self.follows = False
+        #: Since when, in the clock's seconds: whoever came last is asked first.
+        self.follows_since = 0.0
         #: Set by `tk sync --watch`: it is told of the mirror's events.
         self.watches_mirror = False
 

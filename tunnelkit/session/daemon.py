@@ -158,8 +158,10 @@ class Daemon:
         self._control.notify_followers("state", state=session.state, detail=session.detail)
 
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
-        """Ask whoever follows the session at a terminal; None if nobody answers."""
-        for connection in tuple(self._control.connections):
+        """Ask whoever follows the session at a terminal, the last who came first; None if
+        nobody answers."""
+        came = sorted(self._control.connections, key=lambda one: -one.follows_since)
+        for connection in came:
             if connection.follows and connection.rpc is not None:
                 with contextlib.suppress(RpcError, TimeoutError):
                     async with asyncio.timeout(_PROMPT_TIMEOUT_S):

@@ -47,7 +47,7 @@ class Service:
         """The calls of one connected command."""
 
         async def follow(params: dict[str, Any]) -> dict[str, Any]:
-            connection.follows = True
+            connection.follows, connection.follows_since = True, time.monotonic()
             return self.status()
 
         async def signal(params: dict[str, Any]) -> None:
