@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,6 +70,15 @@ async def test_with_a_session_its_connection_is_used(project: Project) -> None:
     assert (await project.status())["forwards"] == []
     told = (await project.tk("doctor")).out
     assert "nothing failed" in told.splitlines()[-1] and "fix:" not in told
+
+    daemon = (await project.status())["pid"]
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        checks = await doctor(project, code=ExitCode.CHECK_FAILED)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert "did not answer" in checks["session"]["found"]
+    assert checks["connection"]["found"] == "not checked: session failed"
 
 
 async def test_without_a_session_it_connects_once_and_leaves_nothing(project: Project) -> None:

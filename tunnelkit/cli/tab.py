@@ -83,6 +83,8 @@ def offers(top: Command, line: Line) -> dict[str, str]:
             below = command["commands"].get(word)
             if below is not None:
                 command, place = below, 0
+            elif command["commands"]:
+                return {}  # there is no such command
             else:
                 place += 1
                 options_over = options_over or command["rest"]

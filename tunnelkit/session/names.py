@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: Beyond this nobody completes, and every TAB would pay for it.
 MAX_NAMES = 5_000
+MAX_PROJECTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
 
 # As scheduler/detect.py looks for them. Each line is marked, since banners may come before.
@@ -119,7 +120,11 @@ def remember(login: str, project_dir: Path, names: Names, *, path: Path | None =
         "partitions": list(names.partitions),
         "jobs": list(names.jobs),
     }
-    data["projects"][str(project_dir)] = login
+    # The newest last, and only so many: throw-away projects come and go.
+    projects = data["projects"]
+    projects.pop(str(project_dir), None)
+    projects[str(project_dir)] = login
+    data["projects"] = dict(list(projects.items())[-MAX_PROJECTS:])
     with contextlib.suppress(OSError):
         write_private(path, json.dumps(data))
 

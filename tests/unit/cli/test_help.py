@@ -109,15 +109,16 @@ def test_examples_keep_their_lines_and_text_is_wrapped() -> None:
 # -- completion -----------------------------------------------------------
 
 
-def test_completion_lists_the_commands() -> None:
+def test_completion_lists_the_commands(tmp_path: Path) -> None:
     environ = {"_TK_COMPLETE": "complete_bash", "COMP_WORDS": "tk ", "COMP_CWORD": "1"}
-    done = tk(**environ)
+    done = tk(**environ, XDG_CACHE_HOME=str(tmp_path))
     assert set(done.stdout.split()) == set(COMMANDS)
 
 
-def test_completion_lists_options() -> None:
+def test_completion_lists_options(tmp_path: Path) -> None:
     environ = {"_TK_COMPLETE": "complete_bash", "COMP_WORDS": "tk up --p", "COMP_CWORD": "2"}
-    assert set(tk(**environ).stdout.split()) == {"--partition", "--profile"}
+    offered = tk(**environ, XDG_CACHE_HOME=str(tmp_path)).stdout.split()
+    assert set(offered) == {"--partition", "--profile"}
 
 
 def test_the_completion_script_is_printed() -> None:

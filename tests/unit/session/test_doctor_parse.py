@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -167,3 +170,29 @@ def test_a_scheduler_that_does_not_answer() -> None:
 
 def test_names_that_a_shell_would_read_are_not_offered() -> None:
     assert answer("tk-node $(reboot)\ntk-node -x\ntk-node ok\ntk-code 0\n").nodes == ("ok",)
+
+
+def test_the_cache_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "names.json"
+    assert names.recall("nodes", tmp_path, path=path) == []
+    for number in range(names.MAX_PROJECTS + 5):
+        told = names.Names(nodes=(f"n{number % 2}",), partitions=("p",))
+        names.remember(f"login{number % 2}", Path(f"/p{number}"), told, path=path)
+    names.remember("login0", Path("/p1"), names.Names(problem="down"), path=path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert names.recall("nodes", Path("/p200"), path=path) == ["n0"]
+    assert names.recall("nodes", Path("/p203"), path=path) == ["n1"]
+    # Of a project that is not known: everything.
+    assert names.recall("nodes", Path("/p1"), path=path) == ["n0", "n1"]
+    assert names.recall("partitions", None, path=path) == ["p"]
+    assert len(json.loads(path.read_text())["projects"]) == names.MAX_PROJECTS
+    assert [one.name for one in path.parent.iterdir()] == ["names.json"]
+
+
+@given(st.text(max_size=40))
+def test_a_broken_cache_is_none(text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        assert names.recall("nodes", None, path=Path(file.name)) == []
