@@ -34,4 +34,7 @@ def open_near(port: EditorPort, *, but: Collection[int] = ()) -> str | None:
         who = f"{by.program} (pid {by.pid})" if by else "another program"
         return f"port {wanted} is taken by {who}: in this session F5 goes to {number}"
     port.port = wanted
-    raise first or DebugError(f"no debug port is free from {wanted} on")
+    raise first or DebugError(
+        f"no debug port is free from {wanted} on",
+        hint="end what holds them, or set another: [debug] port in tunnelkit.toml",
+    )

@@ -193,19 +193,26 @@ def watches_taken(system: Path) -> int:
 
 async def editor_port(scene: Scene) -> Finding:
     """The port that F5 attaches to is free, or the session's."""
-    port = scene.settings.debug.port
-    if scene.status is not None and scene.status["debug_port"] == port:
-        return ok(f"127.0.0.1:{port} is the session's")
+    if scene.status is not None:
+        return ok(f"127.0.0.1:{_port(scene)} is the session's")
+    port = _port(scene)
     if await in_thread(lambda: ports.is_free(port)):
         return ok(f"127.0.0.1:{port} is free")
     by = await in_thread(lambda: ports.owner(port))
     who = f"{by.program} (pid {by.pid})" if by is not None else "another program"
-    return fail(f"127.0.0.1:{port} is taken by {who}")
+    return warn(f"127.0.0.1:{port} is taken by {who}: tk up takes the next that is free")
+
+
+def _port(scene: Scene) -> int:
+    """The session's, where one is up: it may have had to take another than is set."""
+    if scene.status is not None:
+        return int(scene.status["debug_port"])
+    return scene.settings.debug.port
 
 
 async def editor_files(scene: Scene) -> Finding:
     """VS Code's task and launch configuration are there, with the right port."""
-    folder, port = scene.project_dir / ".vscode", scene.settings.debug.port
+    folder, port = scene.project_dir / ".vscode", _port(scene)
     if not folder.is_dir():
         return skip("no .vscode here: `tk vscode` writes it (or see `tk help editors`)")
     tasks = [one.get("label") for one in listed(folder / "tasks.json", "tasks")]

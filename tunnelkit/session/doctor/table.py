@@ -28,7 +28,7 @@ CHECKS: tuple[Check, ...] = (
         "end that program, or set another [debug] port and run tk vscode",
         needs=("config", "session"),
     ),
-    Check("editor-files", laptop.editor_files, "tk vscode", needs=("config",)),
+    Check("editor-files", laptop.editor_files, "tk vscode", needs=("config", "session")),
     Check(
         "connection",
         cluster.connection,
