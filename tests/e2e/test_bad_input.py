@@ -383,7 +383,7 @@ async def test_no_login_host_at_all(project: Project) -> None:
         (["up", "--time", "abc"], ExitCode.CONFIG, "--time: bad value for allocation.time"),
         (["up", "--gpus", "many"], ExitCode.USAGE, "'--gpus'"),
         (["up", "--gpus", "-1"], ExitCode.CONFIG, "--gpus: bad value"),
-        (["up", "--scheduler", "lsf"], ExitCode.CONFIG, "use one of: auto, slurm, none"),
+        (["up", "--scheduler", "lsf"], ExitCode.CONFIG, "use one of: auto, slurm, pbs"),
         (["up", "node1", "node2"], ExitCode.USAGE, "unexpected extra argument"),
         (["up", "no;de"], ExitCode.USAGE, "'no;de' is not a node name"),
         (["up", "node1\n#SBATCH -n9"], ExitCode.USAGE, "is not a node name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -210,3 +211,26 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
     assert (await project.tk("run", "--", "echo", "again")).out == "again\n"
     await project.tk("down")
     assert server.unfinished() == []
+
+
+async def test_the_doctor_knows_the_scheduler_and_tab_its_names(
+    project: Project, server: StandIn
+) -> None:
+    report = (await project.tk("doctor", "--json")).json
+    found = next(one for one in report["checks"] if one["name"] == "scheduler")
+    assert found["status"] == "ok" and found["data"]["name"] == "pbs"
+    await project.up("node1")
+    job = (await project.status())["job"]["id"]
+    cache = project.base / "c" / "tunnelkit" / "names.json"
+
+    def names() -> dict[str, list[str]]:
+        clusters: dict[str, dict[str, list[str]]] = json.loads(cache.read_text())["clusters"]
+        return clusters["login"]
+
+    await eventually(lambda: job in names()["jobs"], "the job among the names for TAB")
+    assert names()["nodes"] == list(project.lab.nodes)
+    await project.tk("down")
+    server.set(down=True)
+    report = (await project.tk("doctor", "--json")).json
+    found = next(one for one in report["checks"] if one["name"] == "scheduler")
+    assert found["status"] == "warn" and "does not answer" in found["found"]

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunnelkit.errors import SchedulerError, TunnelkitError
 from tunnelkit.session.paths import cache_root
 
 if TYPE_CHECKING:
+    from tunnelkit.link.base import Link
     from tunnelkit.model import Completed
 
 #: Beyond this nobody completes, and every TAB would pay for it.
@@ -25,26 +27,34 @@ MAX_NAMES = 5_000
 MAX_PROJECTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
 
-# As scheduler/detect.py looks for them. Each line is marked, since banners may come before.
+# $1: the scheduler, $2: where its commands are (scheduler/detect.py), "" for the PATH. Each line
+# is marked, since banners may come before. Only the first command decides whether it answers.
 _SCRIPT = r"""
-PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin:/opt/slurm/current/bin:/cm/shared/apps/slurm/current/bin
-PATH=$PATH:/opt/pbs/bin:/opt/torque/bin:/usr/local/torque/bin:/usr/local/bin
+PATH=${2:+$2:}$PATH:/opt/slurm/bin:/usr/local/slurm/bin:/opt/slurm/current/bin
+PATH=$PATH:/cm/shared/apps/slurm/current/bin:/opt/pbs/bin:/opt/torque/bin:/usr/local/torque/bin
 me=$(id -un)
 code=0
-if command -v sinfo >/dev/null 2>&1; then
+if [ "$1" = slurm ]; then
   said=$(sinfo -h -o 'tk-nodes %R %N' 2>&1 </dev/null) || code=$?
   printf '%s\n' "$said"
   [ "$code" = 0 ] && squeue -h -u "$me" -o 'tk-job %i' 2>&1 </dev/null
-elif command -v pbsnodes >/dev/null 2>&1; then
-  said=$(pbsnodes -a 2>&1 </dev/null) || code=$?
-  printf '%s\n' "$said" | sed 's/^\([^ \t]\)/tk-node \1/'
-  [ "$code" = 0 ] && { qstat -Q | sed 's/^/tk-queue /'; qselect -u "$me" | sed 's/^/tk-job /'; } \
-    2>&1 </dev/null
+else
+  said=$(qselect -u "$me" 2>&1 </dev/null) || code=$?
+  if [ "$code" = 0 ]; then
+    printf '%s\n' "$said" | sed 's/^/tk-job /'
+    pbsnodes -a 2>/dev/null </dev/null | sed 's/^\([A-Za-z0-9]\)/tk-node \1/'
+    qstat -Q 2>/dev/null </dev/null | sed 's/^/tk-queue /'
+  else
+    printf '%s\n' "$said"
+  fi
 fi
 echo "tk-code $code"
 """
-#: argv of the one command on a login host that tells the names.
-ASK = ("sh", "-c", _SCRIPT)
+
+
+def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
+    """argv of the one command on a login host that tells the names."""
+    return ("sh", "-c", _SCRIPT, "sh", scheduler, bin_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class Names:
 
 
 def parse(done: Completed) -> Names:
-    """Read the answer to ASK. Whatever comes in, nothing is raised."""
+    """Read the answer to `question`. Whatever comes in, nothing is raised."""
     nodes: list[str] = []
     partitions: list[str] = []
     jobs: list[str] = []
@@ -88,7 +98,6 @@ def parse(done: Completed) -> Names:
 
 
 def _expanded(text: str) -> Iterable[str]:
-    from tunnelkit.errors import SchedulerError
     from tunnelkit.scheduler.nodelist import expand
 
     try:
@@ -141,6 +150,13 @@ def write_private(path: Path, text: str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+async def learn(link: Link, scheduler: str, project_dir: Path) -> None:
+    """Ask the login host's scheduler for the names, once, and write them down. What can't be
+    had now is had another time."""
+    with contextlib.suppress(TunnelkitError):
+        remember(str(link.login), project_dir, parse(await link.run(question(scheduler))))
 
 
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:

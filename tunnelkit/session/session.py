@@ -180,7 +180,12 @@ class Session:
             finally:
                 await cancel_all(*ways)
             await self._open_forwards()
-            self._spawn(self._learn_names())
+            if self.cluster.scheduler is not None:
+                self._spawn(
+                    names.learn(
+                        self.link, self.cluster.scheduler.name, self.launch.settings.project_dir
+                    )
+                )
         except TunnelkitError as error:
             self.failure = error
             self._become("failed", error.one_line())
@@ -238,15 +243,6 @@ class Session:
             how = await self.forwards.add(forward)
             state = "ready" if how["ready"] else "open, nobody listens there yet"
             self._say(f"forward: {forward} by {how['route']}, {state}")
-
-    async def _learn_names(self) -> None:
-        """Nodes, partitions and jobs, once, for the completion of command lines."""
-        if self.cluster.scheduler is None:
-            return
-        with contextlib.suppress(TunnelkitError):
-            told = names.parse(await self.link.run(names.ASK))
-            project = self.launch.settings.project_dir
-            names.remember(str(self.link.login), project, told)
 
     # -- life -------------------------------------------------------------
 

@@ -509,7 +509,8 @@ def qselect(state: State, argv: list[str]) -> None:
     with state.locked():
         for job_id, job in state.jobs().items():
             owner = job["Job_Owner"].partition("@")[0]
-            if job["job_state"] != "F" and (owner, job["Job_Name"]) == (given["-u"], given["-N"]):
+            named = given.get("-N", job["Job_Name"]) == job["Job_Name"]
+            if job["job_state"] != "F" and owner == given["-u"] and named:
                 print(job_id)
 
 

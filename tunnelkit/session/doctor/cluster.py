@@ -213,7 +213,9 @@ async def scheduler(scene: Scene) -> Finding:
     place = f" in {found.bin_dir}" if found.bin_dir else ""
     if wanted not in ("auto", found.name):
         return fail(f"[cluster] scheduler is {wanted!r}, {scene.login} has {found.name} {version}")
-    told = names.parse(await scene.far.run(list(names.ASK), timeout_s=30.0))
+    told = names.parse(
+        await scene.far.run(names.question(found.name, found.bin_dir), timeout_s=30.0)
+    )
     if told.problem is not None:
         return warn(
             f"{found.name} {version}{place} does not answer: {parse.shorten(told.problem, 120)}",
