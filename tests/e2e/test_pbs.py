@@ -79,10 +79,10 @@ async def test_up_run_down(project: Project, server: StandIn, config: dict[str, 
 async def test_f5_stops_inside_the_job(project: Project, server: StandIn) -> None:
     await project.up("node1")
     terminal = await project.loop("python", "2.py")
-    client, thread, frame = await project.f5_to_stop(9)
-    assert frame["line"] == 9
-    await client.request("continue", {"threadId": thread})
-    await terminal.line("node")
+    client, thread, frame = await project.f5_to_stop(10)
+    assert frame["line"] == 10
+    await client.request("continue", threadId=thread)
+    await terminal.line("^node")
     await project.tk("down")
 
 

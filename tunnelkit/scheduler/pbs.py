@@ -204,6 +204,7 @@ class Qstat:
             nodes=nodes_of(record.get("exec_host")),
             time_left_s=time_left_s(record) if running else None,
             start_estimate=_start_estimate(record) if state is JobState.PENDING else None,
+            ending=native == "E",
         )
 
 

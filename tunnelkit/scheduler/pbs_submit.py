@@ -35,7 +35,7 @@ _REFUSED = {
     "X": "the job's body is tk's own",
     "S": "the job's script is sh",
     "C": "the job's script has no directives",
-    "r": "a job that ran again would come back without its session",
+    "r": "set requeue under [allocation], or: tk up --requeue",
     "V": "it would copy the whole environment, secrets too, to where others can read it",
     "z": "tk needs the job's id",
     "f": "tk would hang until the job ends",
@@ -61,7 +61,8 @@ def submit_command(
     log_dir: str,
 ) -> Command:
     """The qsub call; `resources`: the words of `-l` in this dialect. Raises UsageError."""
-    argv = [program, "-N", check_job_name(job_name), "-S", "/bin/sh", "-r", "n"]
+    argv = [program, "-N", check_job_name(job_name), "-S", "/bin/sh"]
+    argv += ["-r", "y" if request.requeue else "n"]
     argv += ["-j", "oe", "-o", _log_file(log_dir, job_name), *resources]
     if request.time_limit_s is not None:
         argv += ["-l", f"walltime={format_seconds(positive(request.time_limit_s, 'time'))}"]
@@ -95,12 +96,19 @@ def pbs_resources(request: ResourceRequest) -> list[str]:
         chunk.append(f"host={check_host(request.node)}")
     if request.constraint is not None:
         chunk.append(checked(_CHUNK, request.constraint, "constraint"))
+    if request.reservation is not None:
+        raise UsageError(
+            "a PBS reservation is a queue of its own",
+            hint=f"give it as the queue: --partition {request.reservation}",
+        )
     if request.qos is not None:
         raise UsageError(
             "PBS has no QOS", hint="a queue (partition) or a project says the same there"
         )
     words = ["-l", f"select={':'.join(chunk)}"]
-    return words if request.nodes == 1 else [*words, "-l", "place=scatter"]
+    place = ["scatter"] if request.nodes > 1 else []
+    place += ["excl"] if request.exclusive else []
+    return [*words, "-l", f"place={':'.join(place)}"] if place else words
 
 
 def torque_resources(request: ResourceRequest) -> list[str]:
@@ -128,6 +136,10 @@ def torque_resources(request: ResourceRequest) -> list[str]:
         words += ["-l", f"mem={number * nodes}{unit}"]
     if request.qos is not None:
         words += ["-l", f"qos={checked(_NAME, request.qos, 'qos')}"]
+    if request.reservation is not None:
+        words += ["-l", f"advres={checked(_NAME, request.reservation, 'reservation')}"]
+    if request.exclusive:
+        words += ["-l", "naccesspolicy=singlejob"]
     return words
 
 

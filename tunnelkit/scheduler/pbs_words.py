@@ -24,8 +24,8 @@ STATES: dict[str, tuple[JobState, str | None]] = {
     # Suspended jobs keep their nodes and processes: the debuggee is frozen.
     "S": (R, "the job is suspended: its processes stand still until it is resumed"),
     "U": (R, "the job stands still while its node's owner is at the keyboard"),
-    # Its processes are gone or going; why is known only when it is F.
-    "E": (U, "the job is over, what it has left is being cleared away"),
+    # Its processes are gone or going; why is known only when it is F (or C).
+    "E": (E, "the job is over, what it has left is being cleared away"),
     "F": (E, None),
     "X": (E, "the job ended by itself"),
     "C": (E, None),

@@ -114,6 +114,16 @@ def test_states_as_printed(
 
 
 @pytest.mark.parametrize("form", [answer, as_text])
+def test_a_job_that_is_ending_is_over_but_not_told_how(form: object) -> None:
+    assert callable(form)
+    told = form("qstat-running-json")
+    told = done(told.stdout.replace(b'":\t"R"', b'":\t"E"').replace(b"_state = R", b"_state = E"))
+    status = ask(told, "14.login")
+    assert (status.state, status.ending) == (JobState.ENDED, True)
+    assert not ask(form("qstat-walltime-killed"), "29.login").ending
+
+
+@pytest.mark.parametrize("form", [answer, as_text])
 def test_a_running_job(form: object) -> None:
     assert callable(form)
     status = ask(form("qstat-running-json"), "14.login")

@@ -100,7 +100,20 @@ def test_values_that_cannot_be(request_: dict[str, object]) -> None:
             submit(scheduler, **request_)
 
 
+def test_a_node_to_oneself_reservations_and_requeue() -> None:
+    alone = submit(PBS(), exclusive=True).argv
+    assert alone[-4:] == ("-l", "select=1", "-l", "place=excl")
+    assert submit(PBS(), exclusive=True, nodes=2).argv[-1] == "place=scatter:excl"
+    torque = submit(Torque(), exclusive=True, reservation="r.1").argv
+    assert torque[-4:] == ("-l", "advres=r.1", "-l", "naccesspolicy=singlejob")
+    for scheduler in (PBS(), Torque()):
+        again = submit(scheduler, requeue=True).argv
+        assert again[again.index("-r") + 1] == "y"
+
+
 def test_what_a_dialect_lacks_is_said() -> None:
+    with pytest.raises(UsageError, match="queue of its own"):
+        submit(PBS(), reservation="R7")
     with pytest.raises(UsageError, match="no QOS"):
         submit(PBS(), qos="high")
     with pytest.raises(UsageError, match="number of nodes"):
