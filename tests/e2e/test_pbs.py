@@ -59,8 +59,8 @@ async def ended(project: Project) -> str:
 
 @pytest.mark.parametrize(
     "config",
-    [{}, {"history": False}, {"broken_json": True}, {"dialect": "torque"}],
-    ids=["pbs", "no-history", "broken-json", "torque"],
+    [{}, {"history": False, "broken_json": True}, {"dialect": "torque"}],
+    ids=["pbs", "no-history-and-broken-json", "torque"],
 )
 async def test_up_run_down(project: Project, server: StandIn, config: dict[str, object]) -> None:
     server.reset(**config)
