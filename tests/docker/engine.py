@@ -203,9 +203,8 @@ def _must(*argv: str) -> None:
 
 def _mirror() -> str:
     """The Debian mirror of this machine's own apt, if it is a Debian."""
-    for path in sorted(Path("/etc/apt").glob("**/debian*.sources")) + [
-        Path("/etc/apt/sources.list")
-    ]:
+    named = sorted(Path("/etc/apt").glob("**/debian*.sources"))
+    for path in [*named, Path("/etc/apt/sources.list")]:
         if path.is_file():
             for word in path.read_text().split():
                 if word.startswith("http") and word.rstrip("/").endswith("/debian"):
