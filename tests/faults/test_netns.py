@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.dap_driver import FarEditor
-from tests.support.tkrig import PROGRAM, Project, line_of, project_on
+from tests.support.main_job import main_job
+from tests.support.tkrig import Project, project_on
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 from tunnelkit.lab.state import load
 
 pytestmark = pytest.mark.root
-STOP = line_of(PROGRAM, "total += step")
 _DIAL = "import socket, sys; socket.create_connection((sys.argv[1], 22), 3)"
 
 
@@ -46,36 +45,14 @@ def _reaches(lab: LabInfo, host: str) -> bool:
 async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: Project) -> None:
     project = far_project
     assert not _reaches(project.lab, "node1")
-    status = await project.up("node1", "--gpus", "1", "--cpus", "2")
-    terminal = await project.loop("python", "2.py")
-    await project.ready()
-    where: dict[str, Any] = {"port": project.port, "mappings": project.path_mappings}
-    async with FarEditor(project.lab.enter) as editor:
-        line = await editor.do("f5", **where, path=str(project.dir / "2.py"), line=STOP)
-        assert line == STOP
-        assert await editor.do("evaluate", expression="os.environ['SLURMD_NODENAME']") == "'node1'"
-        pid = await editor.do("evaluate", expression="os.getpid()")
 
+    async def at_stop() -> None:
         tk_lab.link_down(project.lab.dir)
         # The fault is half a minute without a network; there is nothing to wait for but time.
         await asyncio.sleep(30)
         tk_lab.link_up(project.lab.dir)
 
-        assert await editor.do("next") == STOP + 1
-        assert await editor.do("evaluate", expression="os.getpid()") == pid
-        await editor.do("finish")
-        await terminal.line("run 1 · ended: exit code 0")
-        await terminal.line("run 2 .*armed")
-
-        # And after an edit the next F5 runs the new code, over the new connection.
-        project.write("2.py", PROGRAM.replace('"first"', '"second"'))
-        await project.ready()
-        await editor.do("f5", **where, path=str(project.dir / "2.py"), line=STOP)
-        assert await editor.do("evaluate", expression="WORD") == "'second'"
-        await editor.do("finish")
-    again = await project.status()
-    assert again["state"] == "ready"
-    assert again["job"]["id"] == status["job"]["id"]
+    await main_job(project, at_stop=at_stop)
 
 
 async def test_the_laptop_changes_its_address_while_stopped(far_project: Project) -> None:
