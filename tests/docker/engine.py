@@ -110,7 +110,7 @@ def _succeeds(*argv: str) -> bool:
 def _own_engine() -> Iterator[Path]:
     with ExitStack() as ending:
         base = Path(tempfile.mkdtemp(prefix="tkd", dir="/tmp"))
-        ending.callback(shutil.rmtree, base)
+        ending.callback(_remove, base)
         data = _cached_data_root(ending) or base / "data"
         log = ending.enter_context(open(base / "log", "wb"))
         dockerd = _dockerd()
@@ -133,6 +133,15 @@ def _own_engine() -> Iterator[Path]:
         finally:
             engine.terminate()
             engine.wait(timeout=60)
+
+
+def _remove(base: Path) -> None:
+    """Remove it, and unmount first what dockerd leaves mounted there: never reach into a mount."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        points = [line.split()[4] for line in file]
+    for point in sorted((one for one in points if one.startswith(f"{base}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", point], capture_output=True, check=True)
+    shutil.rmtree(base)
 
 
 def _cached_data_root(ending: ExitStack) -> Path | None:

@@ -5,7 +5,6 @@ All in one file, so that one worker has one site.
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 
 import pytest
@@ -31,16 +30,18 @@ def test_only_the_bastion_can_be_reached(site: Site) -> None:
     site.on("node1", "python3", "-c", _DIAL, site.address("login", "cluster"))
 
 
-async def test_the_main_job_behind_a_bastion(site_project: SiteProject) -> None:
-    await main_job(site_project)
+@pytest.mark.parametrize("link", ["openssh", "paramiko"])
+async def test_the_main_job_behind_a_bastion(site_project: SiteProject, link: str) -> None:
+    await main_job(site_project, "--link", link)
 
 
 async def test_a_network_cut_in_the_middle_of_a_stop(site_project: SiteProject) -> None:
     async def at_stop() -> None:
         site_project.site.cut()
-        # The fault is half a minute without a network; there is nothing to wait for but time.
-        await asyncio.sleep(30)
-        site_project.site.mend()
+        try:
+            await site_project.state("reconnecting")
+        finally:
+            site_project.site.mend()
 
     await main_job(site_project, at_stop=at_stop)
 

@@ -55,6 +55,10 @@ async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: 
     await main_job(project, at_stop=at_stop)
 
 
+async def test_the_main_job_by_paramiko(far_project: Project) -> None:
+    await main_job(far_project, "--link", "paramiko")
+
+
 async def test_the_laptop_changes_its_address_while_stopped(far_project: Project) -> None:
     """Another Wi-Fi: its old address is gone, and with it every connection, without a word."""
     project = far_project
