@@ -111,7 +111,8 @@ def _own_engine() -> Iterator[Path]:
     with ExitStack() as ending:
         base = Path(tempfile.mkdtemp(prefix="tkd", dir="/tmp"))
         ending.callback(_remove, base)
-        data = _cached_data_root(ending) or base / "data"
+        lock = _lock_cache(ending)
+        data = base / "data" if lock is None else _CACHE / "docker"
         log = ending.enter_context(open(base / "log", "wb"))
         dockerd = _dockerd()
         assert dockerd
@@ -124,11 +125,23 @@ def _own_engine() -> Iterator[Path]:
         words += ["--iptables=false", "--ip6tables=false"]
         # If the tests are killed it ends too, and with it its containers.
         argv = ["setpriv", "--pdeathsig", "TERM", "--", dockerd, *words]
-        engine = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        engine = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # Ctrl-C is for the tests, which then remove what runs in it.
+            start_new_session=True,
+            # It holds the cache until it has ended, even if the tests were killed.
+            pass_fds=() if lock is None else (lock,),
+        )
         try:
             ask = ("docker", "--host", f"unix://{base}/socket")
             until(lambda: engine.poll() is not None or _answers(*ask), "dockerd answers", 60.0)
             assert engine.poll() is None, f"no dockerd: {(base / 'log').read_text()[-3000:]}"
+            # What a killed run has left; all of it is ours.
+            for kind in ("container", "network", "volume"):
+                _must(*ask, kind, "prune", "--force")
             yield base / "socket"
         finally:
             engine.terminate()
@@ -144,16 +157,20 @@ def _remove(base: Path) -> None:
     shutil.rmtree(base)
 
 
-def _cached_data_root(ending: ExitStack) -> Path | None:
-    """Where images stay from run to run; None while another run uses it, or if none can be."""
+def _lock_cache(ending: ExitStack) -> int | None:
+    """The cache's lock, for whoever keeps images there from run to run; None while another run
+    has it, or if there can be no cache."""
     try:
         _CACHE.mkdir(mode=0o755, exist_ok=True)
-        fd = os.open(_CACHE / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        ending.callback(os.close, fd)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = os.open(_CACHE / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
-    return _CACHE / "docker"
+    ending.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return lock
 
 
 # -- the base image ------------------------------------------------------------------------------
