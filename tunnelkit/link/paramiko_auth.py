@@ -27,7 +27,7 @@ from paramiko import (
 from paramiko.agent import Agent, AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
 
-from tunnelkit.errors import ConnectionFailed
+from tunnelkit.errors import AuthenticationFailed
 from tunnelkit.link.paramiko_config import HostConfig
 from tunnelkit.link.paramiko_known import Ask
 from tunnelkit.link.paramiko_transport import SshTransport
@@ -51,7 +51,7 @@ class Login:
     auth_timeout_s: float
 
     def run(self) -> None:
-        """Authenticate. Raises ConnectionFailed, NoAnswer, SSHException."""
+        """Authenticate. Raises AuthenticationFailed, NoAnswer, SSHException."""
         transport, user = self.transport, self.host.user
         transport.auth_timeout = self.auth_timeout_s
         tried: set[str] = set()
@@ -202,7 +202,7 @@ class Login:
 
     # -- the end of all tries
 
-    def _refused(self, allowed: Sequence[str]) -> ConnectionFailed:
+    def _refused(self, allowed: Sequence[str]) -> AuthenticationFailed:
         host, cannot = self.host, list(self._cannot)
         beyond = [one for one in allowed if one not in _METHODS]
         if "gssapi-with-mic" in beyond and (host.wants_gssapi or len(beyond) == len(allowed)):
@@ -211,8 +211,8 @@ class Login:
             cannot.append(f"paramiko can't do {', '.join(beyond)}")
         hint = f"check User and IdentityFile for {host.name} in your ssh_config"
         if self.ask is None:
-            hint += "; passwords and passphrases can only be asked for in a terminal"
-        return ConnectionFailed(
+            hint += "; passwords, passphrases and codes are asked for in a terminal only: `tk auth`"
+        return AuthenticationFailed(
             f"{host.name} did not let us in",
             cause="; ".join([f"Permission denied ({','.join(allowed)})", *cannot]),
             hint=f"{_OPENSSH}; or {hint}" if cannot else hint,

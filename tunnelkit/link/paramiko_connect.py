@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from paramiko import AuthenticationException, Channel, SSHException
 from paramiko.ssh_exception import IncompatiblePeer
 
-from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ConnectionThrottled,
+    TunnelkitError,
+)
 from tunnelkit.link.base import Prompter
 from tunnelkit.link.paramiko_auth import Login, NoAnswer
 from tunnelkit.link.paramiko_config import HostConfig
@@ -161,12 +166,15 @@ class Way:
             transport.abort()
             transport.join(1.0)
             if isinstance(error, NoAnswer):
-                raise ConnectionFailed(
+                raise AuthenticationFailed(
                     f"{host.name} asks a question and nobody answered",
                     cause=str(error),
-                    hint="run tk in a terminal, or add the key to your ssh-agent",
+                    hint="answer in a terminal: `tk auth` (or `tk up`); a key's passphrase: "
+                    "ssh-add",
                 ) from None
             if isinstance(error, OSError | EOFError | SSHException):
+                if self.attempt.answered_at is not None:
+                    raise _after_an_answer(host.name, error) from error
                 raise explain(host.name, error, hop=through is not None) from error
             raise
 
@@ -220,6 +228,9 @@ def explain(host: str, error: Exception, *, hop: bool = False) -> TunnelkitError
     while under is not None and not isinstance(under, TimeoutError):
         under = under.__context__
     network = "check the network or VPN, and the host name"
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+        # Just woken up, or the resolver is away: the name itself may be right.
+        return failed(f"the name {host} can't be resolved now", "check the network, VPN and DNS")
     if isinstance(error, socket.gaierror) or "Name or service not known" in cause:
         return failed(
             f"there is no host called {host}",
@@ -253,11 +264,23 @@ def explain(host: str, error: Exception, *, hop: bool = False) -> TunnelkitError
             transient=False,
         )
     if isinstance(error, SSHException | EOFError | ConnectionError):
-        return failed(
+        return ConnectionThrottled(
             f"{host} closed the connection before we could log in",
-            "it may be busy or count us as too eager (MaxStartups); wait a little",
+            cause=cause,
+            hint="it may be busy or count us as too eager (MaxStartups, PerSourcePenalties); wait"
+            " a little",
+            transient=True,
         )
     return failed(f"{host} can't be reached", network)
+
+
+def _after_an_answer(host: str, error: Exception) -> AuthenticationFailed:
+    """Whatever it was: to go on by itself would ask the person, or try their answer, again."""
+    return AuthenticationFailed(
+        f"{host} broke off after a question was answered",
+        cause=str(error) or type(error).__name__,
+        hint="try again: `tk auth`, or `tk up`",
+    )
 
 
 def quietly_end(transport: SshTransport) -> None:

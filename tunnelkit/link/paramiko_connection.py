@@ -22,7 +22,8 @@ _VERIFY_S = 5.0
 class Connection:
     """One host's connection, shared by all that goes there.
 
-    steps: the hosts on the way and their rules, read anew for each attempt. upstream: the
+    steps: the hosts on the way and their rules, read anew for each attempt. prompter: who is
+    to be asked this time; None: nobody. upstream: the
     connection that this one rides on.
     """
 

@@ -58,7 +58,12 @@ async def connect(
     links: list[OpenSSHLink | ParamikoLink] = []
 
     async def make(
-        *, opened: bool = True, control: str = "ctl", prompter: Any = None, **changes: Any
+        *,
+        opened: bool = True,
+        control: str = "ctl",
+        prompter: Any = None,
+        attended: Callable[[], bool] = lambda: True,
+        **changes: Any,
     ) -> OpenSSHLink | ParamikoLink:
         options = OpenSSHOptions(
             login=Hop("login"), ssh_config=cluster.ssh_config, connect_timeout_s=5
@@ -66,7 +71,10 @@ async def connect(
         # The longer way first, so that what the tests ask of forwards is asked of it.
         changes.setdefault("node_routes", ("chain", "node"))
         link = backend(
-            replace(options, **changes), control_dir=cluster.home / control, prompter=prompter
+            replace(options, **changes),
+            control_dir=cluster.home / control,
+            prompter=prompter,
+            attended=attended,
         )
         links.append(link)
         if opened:

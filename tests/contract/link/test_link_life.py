@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from link_rig import OPENSSH, cut, fingerprint, free_port, keygen, leftovers, wait_for
 
-from tunnelkit.errors import ConfigError, ConnectionFailed, HostKeyError
+from tunnelkit.errors import AuthenticationFailed, ConfigError, ConnectionFailed, HostKeyError
 from tunnelkit.link import ports
 from tunnelkit.model import Hop, LocalForward
 
@@ -418,3 +418,27 @@ async def test_a_wrong_answer_is_asked_once(connect, cluster) -> None:
 
     await refused(connect, ConnectionFailed, ssh_config=locked_config(cluster), prompter=prompter)
     assert len(asked) == 1
+
+
+async def test_without_a_person_nothing_is_asked(connect, cluster) -> None:
+    """A reconnect by itself: who would have to be asked is waited for, by the error's kind."""
+    asked, present = [], [True]
+
+    async def prompter(question: str, echo: bool) -> str:
+        asked.append(question)
+        return "sesame"
+
+    link = await connect(
+        ssh_config=locked_config(cluster), prompter=prompter, attended=lambda: present[0]
+    )
+    assert len(asked) == 1
+    present[0] = False
+    cut(link)
+    await link.wait_lost()
+    with pytest.raises(AuthenticationFailed) as caught:
+        await link.open()
+    assert "terminal" in (caught.value.hint or "")
+    assert len(asked) == 1
+    present[0] = True
+    await link.open()
+    assert len(asked) == 2

@@ -11,7 +11,7 @@ import paramiko
 import pytest
 from paramiko import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL, InteractiveQuery
 
-from tunnelkit.errors import ConnectionFailed
+from tunnelkit.errors import AuthenticationFailed, ConnectionFailed
 from tunnelkit.link.paramiko_auth import Login, NoAnswer
 from tunnelkit.link.paramiko_config import HostConfig
 from tunnelkit.link.paramiko_known import Ask
@@ -109,7 +109,7 @@ def test_a_wrong_answer_ends_the_attempt(
     site = Site(methods)
     person = Person("wrong", "wrong again")
     host = replace(HOST, preferred=("password", "keyboard-interactive"))
-    with pytest.raises(ConnectionFailed, match="did not let us in") as caught:
+    with pytest.raises(AuthenticationFailed, match="did not let us in") as caught:
         log_in(connect(site), person, host=host)
     assert len(person.asked) == len(site.tries) == 1
     assert not caught.value.transient, "or the session would try again by itself"
