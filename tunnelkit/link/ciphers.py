@@ -18,7 +18,7 @@ _QUICK = "aes128-gcm@openssh.com"
 def cipher_options(allowed: str) -> list[str]:
     """ssh options that put AES-GCM first; `allowed` is the list that `ssh -G` prints."""
     names = allowed.split(",")
-    if names[0] != _DEFAULT_FIRST or _QUICK not in names or not _has_aes():
+    if names[0] != _DEFAULT_FIRST or _QUICK not in names or not has_aes():
         return []
     names.remove(_QUICK)
     return ["-o", f"Ciphers={','.join([_QUICK, *names])}"]
@@ -35,7 +35,7 @@ grep -qw aes /proc/cpuinfo 2>/dev/null || c=
 """
 
 
-def _has_aes() -> bool:
+def has_aes() -> bool:
     """Whether this processor has AES instructions."""
     if sys.platform == "darwin":
         return True

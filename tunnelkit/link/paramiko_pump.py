@@ -20,6 +20,7 @@ _FROM_SOCKET_BYTES = 1 << 18
 _FROM_CHANNEL_BYTES = 1 << 20
 #: What a packet leaves free, so that as a whole it fits into one of the connection around it.
 _ROOM_BYTES = 320
+_LAST_WORDS_S = 2.0
 _GONE = (OSError, EOFError, SSHException)
 
 
@@ -27,7 +28,8 @@ class Pump:
     """Carries until both ways have ended, or `stop`; then `done` is called, in a thread.
 
     out: takes what comes from the far side, the socket's `sendall` by default; err: takes
-    its stderr. The socket is blocking, and is closed by the pump.
+    its stderr; over: called when both have ended. The socket is blocking, and the pump's to
+    close.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Pump:
         self._over = over
         self._done = done
         self._threads: list[threading.Thread] = []
+        self._errors_over = threading.Event()
         self._lock = threading.Lock()
         self._running = 0
 
@@ -119,6 +122,8 @@ class Pump:
             self._end_of_output()
             # Set by sshd's exit status, or by the channel's end: nothing is read there now.
             self._channel.status_event.wait()
+            if self._err is not None:
+                self._errors_over.wait(_LAST_WORDS_S)
             self._over()
         except _GONE:  # nobody reads here any more
             with contextlib.suppress(*_GONE):
@@ -135,6 +140,7 @@ class Pump:
         with contextlib.suppress(*_GONE):
             while data := self._channel.recv_stderr(_FROM_CHANNEL_BYTES):
                 self._err(data)
+        self._errors_over.set()
 
 
 class Tail:

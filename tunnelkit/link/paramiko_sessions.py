@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
@@ -166,7 +167,7 @@ class Sessions:
     # -- inside
 
     async def _run(self, text: str, stdin: bytes) -> Completed:
-        def work(held: list[Channel]) -> Completed:
+        def work(held: _Held) -> Completed:
             channel = _opened(self, held, lambda one: one.exec_command(text))
             return _communicate(channel, stdin)
 
@@ -179,16 +180,11 @@ class Sessions:
                 raise lost(self._connection.host, await self._connection.wait())
         return Completed(255, done.stdout, done.stderr)
 
-    async def _blocking(self, work: Callable[[list[Channel]], T]) -> T:
-        """`work` in a thread; what it puts into its list is closed if nobody waits any more."""
-        held: list[Channel] = []
+    async def _blocking(self, work: Callable[[_Held], T]) -> T:
+        """`work` in a thread; the channel that it holds is closed if nobody waits any more."""
+        held = _Held()
         transport = self._transport
-
-        def abort() -> None:
-            for channel in held:
-                with contextlib.suppress(*_GONE):
-                    channel.close()
-
+        abort = held.close
         try:
             return await in_thread("command", lambda: work(held), abort=abort)
         except Refused:
@@ -212,9 +208,35 @@ class Sessions:
         return self._connection.transport
 
 
-def _opened(sessions: Sessions, held: list[Channel], start: Callable[[Channel], object]) -> Channel:
+class _Held:
+    """The channel of work in a thread, which may be given up before there is one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channel: Channel | None = None
+        self._closed = False
+
+    def hold(self, channel: Channel) -> None:
+        """Raises EOFError if the work was given up."""
+        with self._lock:
+            self._channel = channel
+            if not self._closed:
+                return
+        self.close()
+        raise EOFError("given up")
+
+    def close(self) -> None:
+        """From any thread; whoever reads or writes the channel is woken."""
+        with self._lock:
+            self._closed, channel = True, self._channel
+        if channel is not None:
+            with contextlib.suppress(*_GONE):
+                channel.close()
+
+
+def _opened(sessions: Sessions, held: _Held, start: Callable[[Channel], object]) -> Channel:
     channel = sessions._transport.session(timeout_s=_OPEN_S)
-    held.append(channel)
+    held.hold(channel)
     start(channel)
     return channel
 

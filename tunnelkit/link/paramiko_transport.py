@@ -20,7 +20,7 @@ import paramiko
 from paramiko import Channel, ChannelException, Message, SSHException
 
 from tunnelkit.errors import ConnectionFailed
-from tunnelkit.link.ciphers import _has_aes
+from tunnelkit.link.ciphers import has_aes
 
 #: Bytes on their way on one channel: throughput is at most this per round trip.
 WINDOW_BYTES = 8 << 20
@@ -117,7 +117,7 @@ class SshTransport(paramiko.Transport):
         allowed = [name for name in ciphers.split(",") if name in options.ciphers]
         if allowed and ciphers[0] not in "+-^":
             options.ciphers = allowed
-        elif _has_aes():
+        elif has_aes():
             quick = [name for name in options.ciphers if "gcm" in name]
             options.ciphers = [*quick, *(name for name in options.ciphers if name not in quick)]
 

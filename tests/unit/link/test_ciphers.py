@@ -14,7 +14,7 @@ CHACHA, GCM = "chacha20-poly1305@openssh.com", "aes128-gcm@openssh.com"
 
 @pytest.fixture
 def aes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ciphers, "_has_aes", lambda: True)
+    monkeypatch.setattr(ciphers, "has_aes", lambda: True)
 
 
 @pytest.mark.usefixtures("aes")
@@ -35,7 +35,7 @@ def test_a_list_of_somebodys_own_stays(allowed: str) -> None:
 
 
 def test_nothing_changes_without_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ciphers, "_has_aes", lambda: False)
+    monkeypatch.setattr(ciphers, "has_aes", lambda: False)
     assert ciphers.cipher_options(f"{CHACHA},{GCM}") == []
 
 
