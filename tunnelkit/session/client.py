@@ -22,7 +22,7 @@ from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session.ask import is_alive, no_session, session_gone
 from tunnelkit.session.control import greet
 from tunnelkit.session.launch import Launch
-from tunnelkit.session.paths import SessionPaths
+from tunnelkit.session.paths import SessionPaths, is_locked
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 
@@ -109,8 +109,8 @@ def start_daemon(launch: Launch, paths: SessionPaths) -> None:
     while time.monotonic() < deadline:
         if is_alive(paths):
             return
-        if daemon.poll() is not None:
-            break
+        if daemon.poll() is not None and not is_locked(paths):
+            break  # else another was first, and is about to answer
         time.sleep(0.01)
     with contextlib.suppress(OSError):
         daemon.kill()

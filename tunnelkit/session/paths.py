@@ -146,6 +146,11 @@ async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:
         await asyncio.sleep(0.02)
 
 
+def is_locked(paths: SessionPaths) -> bool:
+    """Whether a process has this session: a daemon, be it just starting, or a `tk down`."""
+    return _locked(paths.lock)
+
+
 def _locked(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDWR)
