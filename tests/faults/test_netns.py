@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.main_job import main_job
+from tests.support.dap_driver import FarEditor
+from tests.support.main_job import STOP, main_job
 from tests.support.tkrig import Project, project_on
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
