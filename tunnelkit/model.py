@@ -10,7 +10,7 @@ from tunnelkit.errors import UsageError
 
 _DESTINATION = re.compile(r"[A-Za-z0-9_.%+@:\[\]~-]+")
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")
-_JOB_ID = re.compile(r"[0-9][A-Za-z0-9_.\[\]-]*")
+_JOB_ID = re.compile(r"[0-9][A-Za-z0-9.-]*")
 _JOB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -68,7 +68,8 @@ def check_job_id(text: str) -> str:
     """Return `text` if it can be a scheduler's job id; raise UsageError if not."""
     if not _JOB_ID.fullmatch(text):
         raise UsageError(
-            f"{text!r} is not a job id", hint="give it as squeue or qstat shows it, such as 4711"
+            f"{text!r} is not the id of a single job",
+            hint="give it as squeue or qstat shows it, such as 4711; not an array's element",
         )
     return text
 

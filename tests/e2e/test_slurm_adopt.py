@@ -102,8 +102,9 @@ async def test_jobs_that_cant_be_adopted_are_told_why(project: Project, by_hand:
     assert f"job {waiting} is over: the job was cancelled" in done.err
     done = await project.tk("up", "--attach-job", "999999", code=code)
     assert "there is no job 999999 of yours" in done.err and "squeue --me" in done.err
-    done = await project.tk("up", "--attach-job", "-x", code=2)
-    assert "is not a job id" in done.err
+    for word in ("-x", "7_1", "7;id"):
+        done = await project.tk("up", f"--attach-job={word}", code=2)
+        assert "is not the id of a single job" in done.err
     done = await project.tk("up", "node2", "--attach-job", by_hand, code=code)
     assert "node1" in done.err
     await project.nothing_left()

@@ -173,9 +173,11 @@ async def _up(launch: Any) -> dict[str, Any]:
     from tunnelkit.session.paths import session_paths
 
     paths = session_paths(launch.settings.project_dir)
+    over = False
     if is_alive(paths):
         status = await _current(paths)
         if status["state"] in ("ended", "failed"):
+            over = True
             await _stop(paths, keep=status["state"] == "ended")
         elif launch.node not in (None, status["node"], status["wanted_node"]):
             raise UsageError(
@@ -187,7 +189,7 @@ async def _up(launch: Any) -> dict[str, Any]:
     follower = Follower(paths)
     with follower.minding_interrupts():
         if not is_alive(paths):
-            client.start_daemon(_with_last_node(launch, paths), paths)
+            client.start_daemon(_with_last_node(launch, paths, with_job=not over), paths)
         try:
             return await follower.follow()
         except TunnelkitError:
@@ -216,8 +218,9 @@ async def _cleaned_up(paths: Any) -> None:
             await gone(paths)
 
 
-def _with_last_node(launch: Any, paths: Any) -> Any:
-    """After a killed session (a clean end removes its launch file) node and job are known."""
+def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
+    """After a killed session (a clean end removes its launch file) node and job are known.
+    with_job: the job that a person made may still be of use."""
     from dataclasses import replace
 
     from tunnelkit.errors import NoSessionError
@@ -227,7 +230,7 @@ def _with_last_node(launch: Any, paths: Any) -> Any:
         last = Launch.load(paths.launch)
     except NoSessionError:
         return launch
-    job = launch.attach_job or last.attach_job
+    job = launch.attach_job or (last.attach_job if with_job else None)
     return replace(launch, node=launch.node or last.node, attach_job=job)
 
 

@@ -30,8 +30,8 @@ _REFUSED = {
     "job-name": "tk finds its job again by the name it gave",
     "output": "tk reads the job's log from where it put it",
     "error": "tk reads the job's log from where it put it",
-    "array": "one allocation is one job: for an array, submit it by sbatch yourself and use "
-    "`tk up --attach-job ID` with the one to debug",
+    "array": "one allocation is one job; debug one element as a job of its own, with its "
+    "SLURM_ARRAY_TASK_ID set: tk run env SLURM_ARRAY_TASK_ID=3 ...",
     "wrap": "the job's script is tk's own",
     "nodes": "set nodes under [allocation] instead",
     "ntasks": "the holder is one task a node",

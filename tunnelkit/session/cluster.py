@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import ByteStream, Link
-from tunnelkit.model import Allocation, Completed, JobStatus
+from tunnelkit.model import Allocation, Completed, JobState, JobStatus
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.adoption import Adoption, check_adoptable
@@ -53,6 +53,8 @@ class Cluster:
         self.job: JobHolder | None = None
         self.allocation: Allocation | None = None
         self.adopted = False
+        #: A job that a person made does not run: nothing of ours can be in it.
+        self.nothing_there = False
         #: An agent was put into a job of the person's; it is ours to end.
         self.entered = False
         #: Why the allocation is over, once the scheduler has told.
@@ -155,6 +157,7 @@ class Cluster:
             )
         status = await self.job.adopt(job_id)
         self.adopted = True
+        self.nothing_there = status.state is not JobState.RUNNING
         check_adoptable(job_id, status)
         nodes = status.nodes
         if node is not None:

@@ -127,6 +127,8 @@ class Daemon:
         failed = self._session.failure is not None and not self._stopping.is_set()
         if self._keep or (failed and not self._session.may_cancel()):
             await self._session.close("session ended", ending)
+            if failed and self._session.cluster.nothing_there:
+                self._paths.launch.unlink(missing_ok=True)
         else:
             await self._session.down(ending)
             if self._reached_cluster and self._session.all_ended:

@@ -69,6 +69,11 @@ def _remove_sockets(paths: SessionPaths) -> None:
 
 async def _leave(cluster: Cluster, launch: Launch, job_id: str) -> str:
     """End what tk started in a job that a person made; the job itself goes on."""
+    assert cluster.job is not None
+    own = await cluster.job.find()
+    if own is not None:
+        await cluster.job.cancel()
+        return f"job {own.job_id} cancelled"
     try:
         await cluster.look_at(job_id, launch.node)
     except AllocationError:

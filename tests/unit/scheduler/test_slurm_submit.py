@@ -54,7 +54,7 @@ def test_an_array_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(UsageError) as caught:
         submit(extra=("--array=1-4",))
     assert "one allocation is one job" in caught.value.one_line()
-    assert "tk up --attach-job" in caught.value.one_line()
+    assert "SLURM_ARRAY_TASK_ID" in caught.value.one_line()
 
 
 def test_several_nodes_have_one_task_each_and_gpus_per_node() -> None:
