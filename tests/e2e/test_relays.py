@@ -219,11 +219,11 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30
 
 
 async def steps(job: Project) -> list[str]:
-    """The job's steps that Slurm knows, but the batch step."""
+    """The job's steps that Slurm knows, but the batch step and the other node's agent."""
     argv = [*tk_lab.on("login", job.lab.dir), "squeue", "-s", "-h", "-o", "%i %j"]
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
-    return [line for line in out.decode().splitlines() if not line.endswith("batch")]
+    return [line for line in out.decode().splitlines() if not line.endswith(("batch", "tk-agent"))]
 
 
 async def staying(job: Project) -> tuple[Terminal, int]:

@@ -132,8 +132,10 @@ class Peers:
 def peer_step(node: str, argv: List[str]) -> List[str]:
     """srun's argv for a step that has all that the job has on `node`, and takes nothing from
     other steps. Raises RpcError outside of a job."""
-    return [word for word in srun_step(node, argv) if word not in _CONFINES]
+    named = [_NAMES.get(word, word) for word in srun_step(node, argv)]
+    return [word for word in named if word not in _CONFINES]
 
 
-#: What a relay's step is confined by.
-_CONFINES = ("--cpus-per-task=1", "--gres=none", "--job-name=tk-relay")
+#: What a relay's step is confined by, and how it is called.
+_CONFINES = ("--cpus-per-task=1", "--gres=none")
+_NAMES = {"--job-name=tk-relay": "--job-name=tk-agent"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from tunnelkit.mux.waiting import cancel_all
 
 #: A forward with nobody behind it accepts and then hangs up: within this time.
 _HANGUP_S = 0.3
+#: A forward to a node that may be dead is given up within this.
+_LET_GO_S = 5.0
 
 
 class WireForward:
@@ -108,9 +111,13 @@ class Forwards:
 
     async def take(self) -> tuple[tuple[LocalForward, bool], ...]:
         """Close all, and tell what `put_back` needs to have them again: on another node."""
-        wanted = tuple((one.forward, one.by_wire) for one in self._entries.values())
-        await self.close()
-        return wanted
+        entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            # The node may be dead.
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(_LET_GO_S):
+                    await self._close(entry)
+        return tuple((one.forward, one.by_wire) for one in entries)
 
     async def put_back(self, wanted: tuple[tuple[LocalForward, bool], ...]) -> tuple[str, ...]:
         """Have these again, on their old ports; a line for each that can't be had."""
