@@ -55,6 +55,7 @@ async def test_it_is_used_left_alone_and_survives(project: Project, by_hand: str
     await editor.request("next", threadId=thread)
     thread, frame = await editor.stopped(60)
     assert frame["line"] == STOP + 1
+    await project.tk("sync")
     processes.kill([status["pid"]])
     again = await project.up()
     assert (again["job"]["id"], again["agent"]["pid"]) == (by_hand, status["agent"]["pid"])
