@@ -134,6 +134,13 @@ class AgentClient:
         """Open a channel to the agent."""
         return self.mux.open(header)
 
+    async def shut_down(self, reason: str) -> None:
+        """Have the agent end all that it runs and itself. Its goodbye comes when all is gone: the
+        scheduler, told before, would kill it in the middle of that."""
+        with contextlib.suppress(AgentGone):
+            await self.call("shutdown", reason=reason)
+            await self.wait_ended()
+
     async def wait_ended(self) -> None:
         """Return once the conversation is over, on the agent's side too if it said so."""
         await self._rpc_channel.closed()

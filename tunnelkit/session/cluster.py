@@ -124,6 +124,7 @@ class Cluster:
         """Wait until our job runs (again). Raises AllocationError, SchedulerError."""
         assert self.job is not None
         status = await self.job.wait_running(on_pending)
+        self._ways = None  # it may be on another node now
         self.allocation = Allocation(status.job_id, status.nodes, status.time_left_s)
         return self.allocation
 
@@ -188,6 +189,7 @@ class Cluster:
 
         Raises ConnectionFailed, HostKeyError.
         """
+        await self._wait_link()
         if self.ended is not None:
             raise AgentGone("the allocation is over", cause=self.ended)
         if self.job is None:
@@ -200,6 +202,11 @@ class Cluster:
                 self._link, self.node, self._ways_in(str(self.node), self._name), self._say
             )
         return await self._ways.open()
+
+    async def files_stream(self) -> ByteStream:
+        """A stream to an agent for files on the login host. Raises ConnectionFailed."""
+        await self._wait_link()
+        return await self._link.open_stream(self.installed.argv("files"))
 
     def _ways_in(self, node: str, name: str) -> list[Way]:
         """The ways to agent `name` in our job, as the settings allow them."""
@@ -224,6 +231,7 @@ class Cluster:
     async def peer_stream(self, node: str, name: str) -> ByteStream:
         """A stream to agent `name` on another node of the allocation, by the way that works for
         the first. Raises ConnectionFailed, HostKeyError."""
+        await self._wait_link()
         if self.ended is not None:
             raise AgentGone("the allocation is over", cause=self.ended)
         route = self._ways.route if self._ways is not None else None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tunnelkit.debug.conversation import Place
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus
 from tunnelkit.mirror.mounts import Mounts
@@ -28,7 +29,12 @@ from tunnelkit.session.paths import SessionPaths, state_root
 from tunnelkit.session.place import Root, place_of
 from tunnelkit.session.remote import LinkRemote
 
+log = logging.getLogger("tunnelkit.session")
+
 _PROGRESS_EVERY_S = 0.25
+#: How often the mirror's start is tried where the connection is lost under it.
+_STARTS = 5
+_NOTICE_S = 1.0
 
 
 class SessionFiles:
@@ -111,6 +117,20 @@ class SessionFiles:
             self._say(f"mirror: {named(name, f'{text} on {there}')}")
         for text in self.mirrors.news():
             self._mirror_warns(text)
+
+    async def start_patiently(self, wait_up: Callable[[], Awaitable[None]]) -> None:
+        """`start`; begun anew where the connection is cut under it, since the job that is asked
+        for beside it outlives that too. wait_up: returns once the link is there."""
+        for left in reversed(range(_STARTS)):
+            try:
+                await self.start()
+                return
+            except ConnectionFailed as error:
+                if not error.transient or not left:
+                    raise
+                log.info("the mirror's start: %s; once more", error.one_line())
+            await asyncio.sleep(_NOTICE_S)  # the keeper may not know of the cut yet
+            await wait_up()
 
     async def _show_sending(self, mirrors: Mirrors) -> None:
         """Tell how far the first copy is, until cancelled: it is counted, and has no event."""

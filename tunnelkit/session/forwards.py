@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,13 @@ class Forwards:
         entry.by_wire = wire
         self._entries[forward.bind_port] = entry
         return await self._describe(entry)
+
+    async def open_all(self, wanted: Iterable[LocalForward], say: Callable[[str], None]) -> None:
+        """Open these, and say how each goes. Raises as `add`."""
+        for forward in wanted:
+            how = await self.add(forward)
+            state = "ready" if how["ready"] else "open, nobody listens there yet"
+            say(f"forward: {forward} by {how['route']}, {state}")
 
     async def cancel(self, bind_port: int) -> None:
         """Close a forward. Raises UsageError if there is none on that port."""

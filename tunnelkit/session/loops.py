@@ -275,6 +275,15 @@ class Loops:
             finally:
                 await self._close(loop)
 
+    async def stop_all(self) -> None:
+        """End all loops in the agent, as far as that goes."""
+
+        async def stop(loop_id: int) -> None:
+            with contextlib.suppress(TunnelkitError):
+                await self.stop(loop_id)
+
+        await asyncio.gather(*(stop(loop.loop.id) for loop in self.all()))
+
     def time_is_near(self, left_s: int, text: str) -> None:
         """Tell terminals and editors that the job's time is nearly over."""
         for loop in self.all():

@@ -17,24 +17,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tunnelkit.debug.port import EditorPort
-from tunnelkit.errors import ConnectionFailed, NoSessionError, TunnelkitError
-from tunnelkit.link.base import ByteStream, Prompter
-from tunnelkit.link.choose import make_link
+from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.link.base import Prompter
 from tunnelkit.model import Allocation, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session import names, timelimit
 from tunnelkit.session.agent_client import AgentClient, AgentGone
-from tunnelkit.session.attendance import Attendance
 from tunnelkit.session.cluster import Cluster
-from tunnelkit.session.detect import link_options
+from tunnelkit.session.connection import Connection
 from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
 from tunnelkit.session.files import SessionFiles
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.jobwatch import JobWatch
 from tunnelkit.session.launch import Launch
-from tunnelkit.session.linkkeeper import LinkKeeper
 from tunnelkit.session.loops import Loops
 from tunnelkit.session.mirrorview import Tell
 from tunnelkit.session.paths import SessionPaths, job_name
@@ -46,9 +43,6 @@ log = logging.getLogger("tunnelkit.session")
 _YOUNG_S = 60.0
 #: A terminal waits so long for the reason why its loop ended.
 _TELL_END_S = 20.0
-#: How often the mirror's start is tried where the connection is lost under it.
-_STARTS = 5
-_NOTICE_S = 1.0
 
 
 class Session:
@@ -80,24 +74,22 @@ class Session:
         self._say = say
         self._changed = changed
         self._name = job_name(settings.project_dir, paths.id)
-        self._attendance = Attendance(prompter, present)
-        #: Why the connection is not tried again until a person comes (`tk auth`).
-        self.stuck: TunnelkitError | None = None
-        self.link = make_link(
-            settings.cluster.link,
-            link_options(settings),
-            control_dir=paths.link_dir,
-            prompter=self._attendance.ask,
-            attended=self._attendance.is_open,
+        self._connection = Connection(
+            settings,
+            paths,
+            prompter=prompter,
+            present=present,
             notice=self._notice,
+            lost=lambda why: self._become("reconnecting", why),
+            changed=self._has_changed,
         )
-        self._keeper = LinkKeeper(self.link, lost=self._on_lost, stuck=self._on_stuck)
+        self.link = self._connection.link
         self.cluster = Cluster(
             self.link,
             settings,
             name=self._name,
             say=say,
-            wait_link=self._keeper.wait_up,
+            wait_link=self._connection.wait_up,
             attach_job=launch.attach_job,
         )
         self.editor_port = EditorPort(settings.debug.port)
@@ -115,7 +107,7 @@ class Session:
             by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
         )
         self.execs = Execs(self.agent)
-        self.peers = Peers(self.agent, self._dial_peer)
+        self.peers = Peers(self.agent, self.cluster.peer_stream)
         self.time_limit = timelimit.TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobWatch(self.cluster, self.time_limit, self._agent_is_lost)
         #: How often the job went back into the queue.
@@ -125,7 +117,7 @@ class Session:
             paths,
             self.link,
             agent=lambda: None if self.state == "ended" else self._agent,
-            dial=self._dial_files,
+            dial=self.cluster.files_stream,
             say=say,
             changed=changed,
             tell=tell,
@@ -137,6 +129,11 @@ class Session:
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
         self._tasks: list[asyncio.Task[Any]] = []
+
+    @property
+    def stuck(self) -> TunnelkitError | None:
+        """Why the connection is not tried again until a person comes (`tk auth`)."""
+        return self._connection.stuck
 
     def agent(self) -> AgentClient:
         """The agent's conversation. Raises NoSessionError before there is one, and what the
@@ -155,23 +152,23 @@ class Session:
 
     async def up(self) -> None:
         """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
-        self._attendance.arrive(coming=True)
+        self._connection.arrive(coming=True)
         try:
             taken = [one.bind_port for one in self.launch.settings.forwards]
             moved = open_near(self.editor_port, but=taken)
             await self.files.check_local()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
-            await self._keeper.open()
+            await self._connection.open()
             if moved is not None:
                 self._say(moved)  # only now, when who waits for `tk up` has connected
             # From here on it may take hours in a queue, and whoever came may have left.
-            self._attendance.arrive()
-            self._spawn(self._keeper.run())
+            self._connection.arrive()
+            self._spawn(self._connection.run())
             self.files.mounts.adopt()
             await self.cluster.prepare()
             self._spawn(self.files.keep_agent())
             ways = [
-                asyncio.create_task(self._start_files()),
+                asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
                 asyncio.create_task(self._get_agent()),
             ]
             try:
@@ -179,7 +176,7 @@ class Session:
                 await asyncio.gather(*ways)
             finally:
                 await cancel_all(*ways)
-            await self._open_forwards()
+            await self.forwards.open_all(self.launch.settings.forwards, self._say)
             if self.cluster.scheduler is not None:
                 self._spawn(
                     names.learn(
@@ -191,23 +188,9 @@ class Session:
             self._become("failed", error.one_line())
             raise
         finally:
-            self._attendance.leave()
+            self._connection.leave()
             self.settled.set()
         self._become("ready")
-
-    async def _start_files(self) -> None:
-        """Start the mirror; begun anew where the connection is cut under it, since the job that
-        is asked for beside it outlives that too."""
-        for left in reversed(range(_STARTS)):
-            try:
-                await self.files.start()
-                return
-            except ConnectionFailed as error:
-                if not error.transient or not left:
-                    raise
-                log.info("the mirror's start: %s; once more", error.one_line())
-            await asyncio.sleep(_NOTICE_S)  # the keeper may not know of the cut yet
-            await self._keeper.wait_up()
 
     async def _get_agent(self) -> None:
         self._become("pending")
@@ -221,11 +204,11 @@ class Session:
         where = ", ".join(allocation.nodes) or str(self.link.login)
         self._become("starting", where)
         self._agent = client = AgentClient(
-            self._dial,
+            self.cluster.open_stream,
             on_channel=self._agent_opened,
             notices={"ending": self._agent_ending, "time-limit": self._time_limit},
             on_link=self._on_agent_link,
-            on_stuck=self._on_stuck,
+            on_stuck=self._connection.on_stuck,
         )
         await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
@@ -237,12 +220,6 @@ class Session:
         adopted = await self.loops.adopt()
         if adopted:
             self._say(f"took over {adopted} debug loop(s)")
-
-    async def _open_forwards(self) -> None:
-        for forward in self.launch.settings.forwards:
-            how = await self.forwards.add(forward)
-            state = "ready" if how["ready"] else "open, nobody listens there yet"
-            self._say(f"forward: {forward} by {how['route']}, {state}")
 
     # -- life -------------------------------------------------------------
 
@@ -334,29 +311,15 @@ class Session:
         ending = ending or Ending()
         self._become("closing")
         await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
-        await ending.step("the debug loops on the node", self._stop_loops(), 7.0)
+        await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
         ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
-            ended = await ending.step("the agent", self._end_agent(self._agent), 8.0) or ended
+            ended = await ending.step("the agent", self._agent.shut_down("tk down"), 8.0) or ended
         if self.cluster.job is not None and not self.cluster.job.foreign:
             # It takes all that runs in it along.
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
         self.all_ended = ended
         await self.close("tk down", ending)
-
-    async def _stop_loops(self) -> None:
-        async def stop(loop_id: int) -> None:
-            with contextlib.suppress(TunnelkitError):
-                await self.loops.stop(loop_id)
-
-        await asyncio.gather(*(stop(loop.loop.id) for loop in self.loops.all()))
-
-    async def _end_agent(self, agent: AgentClient) -> None:
-        """Its goodbye comes when all that it ran is gone. The scheduler, told too early, would
-        kill it in the middle of that."""
-        with contextlib.suppress(AgentGone):
-            await agent.call("shutdown", reason="tk down")
-            await agent.wait_ended()
 
     async def close(self, why: str, ending: Ending | None = None) -> None:
         """Let go of everything on the laptop; the allocation lives on. As bounded as `down`."""
@@ -423,38 +386,19 @@ class Session:
 
         Raises what the attempt was refused with: another is another `authenticate`.
         """
-        self._attendance.arrive()
+        self._connection.arrive()
         try:
-            # Whatever was stuck is tried now; what gets stuck from here on is this visit's.
-            self._on_stuck(None)
-            self._keeper.retry()
+            self._connection.retry()
             if self._agent is not None:
                 self._agent.retry()
             while self.state not in ("ready", "ended", "failed", "closing"):
                 if self.stuck is not None:
                     raise self.stuck
-                if self._agent is None and self._keeper.is_up:
+                if self._agent is None and self._connection.is_up:
                     return  # on the way up, which goes on by itself
                 await self.state_changed.wait()
         finally:
-            self._attendance.leave()
-
-    def _on_lost(self, why: str) -> None:
-        if self._keeper.is_up:
-            # What was answered is spent; asking for it again is a person's decision.
-            self._attendance.leave()
-        self._become("reconnecting", why)
-
-    def _on_stuck(self, error: TunnelkitError | None) -> None:
-        """Only a person can bring the connection back: said once, wherever people look."""
-        self.stuck = error
-        if error is not None:
-            # One action, one refusal: whoever visits has to decide anew.
-            self._attendance.leave()
-            self._notice(f"{error.one_line()}. Nothing is tried until you run: tk auth")
-        changed, self.state_changed = self.state_changed, asyncio.Event()
-        changed.set()
-        self._changed()
+            self._connection.leave()
 
     def _notice(self, text: str) -> None:
         """Something for the person: to whoever follows, to loops' terminals, and the log."""
@@ -467,18 +411,6 @@ class Session:
             async with asyncio.timeout(_TELL_END_S):
                 while self.loops.has(loop_id):
                     await self.state_changed.wait()
-
-    async def _dial_files(self) -> ByteStream:
-        await self._keeper.wait_up()
-        return await self.link.open_stream(self.cluster.installed.argv("files"))
-
-    async def _dial(self) -> ByteStream:
-        await self._keeper.wait_up()
-        return await self.cluster.open_stream()
-
-    async def _dial_peer(self, node: str, name: str) -> ByteStream:
-        await self._keeper.wait_up()
-        return await self.cluster.peer_stream(node, name)
 
     def _agent_is_lost(self, why: str) -> None:
         """Its job is over, or waits again: no link to it is tried any more."""
@@ -501,9 +433,12 @@ class Session:
             if state != self.state:
                 self.since = time.time()
             self.state, self.detail = state, detail
-            changed, self.state_changed = self.state_changed, asyncio.Event()
-            changed.set()
-            self._changed()
+            self._has_changed()
+
+    def _has_changed(self) -> None:
+        changed, self.state_changed = self.state_changed, asyncio.Event()
+        changed.set()
+        self._changed()
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
