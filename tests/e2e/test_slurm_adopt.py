@@ -116,6 +116,6 @@ async def test_the_jobs_own_end_is_told(project: Project, by_hand: str) -> None:
     terminal = await project.loop("python", "2.py")
     await at_login(project, f"scancel {by_hand}")
     await terminal.line(rf"the loop has ended: .*job {by_hand}: ")
-    assert await terminal.ended() == 0
+    assert await terminal.ended() == 8
     while not re.search(r"CANCELLED, the job was cancelled", (await project.tk("status")).out):
         await asyncio.sleep(0.2)

@@ -62,4 +62,4 @@ async def test_it_is_told_at_10_and_2_minutes_once_and_then_the_end(project: Pro
     text = (await project.tk("status")).out
     assert f"job {job}: TIMEOUT, the job reached its time limit; `tk up --time` asks" in text
     await terminal.line(r"the loop has ended: ")
-    assert await terminal.ended() == 0
+    assert await terminal.ended() == 8

@@ -264,3 +264,42 @@ async def test_the_session_says_stale_by_itself(project: Project, healed: LabInf
     await eventually(
         lambda: project.remote("2.py").read_text() == "print('no link')\n", "it arrives"
     )
+
+
+async def test_no_link_to_the_node_is_no_proof_even_if_nothing_was_edited(
+    project: Project, healed: LabInfo
+) -> None:
+    await project.up("node1", "--cpus", "2")
+    await project.tk("sync", "--wait")
+    watch = await project.terminal("sync", "--watch")
+    await watch.line("in sync")
+    tk_lab.reset(healed.dir)
+
+    async def is_reconnecting() -> bool:
+        return (await project.status())["state"] == "reconnecting"
+
+    while not await is_reconnecting():
+        await asyncio.sleep(0.05)
+    done = await project.tk("ready", "--sync", "--timeout", "2", code=None)
+    assert done.code != 0, done
+    done = await project.tk("sync", "--wait", "--timeout", "2", code=12)
+    assert "the compute node has not read the files back" in done.err
+    tk_lab.heal(healed.dir)
+    await project.tk("sync", "--wait")
+
+
+async def test_a_barrier_ends_with_the_allocation(project: Project, healed: LabInfo) -> None:
+    status = await project.up("node1", "--cpus", "2")
+    terminal = await project.loop("python", "2.py")
+    agent = int(status["agent"]["pid"])
+    os.kill(agent, signal.SIGSTOP)  # a node that hangs
+    project.write("2.py", "print('never read')\n")
+    waiting = asyncio.create_task(project.tk("ready", "--sync", "--timeout", "80", code=None))
+    await eventually(project.remote("2.py").exists, "the mirror is there")
+    argv = [*tk_lab.on("login", healed.dir), "scancel", str(status["job"]["id"])]
+    await (await asyncio.create_subprocess_exec(*argv)).wait()
+    done = await waiting
+    # The session knows it from the scheduler, or from the agent's last word: whoever is first.
+    assert done.code in (4, 8), done
+    assert "is over" in done.err or "has ended" in done.err
+    assert await terminal.ended() == 8

@@ -115,5 +115,5 @@ def _status() -> dict[str, Any]:
     from tunnelkit.cli.common import find_session
     from tunnelkit.session.ask import ask
 
-    status: dict[str, Any] = ask(find_session(), "status", timeout_s=_ASK_S)
+    status: dict[str, Any] = ask(find_session(), "status", silence_s=_ASK_S)
     return status

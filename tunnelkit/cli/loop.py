@@ -134,6 +134,8 @@ def _session_or_none() -> Any:
 
 
 async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -> int:
+    from tunnelkit.errors import ExitCode
+
     view = _view_factory()
     header: dict[str, Any] = {
         "type": "loop",
@@ -144,7 +146,7 @@ async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -
     while True:
         loop_id = await _watch(paths, header, view)
         if loop_id is None or view.quit.is_set():
-            return 0
+            return int(ExitCode.ALLOCATION) if view.lost else 0
         note("[tk] the session is gone; the program lives on. Waiting for `tk up` ...")
         code = await _session_again(paths, view)
         if code is not None:

@@ -71,6 +71,8 @@ class LoopView:
 
     def __init__(self) -> None:
         self.where: dict[str, Any] = {}
+        #: The allocation took the loop with it.
+        self.lost = False
         self.quit = asyncio.Event()
         self._restart: Callable[[], Awaitable[Any]] | None = None
         self._last_interrupt = 0.0
@@ -145,6 +147,7 @@ class LoopView:
         if name == "time-limit":
             return paint(str(event.get("text")), "yellow", sys.stderr)
         if name == "lost":
+            self.lost = True
             return f"the loop has ended: {event.get('why')}"
         if name == "skipped":
             return f"... {event.get('records')} pieces of output skipped ..."

@@ -391,7 +391,7 @@ class Mirror:
         waiting = len(manifest.unproven())
         # What went over the live channel is read back already, or just now. If nothing is to be
         # read: that the node still lives is part of the proof.
-        known = self._syncer.proofs_in() if waiting else self._syncer.greet()
+        known = self._syncer.proofs_in() if waiting else _greet(self._syncer, check)
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await known
@@ -406,3 +406,8 @@ class Mirror:
         return proven + await prove(
             check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend
         )
+
+
+async def _greet(syncer: Syncer, check: DigestCheck) -> None:
+    if not await syncer.greet():
+        await check({})  # while its link is lost: once it is back

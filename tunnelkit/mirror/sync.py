@@ -198,12 +198,14 @@ class Syncer:
         """Whether there is an agent to ask: one that costs the login host nothing."""
         return self._lane.node is not None
 
-    async def greet(self) -> None:
-        """Make sure that the node, if there is one, lives and sees the root; a round trip.
-        Raises MirrorHalted, MirrorError, TunnelkitError."""
+    async def greet(self) -> bool:
+        """Make sure that the node lives and sees the root; a round trip. False: there is no
+        live channel to it now. Raises MirrorHalted, MirrorError, TunnelkitError."""
         node = self._lane.node
-        if node is not None:
-            await greet(node, self.ground)
+        if node is None:
+            return False
+        await greet(node, self.ground)
+        return True
 
     async def proofs_in(self) -> None:
         """Return once what was sent over the live channel was read back there, or won't be."""

@@ -195,7 +195,7 @@ class AgentClient:
             self._server_id = hello.server_id
             self._lost = self.mux.attach(stream.fileno(), stream.fileno(), hello, rest)
         except TimeoutError:
-            await stream.close()
+            await self._let_go(stream)
             raise ConnectionFailed(
                 "the agent on the node does not answer",
                 hint="is the node overloaded? `tk logs --session` tells more",
@@ -203,7 +203,7 @@ class AgentClient:
             ) from None
         except ProtocolError as error:
             said = stream.diagnosis()
-            await stream.close()
+            await self._let_go(stream)
             if self._server_id != NO_ID:
                 raise AgentGone("the debug connection can't be resumed", cause=str(error)) from None
             raise ConnectionFailed(
@@ -212,7 +212,7 @@ class AgentClient:
                 hint="tk down, then tk up",
             ) from None
         except BaseException:
-            await stream.close()
+            await self._let_go(stream)
             raise
         self._stream = stream
 
@@ -245,7 +245,13 @@ class AgentClient:
     async def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            await stream.close()
+            await self._let_go(stream)
+
+    async def _let_go(self, stream: ByteStream) -> None:
+        # Before the close: the event loop would take the next descriptor with that number for
+        # one that it watches already, and nobody would ever hear of it.
+        self.mux.detach("the link was given up")
+        await stream.close()
 
 
 async def _why_no_hello(stream: ByteStream, noise: bytes) -> TunnelkitError:

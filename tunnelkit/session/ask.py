@@ -57,15 +57,15 @@ def silent(waited_s: float) -> TimeoutExpired:
     )
 
 
-def ask(paths: SessionPaths, method: str, *, timeout_s: float | None = None, **params: Any) -> Any:
+def ask(paths: SessionPaths, method: str, *, silence_s: float | None = None, **params: Any) -> Any:
     """Call a session's method and wait for its answer, however long that takes, or for
-    `timeout_s` of silence.
+    `silence_s` without a byte.
 
     Raises the session's TunnelkitErrors as they were, NoSessionError if there is none or
     it ends meanwhile.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(timeout_s)
+        sock.settimeout(silence_s)
         try:
             sock.connect(str(paths.control_socket))
         except OSError:
@@ -73,7 +73,7 @@ def ask(paths: SessionPaths, method: str, *, timeout_s: float | None = None, **p
         try:
             return _call(sock, {"id": 1, "call": method, "params": params})
         except TimeoutError:
-            raise silent(timeout_s or 0.0) from None
+            raise silent(silence_s or 0.0) from None
         except (OSError, ProtocolError):
             raise session_gone() from None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tunnelkit import __version__
 from tunnelkit.debug.command import LoopCommand, understand
@@ -18,6 +18,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.rpc import Handler
+from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session import mirrorcalls, mirrorview
 from tunnelkit.session.attaching import attach
 from tunnelkit.session.control import ControlConnection
@@ -31,6 +32,7 @@ from tunnelkit.session.session import Session
 _READY_TIMEOUT_S = 60.0
 _SYNC_TIMEOUT_S = 120.0
 _FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
+_T = TypeVar("_T")
 
 
 class Service:
@@ -189,10 +191,11 @@ class Service:
     async def _sync(self, params: dict[str, Any]) -> dict[str, Any]:
         mirrors = self._mirrors()
         await self._wait_settled()
-        report = await mirrors.barrier(
+        barrier = mirrors.barrier(
             float(params.get("timeout_s", _SYNC_TIMEOUT_S)),
             allow_deletes=bool(params.get("allow_deletes")),
         )
+        report = await self._unless_it_ends(barrier)
         return {**mirrorcalls.report_json(report), "warnings": mirrors.news()}
 
     async def _sync_resolve(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -251,6 +254,22 @@ class Service:
         await self._session.settled.wait()
         if self._session.failure is not None:
             raise self._session.failure
+
+    async def _unless_it_ends(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Its result. Raises NoSessionError if the allocation ends meanwhile: what waits for the
+        node would wait in vain."""
+        session, task = self._session, asyncio.ensure_future(work)
+        over = session.state == "ended"  # from before: then the login host will do
+        try:
+            while not task.done():
+                changed = asyncio.ensure_future(session.state_changed.wait())
+                await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
+                await cancel_all(changed)
+                if not over and not task.done():
+                    self._check_alive()
+            return task.result()
+        finally:
+            await cancel_all(task)
 
     def _check_alive(self) -> None:
         if self._session.state == "ended":

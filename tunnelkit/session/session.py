@@ -129,6 +129,7 @@ class Session:
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
         self._tasks: list[asyncio.Task[Any]] = []
+        self._keeping: asyncio.Task[None] | None = None
 
     @property
     def stuck(self) -> TunnelkitError | None:
@@ -163,7 +164,7 @@ class Session:
                 self._say(moved)  # only now, when who waits for `tk up` has connected
             # From here on it may take hours in a queue, and whoever came may have left.
             self._connection.arrive()
-            self._spawn(self._connection.run())
+            self._keeping = self._spawn(self._connection.run())
             self.files.mounts.adopt()
             await self.cluster.prepare()
             self._spawn(self.files.keep_agent())
@@ -201,8 +202,7 @@ class Session:
         self.pending = None
         self.time_limit.begins(allocation.job_id, allocation.time_left_s)
         self._allocated_at = time.monotonic()
-        where = ", ".join(allocation.nodes) or str(self.link.login)
-        self._become("starting", where)
+        self._become("starting", ", ".join(allocation.nodes) or str(self.link.login))
         self._agent = client = AgentClient(
             self.cluster.open_stream,
             on_channel=self._agent_opened,
@@ -310,7 +310,9 @@ class Session:
         over = self.state == "ended"
         ending = ending or Ending()
         self._become("closing")
-        await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
+        # But the link is kept: one that is cut just now may be back before patience ends.
+        others = {*self._tasks} - {self._keeping}
+        await ending.step("the session's tasks", cancel_all(*filter(None, others)), 3.0)
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
         ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
@@ -413,7 +415,7 @@ class Session:
                     await self.state_changed.wait()
 
     def _agent_is_lost(self, why: str) -> None:
-        """Its job is over, or waits again: no link to it is tried any more."""
+        """Its job is over, or waits again: no more links to it."""
         if self.cluster.ended is None and self._agent is not None:
             self.cluster.ended = why
             self._agent.drop_link(why)

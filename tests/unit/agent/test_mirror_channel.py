@@ -330,6 +330,24 @@ async def server(agent_zip: Path) -> AsyncIterator[Server]:
     await one.close()
 
 
+async def test_a_closed_conversation_leaves_nothing_in_the_event_loop(agent_zip: Path) -> None:
+    """Else the next child whose output is read from a descriptor of that number hangs."""
+    server = Server(agent_zip)
+    await server.client.connect()
+    stream = server.streams[0]
+    fd, close = stream.fileno(), stream.close
+
+    async def close_at_once() -> None:
+        stream._sock.close()  # as a stream over ssh does it
+        await close()
+
+    stream.close = close_at_once  # type: ignore[method-assign]
+    watched = asyncio.get_running_loop()._selector.get_map()  # type: ignore[attr-defined]
+    assert fd in watched
+    await server.client.close("the test is over")
+    assert fd not in watched
+
+
 async def test_files_serves_the_mirror_and_no_more(server: Server, root: Path) -> None:
     info = await soon(server.client.call("info"))
     assert info["pid"] == server.pid

@@ -72,7 +72,7 @@ class Scene:
         """Ask the project's session how it is; False if there is none."""
         if not is_alive(self.paths):
             return False
-        self.status = await in_thread(lambda: ask(self.paths, "status", timeout_s=_ASK_S))
+        self.status = await in_thread(lambda: ask(self.paths, "status", silence_s=_ASK_S))
         return True
 
     async def connect(self) -> Far:
