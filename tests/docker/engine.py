@@ -95,7 +95,12 @@ def _compose() -> tuple[str, ...]:
 
 
 def _dockerd() -> str | None:
-    return shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return shutil.which("dockerd", path=_path())
+
+
+def _path() -> str:
+    """PATH with what is root's: dockerd starts programs of its own from there."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
 def _answers(*docker: str) -> bool:
@@ -130,6 +135,7 @@ def _own_engine() -> Iterator[Path]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env={**os.environ, "PATH": _path()},
             # Ctrl-C is for the tests, which then remove what runs in it.
             start_new_session=True,
             # It holds the cache until it has ended, even if the tests were killed.

@@ -9,6 +9,8 @@ from pathlib import Path
 import tunnelkit.wire
 from tunnelkit.agent import batches
 from tunnelkit.agent.files import Files
+from tunnelkit.agent.peers import Peers
+from tunnelkit.agent.processes import ProcessTable
 from tunnelkit.agent.replaced import REPLACED_DIR
 from tunnelkit.agent.server import Agent
 from tunnelkit.agent.stage import PART_PREFIX
@@ -112,6 +114,7 @@ def test_the_layer_above() -> None:
     assert f"at most {rpc.MAX_MESSAGE_BYTES}" in TEXT
     agent = Agent.__new__(Agent)
     agent.files = Files()
+    agent._peers = Peers(ProcessTable(), "tk")
     handlers = agent._handlers()
     assert sorted(name for name, *_ in table("call", "params")) == sorted(handlers)
     kinds = f"{records.EVENT} EVENT, {records.STDOUT} STDOUT, {records.STDERR} STDERR"
