@@ -128,7 +128,7 @@ class Session:
         self.all_ended = False
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._keeping: asyncio.Task[None] | None = None
 
     @property
@@ -311,8 +311,8 @@ class Session:
         ending = ending or Ending()
         self._become("closing")
         # But the link is kept: one that is cut just now may be back before patience ends.
-        others = {*self._tasks} - {self._keeping}
-        await ending.step("the session's tasks", cancel_all(*filter(None, others)), 3.0)
+        others = [task for task in self._tasks if task is not self._keeping]
+        await ending.step("the session's tasks", cancel_all(*others), 3.0)
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
         ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
@@ -426,8 +426,8 @@ class Session:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` beside all else, until the session ends; how it fails is logged."""
         task = asyncio.create_task(work)
-        task.add_done_callback(_log_failure)
-        self._tasks.append(task)
+        task.add_done_callback(self._task_done)
+        self._tasks.add(task)
         return task
 
     def _become(self, state: str, detail: str = "") -> None:
@@ -442,9 +442,9 @@ class Session:
         changed.set()
         self._changed()
 
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        name = getattr(task.get_coro(), "__qualname__", task.get_name())
-        log.error("%s ended by an error", name, exc_info=error)
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            name = getattr(task.get_coro(), "__qualname__", task.get_name())
+            log.error("%s ended by an error", name, exc_info=error)
