@@ -12,11 +12,21 @@ pytest_plugins = [
     "tests.support.names_rig",
 ]
 
+#: A minute or more each.
+_LONG = {"test_pbs", "test_ssh_losses", "test_ssh_refusals", "test_slurm_requeue", "test_netns"}
+
 # No example is judged by its time: the machine may be busy.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that nobody waits for them alone at the end."""
-    items.sort(key=lambda item: not {"vscode", "docker"} & set(item.path.parts))
+    """The longest files first, so that nobody waits for them alone at the end; the unit tests'
+    many short ones last."""
+    items.sort(key=lambda item: _place(set(item.path.parts), item.path.stem))
+
+
+def _place(parts: set[str], stem: str) -> int:
+    if parts & {"vscode", "docker"} or stem in _LONG:
+        return 0
+    return 2 if "unit" in parts else 1
