@@ -143,7 +143,10 @@ def test_as_ssh_reads_it(tmp_path: Path, blocks: list[tuple[list[str], list[str]
         lines += [f"Host {' '.join(patterns)}", *(f"  {setting}" for setting in settings_)]
     config = files(tmp_path, "\n".join(lines) + "\n")
     argv = ["ssh", "-F", str(config.given), "-G", "--", host]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:  # it jumps through itself, which ssh refuses to print
+        assert "jumphost loop" in done.stderr.lower(), done.stderr
+        return
     theirs, ours = EffectiveConfig.parse(done.stdout), config.lookup(host)
     assert (ours.hostname, ours.port) == (theirs.hostname, theirs.port)
     assert ours.known_as == theirs.known_as
