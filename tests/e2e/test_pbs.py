@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.lab_fixtures import running_lab, why_no_lab
-from tests.support.pbs_standin import StandIn, install
+from tests.support.pbs_standin.rig import StandIn, install
 from tests.support.tkrig import Project, eventually, project_on
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo

@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.scheduler.rig import Cluster, until
 from tests.lab_fixtures import running_lab, why_no_lab
-from tests.support.pbs_standin import StandIn, install
+from tests.support.pbs_standin.rig import StandIn, install
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import SchedulerError
 from tunnelkit.lab import LabInfo
@@ -20,6 +20,7 @@ from tunnelkit.scheduler.base import Command, Verdict
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.scheduler.holder import parse_status, read_status
 from tunnelkit.scheduler.poller import Poller
+from tunnelkit.scheduler.torque import Torque
 from tunnelkit.session.schedulers import adapter
 
 
@@ -91,13 +92,17 @@ def test_submit_run_cancel(pbs: Cluster) -> None:
     running = parse_status(pbs.run(read_status("~/tk-life.st")).text)
     assert running is not None
     assert running.pid
-    until(lambda: "FROM_PROLOGUE=1" in pbs.home("tk-life.env").read_text(), "the environment")
-    environment = pbs.home("tk-life.env").read_text().splitlines()
+    written = pbs.home("tk-life.env")
+    until(lambda: written.exists() and "FROM_PROLOGUE=1" in written.read_text(), "the environment")
+    environment = written.read_text().splitlines()
     assert f"PBS_JOBID={job_id}" in environment
     [node_file] = [line for line in environment if line.startswith("PBS_NODEFILE=")]
     assert Path(node_file.partition("=")[2]).read_text().split() == ["node1", "node1"]
 
     pbs.scheduler.parse_cancel(pbs.run(pbs.scheduler.cancel(job_id)))
+    if isinstance(pbs.scheduler, Torque):
+        # It says R of the job until the shell is dead.
+        until(lambda: pbs.find("tk-life") == [], "a deleted job to be none to take over")
     assert pbs.find("tk-life") == [], "a job that was deleted is none to take over"
     over(pbs, job_id)
     # The shell that PBS starts dies of the TERM first; the holder may be killed right after it.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.pbs_standin import server
+from tests.support.pbs_standin.state import DEFAULTS, SERVER, State
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
+CHECKOUT = Path(__file__).parents[3]
 PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
 
 
@@ -25,16 +26,16 @@ class StandIn:
         flags; lost_replies: how many of the next submits are answered by an error."""
         for file in self.root.iterdir():
             file.unlink()
-        server.State(self.root).write_config({**server.DEFAULTS, **config})
+        State(self.root).write_config({**DEFAULTS, **config})
 
     def set(self, **config: Any) -> None:
         """Change some of that."""
-        state = server.State(self.root)
+        state = State(self.root)
         state.write_config({**state.config, **config})
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """What the server knows of each job, finished ones too."""
-        with server.State(self.root).locked() as state:
+        with State(self.root).locked() as state:
             return state.jobs()
 
     def unfinished(self) -> list[str]:
@@ -42,7 +43,7 @@ class StandIn:
 
     def qdel(self, job_id: str, who: str = "root@login") -> None:
         """Delete a job, as an administrator."""
-        with server.State(self.root).locked() as state:
+        with State(self.root).locked() as state:
             state.delete(job_id, who)
 
     def clear(self) -> None:
@@ -57,14 +58,9 @@ def install(info: LabInfo) -> StandIn:
     root.mkdir(mode=0o700, exist_ok=True)
     for name in PROGRAMS:
         path = Layout(info.dir).bin / name
-        path.write_text(
-            f'#!/bin/sh\nexec {sys.executable} -I -S {server.__file__} {name} {root} "$@"\n'
-        )
+        argv = [f"PYTHONPATH={CHECKOUT}", sys.executable, *SERVER, name, str(root)]
+        path.write_text(f'#!/bin/sh\nexec env {shlex.join(argv)} "$@"\n')
         path.chmod(0o755)
     stand_in = StandIn(root)
     stand_in.reset()
     return stand_in
-
-
-def load(path: Path) -> Any:
-    return json.loads(path.read_text())

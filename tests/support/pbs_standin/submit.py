@@ -1,0 +1,111 @@
+"""qsub: what is asked for, and what is refused at once."""
+
+from __future__ import annotations
+
+import getopt
+import os
+import re
+import sys
+
+from tests.support.pbs_standin.mom import start_mom
+from tests.support.pbs_standin.state import (
+    BAD_NODES,
+    BAD_RESOURCE,
+    BAD_VALUE,
+    NODES,
+    UNKNOWN_QUEUE,
+    Job,
+    State,
+    ctime,
+    fail,
+    fits,
+    user,
+)
+
+
+def qsub(state: State, argv: list[str]) -> None:
+    try:
+        options, rest = getopt.getopt(argv, "a:A:c:e:hj:k:l:m:N:o:p:P:q:r:S:u:v:W:zVI")
+    except getopt.GetoptError as error:
+        fail(2, f"qsub: invalid option -- '{error.opt[:1]}'", "usage: qsub [-a date_time] ...")
+    if rest:
+        fail(2, "usage: qsub [-a date_time] ...")
+    script = sys.stdin.read()
+    given = dict(options)
+    lines = [value for key, value in options if key == "-l"]
+    limits = dict(part.partition("=")[::2] for line in lines for part in split(line))
+    with state.locked():
+        job = make_job(state, given, limits)
+        state.save(job)
+        number = job["id"].partition(".")[0]
+        (state.root / f"{number}.SC").write_text(script)
+        (state.root / f"{number}.SC").chmod(0o700)
+        config = state.config
+    if "-h" not in given:
+        start_mom(state, job)
+    if config["lost_replies"]:
+        state.write_config({**config, "lost_replies": config["lost_replies"] - 1})
+        fail(1, "qsub: Communication failure.")
+    print(job["id"])
+
+
+def split(line: str) -> list[str]:
+    """`nodes=1:ppn=2,walltime=1:00` at its commas; select has none."""
+    return line.split(",") if not line.startswith("select") else [line]
+
+
+def make_job(state: State, given: dict[str, str], limits: dict[str, str]) -> Job:
+    torque = state.torque
+    if given.get("-q", "workq") != "workq":
+        fail(UNKNOWN_QUEUE, "qsub: Unknown queue")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.+-]*", given.get("-N", "STDIN")):
+        fail(2, "qsub: illegal -N value", "usage: qsub [-a date_time] ...")
+    if "select" in limits and torque:
+        fail(BAD_RESOURCE, "qsub: submit error (Unknown resource type  Resource_List.select)")
+    if not re.fullmatch(r"[0-9:]+", limits.get("walltime", "0")):
+        fail(BAD_VALUE, "qsub: Illegal attribute or resource value Resource_List.walltime")
+    count, need, host = parse_request(limits, torque)
+    if torque and (
+        host not in (None, *NODES) or not any(fits(need, size) for size in NODES.values())
+    ):
+        fail(
+            BAD_RESOURCE,
+            "qsub: submit error (Job exceeds queue resource limits MSG=cannot "
+            "locate feasible nodes (nodes file is empty or requested nodes exceed all systems))",
+        )
+    return {
+        "id": state.next_id(),
+        "Job_Name": given.get("-N", "STDIN"),
+        "Job_Owner": f"{user()}@login",
+        "job_state": "H" if "-h" in given else "Q",
+        "queue": "workq",
+        "ctime": ctime(),
+        "Hold_Types": "u" if "-h" in given else "n",
+        "Output_Path": "login:" + os.path.abspath(given.get("-o", "STDIN.o")),
+        "Resource_List": {**{f"n{k[1:]}": v for k, v in need.items()}, **limits},
+        "shell": given.get("-S", "/bin/bash"),
+        "want": [count, need, host],
+    }
+
+
+def parse_request(limits: dict[str, str], torque: bool) -> tuple[int, dict[str, int], str | None]:
+    """How many nodes, what of each, and which."""
+    words = limits.get("nodes" if torque else "select", limits.get("nodes", "1")).split(":")
+    need, host, count = {"ncpus": 1, "ngpus": 0}, None, 1
+    first, *rest = words
+    if first.isdigit():
+        count = int(first)
+    else:
+        host = first
+    for word in rest:
+        name, _, value = word.partition("=")
+        if name == "gpus" and not torque:
+            fail(BAD_NODES, "qsub: node(s) specification error")
+        name = {"ppn": "ncpus", "gpus": "ngpus"}.get(name, name)
+        if name in need:
+            need[name] = int(value)
+        elif name == "host":
+            host = value
+        elif name != "mem":
+            fail(BAD_RESOURCE, f"qsub: Unknown resource: {name}")
+    return count, need, host
