@@ -7,12 +7,16 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tunnelkit.config.schema import LinkName
 from tunnelkit.errors import MissingProgram
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.command import OpenSSHOptions
+
+if TYPE_CHECKING:
+    from tunnelkit.link.openssh import OpenSSHLink
+    from tunnelkit.link.paramiko_link import ParamikoLink
 
 
 def link_name(wanted: LinkName, ssh: str = "ssh") -> Literal["openssh", "paramiko"]:
@@ -34,25 +38,8 @@ def make_link(
 ) -> Link:
     """A link that is not open yet; see `OpenSSHLink` and `ParamikoLink`. Raises
     MissingProgram if it was asked for OpenSSH and there is none."""
-    if link_name(wanted, options.ssh) == "paramiko":
-        from tunnelkit.link.paramiko_link import ParamikoLink  # costs a tenth of a second
-
-        return ParamikoLink(
-            options,
-            control_dir=control_dir,
-            prompter=prompter,
-            batch=batch,
-            attended=attended,
-            notice=notice,
-        )
-    if shutil.which(options.ssh) is None:
-        raise MissingProgram(
-            f"{options.ssh} is not installed",
-            hint="install the OpenSSH client, or use `--link paramiko`",
-        )
-    from tunnelkit.link.openssh import OpenSSHLink
-
-    return OpenSSHLink(
+    link = _link_class(wanted, options.ssh)
+    return link(
         options,
         control_dir=control_dir,
         prompter=prompter,
@@ -60,3 +47,18 @@ def make_link(
         attended=attended,
         notice=notice,
     )
+
+
+def _link_class(wanted: LinkName, ssh: str) -> type[OpenSSHLink] | type[ParamikoLink]:
+    if link_name(wanted, ssh) == "paramiko":
+        from tunnelkit.link.paramiko_link import ParamikoLink  # costs a tenth of a second
+
+        return ParamikoLink
+    if shutil.which(ssh) is None:
+        raise MissingProgram(
+            f"{ssh} is not installed",
+            hint="install the OpenSSH client, or use `--link paramiko`",
+        )
+    from tunnelkit.link.openssh import OpenSSHLink
+
+    return OpenSSHLink

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from pathlib import Path
 
 from tunnelkit.errors import (
     AuthenticationFailed,
-    ConfigError,
     ConnectionFailed,
     HostKeyError,
     TunnelkitError,
@@ -27,6 +25,7 @@ from tunnelkit.link.askpass import Asker, AskpassServer
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.ciphers import cipher_options
 from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
+from tunnelkit.link.directory import private_directory
 from tunnelkit.link.forwards import Forwards, Key, Route
 from tunnelkit.link.hostkeys import (
     EffectiveConfig,
@@ -34,6 +33,7 @@ from tunnelkit.link.hostkeys import (
     login_options,
     node_options,
 )
+from tunnelkit.link.loss import first_loss, not_connected
 from tunnelkit.link.master import Master
 from tunnelkit.link.pin import LoginPin
 from tunnelkit.link.sessions import MuxStream, Sessions
@@ -41,12 +41,8 @@ from tunnelkit.model import Completed, Hop, LocalForward, check_host
 
 __all__ = ["OpenSSHLink", "OpenSSHOptions"]
 
-#: A unix socket's path holds 104 bytes on macOS (108 on Linux), and ssh first makes
-#: the control socket under a name that is 17 bytes longer.
-MAX_CONTROL_PATH_BYTES = 86
 #: From the start of ssh to the first sign of life, beyond the time to connect.
 _SILENCE_S = 30.0
-_NOTICE_S = 0.5
 _ASK_S = 10.0
 
 
@@ -104,7 +100,7 @@ class OpenSSHLink(Link):
 
     async def open(self) -> None:
         """See `base.Link.open`. After a loss it also puts the forwards back."""
-        self._check_directory()
+        private_directory(self._directory, longest=self._control_path(None), owner="ssh")
         if not self._opened:
             self._opened = True
             self._sweep()
@@ -137,25 +133,10 @@ class OpenSSHLink(Link):
         carries a forward to a node, is gone. `open` then mends what it can."""
         if not self._login.master.is_up:
             return await self._login.master.wait()
-        while True:
-            self._forwards.changed.clear()
-            changed = asyncio.create_task(self._forwards.changed.wait())
-            lost = [
-                asyncio.create_task(wait)
-                for wait in (self._login.master.wait(), *self._forwards.carriers())
-            ]
-            try:
-                await asyncio.wait({changed, *lost}, return_when=asyncio.FIRST_COMPLETED)
-                if any(task.done() for task in lost):
-                    # What rides on the login's connection may notice its end first.
-                    await asyncio.wait({lost[0]}, timeout=_NOTICE_S)
-                for task in lost:
-                    if task.done():
-                        return task.result()
-            finally:
-                for pending in (changed, *lost):
-                    pending.cancel()
-                await asyncio.gather(changed, *lost, return_exceptions=True)
+        return await first_loss(
+            self._forwards.changed,
+            lambda: [self._login.master.wait(), *self._forwards.carriers()],
+        )
 
     async def run(
         self,
@@ -227,11 +208,7 @@ class OpenSSHLink(Link):
     async def _ready(self, node: str | None) -> _Host:
         """A host with a live connection. Raises ConnectionFailed if there is none."""
         if not self._login.master.is_up:
-            raise ConnectionFailed(
-                f"not connected to {self._options.login}",
-                hint="wait for the reconnect, or `tk up`",
-                transient=True,
-            )
+            raise not_connected(self._options.login)
         if node is None:
             return self._login
         host = self._nodes.get(check_host(node))
@@ -303,24 +280,6 @@ class OpenSSHLink(Link):
         key = "\0".join([*way, str(options.ssh_config or ""), node or ""])
         digest = hashlib.sha256(key.encode()).hexdigest()[:10]
         return self._directory / f"{'n' if node else 'm'}-{digest}"
-
-    def _check_directory(self) -> None:
-        """Raise ConfigError unless the directory is ours alone and short enough."""
-        longest = len(os.fsencode(self._control_path(None)))
-        if longest > MAX_CONTROL_PATH_BYTES:
-            raise ConfigError(
-                f"the directory for ssh's sockets has too long a path: {self._directory}",
-                cause=f"{longest} bytes with the socket, of {MAX_CONTROL_PATH_BYTES} at most",
-                hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
-            )
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = self._directory.lstat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or self._directory.is_symlink():
-            raise ConfigError(
-                f"{self._directory} is open to other users",
-                cause="it must be a directory of yours with mode 0700",
-                hint=f"chmod 700 {self._directory}, or remove it",
-            )
 
     def _sweep(self) -> None:
         """Remove the log pipes of killed clients."""

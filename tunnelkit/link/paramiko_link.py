@@ -8,7 +8,6 @@ is first needed. Nothing of it outlives this process: a successor authenticates 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ from pathlib import Path
 
 from paramiko import Channel
 
-from tunnelkit.errors import ConfigError, ConnectionFailed, TunnelkitError
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.command import OpenSSHOptions, destination_words
+from tunnelkit.link.directory import private_directory
 from tunnelkit.link.lending import Carrier, Client, Lending
-from tunnelkit.link.openssh import MAX_CONTROL_PATH_BYTES
+from tunnelkit.link.loss import first_loss, not_connected
 from tunnelkit.link.paramiko_config import ConfigFiles
 from tunnelkit.link.paramiko_connect import Step
 from tunnelkit.link.paramiko_connection import Connection
@@ -29,8 +29,6 @@ from tunnelkit.link.paramiko_known import login_rules, node_rules
 from tunnelkit.link.paramiko_pump import Pump
 from tunnelkit.link.paramiko_sessions import ChannelStream, Sessions
 from tunnelkit.model import Completed, Hop, LocalForward, check_host
-
-_NOTICE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class ParamikoLink(Link):
 
     async def open(self) -> None:
         """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
-        self._check_directory()
+        private_directory(self._directory, longest=self._directory / "shell.s", owner="tk")
         await self._login.connection.open(verify=True)
         self._lending.open()
         await self._forwards.restore()
@@ -92,23 +90,10 @@ class ParamikoLink(Link):
     async def wait_lost(self) -> str:
         """Return, with the reason, once the connection to the login host, or one that
         carries a forward to a node, is gone. `open` then mends what it can."""
-        while True:
-            self._forwards.changed.clear()
-            changed = asyncio.create_task(self._forwards.changed.wait())
-            waits = [self._login.connection.wait(), *self._forwards.carriers()]
-            lost = [asyncio.ensure_future(one) for one in waits]
-            try:
-                await asyncio.wait({changed, *lost}, return_when=asyncio.FIRST_COMPLETED)
-                if any(task.done() for task in lost):
-                    # What rides on the login's connection may notice its end first.
-                    await asyncio.wait({lost[0]}, timeout=_NOTICE_S)
-                for task in lost:
-                    if task.done():
-                        return task.result()
-            finally:
-                for pending in (changed, *lost):
-                    pending.cancel()
-                await asyncio.gather(changed, *lost, return_exceptions=True)
+        return await first_loss(
+            self._forwards.changed,
+            lambda: [self._login.connection.wait(), *self._forwards.carriers()],
+        )
 
     async def run(
         self,
@@ -175,11 +160,7 @@ class ParamikoLink(Link):
     async def _ready(self, node: str | None) -> _Host:
         """A host with a live connection. Raises ConnectionFailed if there is none."""
         if not self._login.connection.is_up:
-            raise ConnectionFailed(
-                f"not connected to {self._options.login}",
-                hint="wait for the reconnect, or `tk up`",
-                transient=True,
-            )
+            raise not_connected(self._options.login)
         if node is None:
             return self._login
         host = self._nodes.get(check_host(node))
@@ -226,26 +207,6 @@ class ParamikoLink(Link):
         )
         pump.start()
         return pump
-
-    # -- files
-
-    def _check_directory(self) -> None:
-        """Raise ConfigError unless the directory is ours alone and short enough."""
-        longest = len(os.fsencode(self._directory / "shell.s"))
-        if longest > MAX_CONTROL_PATH_BYTES:
-            raise ConfigError(
-                f"the directory for tk's sockets has too long a path: {self._directory}",
-                cause=f"{longest} bytes with the socket, of {MAX_CONTROL_PATH_BYTES} at most",
-                hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
-            )
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = self._directory.lstat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or self._directory.is_symlink():
-            raise ConfigError(
-                f"{self._directory} is open to other users",
-                cause="it must be a directory of yours with mode 0700",
-                hint=f"chmod 700 {self._directory}, or remove it",
-            )
 
 
 def _one_at_a_time(prompter: Prompter | None) -> Prompter | None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from paramiko import Channel, SSHException
 
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed
+from tunnelkit.link.loss import lost
 from tunnelkit.link.paramiko_connection import Connection
 from tunnelkit.link.paramiko_pump import Pump, Tail
-from tunnelkit.link.paramiko_transport import Refused, SshTransport, lost
+from tunnelkit.link.paramiko_transport import Refused, SshTransport
+from tunnelkit.link.process import stream_pair
+from tunnelkit.link.queueing import STREAM_START_S, Slots, attempts, command_late, no_session
 from tunnelkit.link.threads import in_thread, start_thread
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
@@ -23,8 +24,6 @@ from tunnelkit.remote_command import remote_command
 T = TypeVar("T")
 
 _OPEN_S = 15.0
-_STREAM_START_S = 60.0
-_STREAM_BUFFER_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 _FLUSH_S = 0.5
 _GONE = (OSError, EOFError, SSHException)
@@ -36,11 +35,7 @@ class ChannelStream:
     def __init__(self, channel: Channel, release: Callable[[], None]) -> None:
         self._channel = channel
         self._stderr = Tail()
-        self._sock, theirs = socket.socketpair()
-        for sock in (self._sock, theirs):
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                sock.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER_BYTES)
-        self._sock.setblocking(False)
+        self._sock, theirs = stream_pair()
         loop = asyncio.get_running_loop()
         done = self._done = asyncio.Event()
         self._over = asyncio.Event()
@@ -102,40 +97,32 @@ class Sessions:
 
     def __init__(self, connection: Connection, *, limit: int) -> None:
         self._connection = connection
-        self._slots = asyncio.Semaphore(limit)
-        # Streams stay for long: some slots are kept from them, or no command could run.
-        self._stream_slots = asyncio.Semaphore(max(1, limit - 2))
+        self._slots = Slots(limit)
         self._streams: set[ChannelStream] = set()
 
     async def run(self, words: Sequence[str], *, stdin: bytes, timeout_s: float) -> Completed:
         """See `base.Link.run`; the time in the queue counts."""
         text = remote_command(words)
-        refused = ""
+        refused: Refused | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                async for _ in _attempts():
-                    async with self._slots:
+                async for _ in attempts():
+                    async with self._slots.command:
                         try:
                             return await self._run(text, stdin)
                         except Refused as error:
-                            refused = error.text
+                            refused = error
         except TimeoutError as error:
-            host = self._connection.host
-            raise TimeoutExpired(
-                f"`{words[0]}` on {host} took more than {timeout_s:g} s",
-                cause=f"{host} allows no further session ({refused})" if refused else None,
-                hint="sshd there has a low MaxSessions; end other streams" if refused else None,
-                transient=True,
-            ) from error
+            raise command_late(
+                words[0], self._connection.host, timeout_s,
+                refused=refused is not None, words=refused.text if refused else "",
+            ) from error  # fmt: skip
         raise AssertionError("unreachable")
 
     async def open_stream(self, words: Sequence[str]) -> ChannelStream:
         """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
         text = remote_command(words)
-        with contextlib.ExitStack() as stack:
-            for slots in (self._stream_slots, self._slots):
-                await slots.acquire()
-                stack.callback(slots.release)
+        with await self._slots.stream() as stack:
             channel = await self.channel(lambda one: one.exec_command(text))
             stream = ChannelStream(channel, stack.pop_all().close)
         self._streams.add(stream)
@@ -145,19 +132,13 @@ class Sessions:
     async def channel(self, start: Callable[[Channel], object]) -> Channel:
         """A session channel on which `start` has been done; waits where sshd has none to give.
         Raises ConnectionFailed."""
-        host = self._connection.host
         try:
-            async with asyncio.timeout(_STREAM_START_S):
-                async for _ in _attempts():
+            async with asyncio.timeout(STREAM_START_S):
+                async for _ in attempts():
                     with contextlib.suppress(Refused):
                         return await self._blocking(lambda held: _opened(self, held, start))
         except TimeoutError as error:
-            raise ConnectionFailed(
-                f"{host} allows no further session",
-                cause=f"waited {_STREAM_START_S:.0f} s for one to end",
-                hint="close other streams of this session",
-                transient=True,
-            ) from error
+            raise no_session(self._connection.host) from error
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
@@ -271,12 +252,3 @@ def _communicate(channel: Channel, stdin: bytes) -> Completed:
     for thread in beside:
         thread.join()
     return Completed(status, b"".join(out), b"".join(errors))
-
-
-async def _attempts() -> AsyncIterator[None]:
-    """Endless tries with a jittered, growing pause; the caller bounds the time."""
-    pause_s = 0.05
-    while True:
-        yield
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-        pause_s = min(1.0, pause_s * 2)

@@ -19,7 +19,6 @@ from typing import Any, cast
 import paramiko
 from paramiko import Channel, ChannelException, Message, SSHException
 
-from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.ciphers import has_aes
 
 #: Bytes on their way on one channel: throughput is at most this per round trip.
@@ -172,13 +171,3 @@ class SshTransport(paramiko.Transport):
             event: threading.Event | None = state.channel_events.pop(number, None)
         if event is not None:
             event.set()
-
-
-def lost(host: str, why: str) -> ConnectionFailed:
-    """The error of work that its connection took along."""
-    return ConnectionFailed(
-        f"the connection to {host} is lost",
-        cause=why,
-        transient=True,
-        hint="tk reconnects by itself; `tk status` tells how it stands",
-    )

@@ -17,6 +17,7 @@ from tunnelkit.errors import MissingProgram
 from tunnelkit.model import Completed
 
 _LINE_BYTES = 4096
+_STREAM_BUFFER_BYTES = 1 << 20
 
 
 class Lines:
@@ -147,6 +148,15 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     return ours, theirs
+
+
+def stream_pair() -> tuple[socket.socket, socket.socket]:
+    """The same, for bulk."""
+    pair = socket_pair()
+    for sock in pair:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER_BYTES)
+    return pair
 
 
 async def end(child: asyncio.subprocess.Process, *, grace_s: float = 3.0) -> None:

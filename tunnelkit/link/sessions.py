@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.command import destination_words
+from tunnelkit.link.loss import lost
 from tunnelkit.link.master import Master
 from tunnelkit.link.process import (
     Lines,
@@ -21,7 +21,9 @@ from tunnelkit.link.process import (
     run_child,
     socket_pair,
     spawn,
+    stream_pair,
 )
+from tunnelkit.link.queueing import STREAM_START_S, Slots, attempts, command_late, no_session
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
 
@@ -31,8 +33,6 @@ _REFUSED = "Session open refused by peer"
 _ACCEPTED = "master session id"
 #: What ssh says when the master is gone, or went in the middle.
 _LOST = ("Control socket connect", "Connection closed by UNKNOWN", "mux_client_", "Broken pipe")
-_STREAM_BUFFER_BYTES = 1 << 20
-_STREAM_START_S = 60.0
 _ACCEPT_S = 10.0
 
 
@@ -45,7 +45,7 @@ class MuxStream:
         child: asyncio.subprocess.Process,
         stderr: socket.socket,
         log: LogPipe,
-        slot: contextlib.AsyncExitStack,
+        slot: contextlib.ExitStack,
     ) -> None:
         self._sock = sock
         self._child = child
@@ -83,7 +83,7 @@ class MuxStream:
             return code
         finally:
             self._log.close()
-            await self._slot.aclose()
+            self._slot.close()
 
 
 class Sessions:
@@ -96,9 +96,7 @@ class Sessions:
         self._argv = argv
         self._destination = destination_words(destination)
         self._directory = directory
-        self._slots = asyncio.Semaphore(limit)
-        # Streams stay for long: some slots are kept from them, or no command could run.
-        self._stream_slots = asyncio.Semaphore(max(1, limit - 2))
+        self._slots = Slots(limit)
         self._streams: set[MuxStream] = set()
 
     async def run(self, words: Sequence[str], *, stdin: bytes, timeout_s: float) -> Completed:
@@ -107,8 +105,8 @@ class Sessions:
         last = Lines()
         try:
             async with asyncio.timeout(timeout_s):
-                async for _ in _attempts():
-                    async with self._slots:
+                async for _ in attempts():
+                    async with self._slots.command:
                         with LogPipe(self._directory) as log:
                             last = log.lines
                             argv = self._with_log("ERROR", log, text)
@@ -118,30 +116,20 @@ class Sessions:
                         return done
         except TimeoutError as error:
             refused = _REFUSED in last.text()
-            raise TimeoutExpired(
-                f"`{words[0]}` on {self._master.host} took more than {timeout_s:g} s",
-                cause=f"{self._master.host} allows no further session" if refused else None,
-                hint="sshd there has a low MaxSessions; end other streams" if refused else None,
-                transient=True,
-            ) from error
+            raise command_late(words[0], self._master.host, timeout_s, refused=refused) from error
         raise AssertionError("unreachable")
 
     async def open_stream(self, words: Sequence[str]) -> MuxStream:
         """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
         text = remote_command(words)
         try:
-            async with asyncio.timeout(_STREAM_START_S):
-                async for _ in _attempts():
+            async with asyncio.timeout(STREAM_START_S):
+                async for _ in attempts():
                     stream = await self._start_stream(text)
                     if stream is not None:
                         return stream
         except TimeoutError as error:
-            raise ConnectionFailed(
-                f"{self._master.host} allows no further session",
-                cause=f"waited {_STREAM_START_S:.0f} s for one to end",
-                hint="close other streams of this session",
-                transient=True,
-            ) from error
+            raise no_session(self._master.host) from error
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
@@ -154,18 +142,12 @@ class Sessions:
             return
         said = log.text()
         if any(mark in said for mark in _LOST) or not await self._master.check():
-            raise ConnectionFailed(
-                f"the connection to {self._master.host} is lost",
-                cause=said.splitlines()[-1] if said else "ssh's master process is gone",
-                transient=True,
-                hint="tk reconnects by itself; `tk status` tells how it stands",
-            )
+            why = said.splitlines()[-1] if said else "ssh's master process is gone"
+            raise lost(self._master.host, why)
 
     async def _start_stream(self, text: str) -> MuxStream | None:
         """Start once; None if the far side has no session to give."""
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self._stream_slots)
-            await stack.enter_async_context(self._slots)
+        with await self._slots.stream() as stack:
             log = stack.enter_context(LogPipe(self._directory))
             stream = await self._spawn_stream(log, text, stack)
         self._streams.add(stream)
@@ -189,13 +171,10 @@ class Sessions:
             raise
 
     async def _spawn_stream(
-        self, log: LogPipe, text: str, stack: contextlib.AsyncExitStack
+        self, log: LogPipe, text: str, stack: contextlib.ExitStack
     ) -> MuxStream:
-        ours, theirs = socket_pair()
+        ours, theirs = stream_pair()
         stderr, child_stderr = socket_pair()
-        for sock in (ours, theirs):
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                sock.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER_BYTES)
         argv = self._with_log("DEBUG1", log, text)
         try:
             child = await spawn(argv, stdin=theirs, stdout=theirs, stderr=child_stderr)
@@ -223,12 +202,3 @@ async def _is_accepted(stream: MuxStream, log: Lines) -> bool:
         for task in (accepted, ended):
             task.cancel()
         await asyncio.gather(accepted, ended, return_exceptions=True)
-
-
-async def _attempts() -> AsyncIterator[None]:
-    """Endless tries with a jittered, growing pause; the caller bounds the time."""
-    pause_s = 0.05
-    while True:
-        yield
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-        pause_s = min(1.0, pause_s * 2)

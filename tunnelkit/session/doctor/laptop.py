@@ -14,7 +14,7 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.link import ports
 from tunnelkit.link.choose import link_name
 from tunnelkit.link.command import SshCommand
-from tunnelkit.link.openssh import MAX_CONTROL_PATH_BYTES
+from tunnelkit.link.directory import MAX_CONTROL_PATH_BYTES
 from tunnelkit.link.process import run_child
 from tunnelkit.mirror.ignore import IgnoreRules
 from tunnelkit.mirror.scan import DIR, Scanner

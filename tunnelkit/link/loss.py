@@ -1,0 +1,54 @@
+"""A link's connections that are gone: who notices first, and what its work is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from tunnelkit.errors import ConnectionFailed
+from tunnelkit.model import Hop
+
+_NOTICE_S = 0.5
+
+
+async def first_loss(
+    changed: asyncio.Event, waits: Callable[[], Sequence[Coroutine[Any, Any, str]]]
+) -> str:
+    """The reason of the first of `waits()` that ends; the login's is the first of them. They
+    are asked for anew whenever `changed` is set."""
+    while True:
+        changed.clear()
+        change = asyncio.create_task(changed.wait())
+        lost = [asyncio.create_task(wait) for wait in waits()]
+        try:
+            await asyncio.wait({change, *lost}, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.done() for task in lost):
+                # What rides on the login's connection may notice its end first.
+                await asyncio.wait({lost[0]}, timeout=_NOTICE_S)
+            for task in lost:
+                if task.done():
+                    return task.result()
+        finally:
+            for pending in (change, *lost):
+                pending.cancel()
+            await asyncio.gather(change, *lost, return_exceptions=True)
+
+
+def lost(host: str, why: str) -> ConnectionFailed:
+    """The error of work that its connection took along."""
+    return ConnectionFailed(
+        f"the connection to {host} is lost",
+        cause=why,
+        transient=True,
+        hint="tk reconnects by itself; `tk status` tells how it stands",
+    )
+
+
+def not_connected(login: Hop) -> ConnectionFailed:
+    """The error of work that finds no connection."""
+    return ConnectionFailed(
+        f"not connected to {login}",
+        hint="wait for the reconnect, or `tk up`",
+        transient=True,
+    )
