@@ -6,6 +6,7 @@ import re
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed
+from tunnelkit.scheduler.refusal import refusal_of
 
 #: what is printed -> hint; the first that matches counts
 _HINTS: tuple[tuple[str, str], ...] = (
@@ -70,18 +71,12 @@ def words_of(done: Completed) -> str:
 def refusal(message: str, done: Completed) -> SchedulerError:
     """The error for a PBS command that failed, in PBS's own words, with a hint."""
     words = words_of(done)
-    if done.exit_code == 127 or "command not found" in words:
-        return SchedulerError(
-            message,
-            cause=words or "the command was not found",
-            hint='is this a PBS login host? set scheduler = "none" if it has no scheduler',
-        )
-    if is_transient(words):
-        return SchedulerError(
-            message,
-            cause=words,
-            hint="the PBS server does not answer now; try again in a minute",
-            transient=True,
-        )
-    hint = next((hint for pattern, hint in _HINTS if re.search(pattern, words, re.I)), None)
-    return SchedulerError(message, cause=words or f"exit status {done.exit_code}", hint=hint)
+    return refusal_of(
+        message,
+        done,
+        words=words,
+        transient=is_transient(words),
+        hints=_HINTS,
+        scheduler="PBS",
+        server="the PBS server",
+    )

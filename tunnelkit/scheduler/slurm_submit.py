@@ -11,6 +11,7 @@ import re
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, ResourceRequest, check_host, check_job_name
 from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.refusal import refusal_of
 from tunnelkit.scheduler.slurm_time import format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9_.,:@+-]+")
@@ -237,21 +238,15 @@ def parse_submit(done: Completed) -> str:
 def refusal(message: str, done: Completed) -> SchedulerError:
     """The error for a Slurm command that failed, in Slurm's own words, with a hint."""
     words = slurm_words(done)
-    if done.exit_code == 127 or "command not found" in words:
-        return SchedulerError(
-            message,
-            cause=words or "the command was not found",
-            hint='is this a Slurm login host? set scheduler = "none" if it has no scheduler',
-        )
-    if is_transient(words):
-        return SchedulerError(
-            message,
-            cause=words,
-            hint="Slurm's controller does not answer now; try again in a minute",
-            transient=True,
-        )
-    hint = next((hint for pattern, hint in _HINTS if re.search(pattern, words, re.I)), None)
-    return SchedulerError(message, cause=words or f"exit status {done.exit_code}", hint=hint)
+    return refusal_of(
+        message,
+        done,
+        words=words,
+        transient=is_transient(words),
+        hints=_HINTS,
+        scheduler="Slurm",
+        server="Slurm's controller",
+    )
 
 
 def slurm_words(done: Completed) -> str:
