@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunnelkit.cli import completion
 from tunnelkit.cli.console import paint, say
+from tunnelkit.cli.options import LinkOption, LoginOption, ProfileOption
 from tunnelkit.errors import ExitCode, TunnelkitError
 
 if TYPE_CHECKING:
@@ -25,21 +25,9 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Cluster profile, instead of the project's.",
-            autocompletion=completion.profiles,
-        ),
-    ] = None,
-    login: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="Login host: host, user@host or ssh_config alias."),
-    ] = None,
-    link: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
-    ] = None,
+    profile: ProfileOption = None,
+    login: LoginOption = None,
+    link: LinkOption = None,
 ) -> None:
     """Check everything between this laptop and the node; each finding has a fix.
 

@@ -9,6 +9,7 @@ import typer
 
 from tunnelkit.cli import completion
 from tunnelkit.cli.console import paint, say
+from tunnelkit.cli.options import LinkOption, LoginOption, ProfileOption
 
 _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
 
@@ -76,21 +77,9 @@ def up(
             autocompletion=completion.jobs,
         ),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Cluster profile, instead of the project's.",
-            autocompletion=completion.profiles,
-        ),
-    ] = None,
-    login: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="Login host: host, user@host or ssh_config alias."),
-    ] = None,
-    link: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
-    ] = None,
+    profile: ProfileOption = None,
+    login: LoginOption = None,
+    link: LinkOption = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="NAME", help="auto, slurm, pbs, torque or none.")
     ] = None,
