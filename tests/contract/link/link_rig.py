@@ -164,7 +164,9 @@ class Sshd:
         assert self.process is not None
         pids = _descendants(self.process.pid)
         for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+            # A connection's process may just have ended.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
         return pids
 
     def authentications(self) -> int:
