@@ -1,8 +1,8 @@
 """What tk has sent: the only paths it may ever delete or overwrite without asking.
 
 Kept in memory and in one SQLite file on the laptop, so that a killed session knows
-what is its own. A row is written before the first transfer of a path (`sent` False)
-and completed after it.
+what is its own. A row is written before the first transfer of a path (`sent` False; a few of
+them in intents.py's notes) and completed after it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tunnelkit.errors import MirrorError
+from tunnelkit.mirror import intents
 from tunnelkit.mirror.scan import DIR, FILE, Entry
 
 _SCHEMA = """
@@ -75,6 +76,7 @@ class Manifest:
         self._unproven: set[str] = set()
         self._files = self._bytes = 0
         self._db: sqlite3.Connection | None = None
+        self._intents = intents.Intents(path.with_suffix(".intents"))
         self._closed = False
         self._lock = threading.RLock()
 
@@ -108,8 +110,12 @@ class Manifest:
         except sqlite3.DatabaseError:
             self._disconnect()
             os.replace(self.path, self.path.with_suffix(".damaged"))
-            for suffix in ("-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            for beside in (
+                f"{self.path}-wal",
+                f"{self.path}-shm",
+                self.path.with_suffix(".intents"),
+            ):
+                Path(beside).unlink(missing_ok=True)
             self._load()
 
     def _load(self) -> None:
@@ -135,6 +141,12 @@ class Manifest:
             entry = Entry(kind, mode, size, mtime, ctime, int(inode))
             sent, is_racy, made, proven = map(bool, flags)
             self._set(os.fsdecode(name), Row(entry, text, sent, is_racy, made, proven, stamp))
+        self.put(
+            {
+                path: Row(Entry(*values[0]), *values[1:])
+                for path, values in self._intents.open().items()
+            }
+        )
 
     def _set(self, path: str, row: Row | None) -> None:
         """Put (or, with None, forget) one row in memory, and what is counted of it."""
@@ -158,6 +170,18 @@ class Manifest:
         else:
             marked.discard(path)
 
+    def intend(self, rows: Mapping[str, Row]) -> None:
+        """As `put`, of what is about to be sent: quick if that is little."""
+        with self._lock:
+            if len(rows) > intents.FEW:
+                self.put(rows)
+                return
+            if rows:
+                self._connection()
+                self._intents.add(rows)
+                for path, row in rows.items():
+                    self._set(path, row)
+
     def put(self, rows: Mapping[str, Row]) -> None:
         """Add or replace rows, durably."""
         with self._lock:
@@ -175,6 +199,7 @@ class Manifest:
                 )
             for path, row in rows.items():
                 self._set(path, row)
+            self._intents.settled(rows)
 
     def refresh(self, seen: Mapping[str, tuple[Entry, bool]]) -> None:
         """Note the new stat (and `racy`) of paths whose content is as sent. All else of the
@@ -201,6 +226,7 @@ class Manifest:
                 )
             for path in gone:
                 self._set(path, None)
+            self._intents.settled(gone)
 
     def unproven(self) -> dict[str, str]:
         """{path: sha256 hex} of the files that no compute node has read back yet."""
@@ -252,6 +278,7 @@ class Manifest:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+        self._intents.close()
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is None:

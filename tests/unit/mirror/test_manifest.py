@@ -102,3 +102,54 @@ def test_what_comes_after_the_close_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MirrorError, match="stopped"):
         manifest.open()
     manifest.close()
+
+
+def test_what_was_intended_is_known_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlite"
+    _with_a_row(path)
+    killed = Manifest(path)
+    killed.open()
+    sending = _ROW._replace(sent=False)
+    killed.intend({"a": sending, "b\n\udcff": sending})
+    # Without `close`; and the power went in the middle of a line.
+    with open(path.with_suffix(".intents"), "ab") as stream:
+        stream.write(b'["c", [')
+    after = Manifest(path)
+    after.open()
+    assert after.rows == {"a": sending, "b\n\udcff": sending}
+    assert after.unsettled == {"a", "b\n\udcff"}
+    assert path.with_suffix(".intents").read_bytes() == b""
+    after.close()
+    killed.close()
+    again = Manifest(path)
+    again.open()
+    assert again.rows == {"a": sending, "b\n\udcff": sending}
+    again.close()
+
+
+def test_an_intent_is_forgotten_once_the_row_is_written(tmp_path: Path) -> None:
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    notes = tmp_path / "m.intents"
+    manifest.intend({"a": _ROW._replace(sent=False), "b": _ROW._replace(sent=False)})
+    manifest.put({"a": _ROW})
+    assert notes.stat().st_size > 0
+    manifest.drop(["b"])
+    assert notes.stat().st_size == 0
+    manifest.close()
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open()
+    assert again.rows == {"a": _ROW}
+    again.close()
+
+
+def test_many_intents_are_one_transaction(tmp_path: Path) -> None:
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    manifest.intend({str(number): _ROW._replace(sent=False) for number in range(50)})
+    assert (tmp_path / "m.intents").stat().st_size == 0
+    manifest.close()
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open()
+    assert len(again.rows) == 50
+    again.close()
