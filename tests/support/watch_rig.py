@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from watchdog.observers.api import BaseObserver
 
-from tunnelkit.mirror import local
+from tunnelkit.mirror import local, observation
 from tunnelkit.mirror.dirty import Dirty
 from tunnelkit.mirror.ignore import IgnoreRules
 from tunnelkit.mirror.scan import Scan, Scanner
 from tunnelkit.mirror.watch import Watcher
+
+
+def watchers() -> list[str]:
+    """What of watchers there is in this process: watchdog's threads, the kernel's queues."""
+    found = [thread.name for thread in threading.enumerate() if isinstance(thread, BaseObserver)]
+    if sys.platform == "linux":
+        fds = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        found += [fd for fd in fds if os.path.lexists(fd) and "inotify" in os.readlink(fd)]
+    return found
 
 
 class Watched:
@@ -25,16 +37,22 @@ class Watched:
         self.scanner = Scanner(str(root), IgnoreRules())
         self.scan: Scan | None = None
         self.woken = asyncio.Event()
-        self.watcher = Watcher(str(root), self.woken.set, interesting=self._interesting)
+        self.watcher = Watcher(
+            str(root), self.woken.set, interesting=self._interesting, wanted=self.wanted
+        )
         self.batches: list[Dirty] = []
         self.contents: list[dict[str, bytes | None]] = []
 
     def _interesting(self, path: str) -> bool:
         return local.interesting(str(self.root), self.scan, path)
 
+    def wanted(self, path: str) -> bool:
+        return local.interesting(str(self.root), self.scan, path, is_dir=True)
+
     async def start(self) -> None:
-        await self.watcher.start()
         self.scan = self.scanner.scan()
+        await self.watcher.start()
+        self.apply(Dirty(everything="begin"))
 
     async def batch(self, timeout_s: float = 30.0) -> Dirty:
         """The next settled batch that is not empty, applied to `scan`."""
@@ -52,9 +70,12 @@ class Watched:
 
     def apply(self, dirty: Dirty) -> None:
         if dirty.everything is not None or self.scan is None:
-            self.scan = self.scanner.scan()
+            before, self.scan = None, self.scanner.scan()
         else:
+            before = self.scan
             self.scan, _ = self.scanner.update(self.scan, dirty.paths)
+        if self.scan is not before:
+            self.watcher.widen(self.scan.rules)
 
     async def exact(self) -> bool:
         """As a barrier does: flush, or scan where that fails. True: it was no scan."""
@@ -86,11 +107,23 @@ class Watched:
             return None
 
 
+INOTIFY, WATCHDOG = "inotify", "watchdog"
+
+
+@pytest.fixture(params=[INOTIFY, WATCHDOG] if sys.platform == "linux" else [WATCHDOG])
+def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who tells of file events in this test."""
+    wanted = str(request.param)
+    monkeypatch.setattr(observation, "is_local", lambda root: wanted == INOTIFY)
+    return wanted
+
+
 @pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+async def watched(tmp_path: Path, source: str) -> AsyncIterator[Watched]:
     root = tmp_path / "root"
     root.mkdir()
     made = Watched(root)
     yield made
     await made.watcher.stop()
+    assert not watchers()
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".tk-cookie")]

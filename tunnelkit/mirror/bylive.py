@@ -155,20 +155,27 @@ class LivePass:
     ) -> None:
         """Read slice by slice, the next one while the last one is on its way."""
         reading = slices(self._ground.local_root, scan, difference, known, out)
-        piece = await asyncio.to_thread(next, reading)
+        if self._ground.quick and local.is_little(difference.changed.values()):
+            piece = next(reading)  # quicker than a thread is
+        else:
+            piece = await asyncio.to_thread(next, reading)
         while True:
             after = None
             if not piece.last:
                 after = asyncio.create_task(asyncio.to_thread(next, reading))
             try:
+                few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
                 if piece.data:
                     batch = self._begin()
                     batch.sends.update(piece.sends)
                     batch.size_bytes += len(piece.data)
-                    await self._write(piece.data)
+                    if few and piece.last and not whole:
+                        batch.rest += piece.data  # goes with the commit that comes at once
+                    else:
+                        await self._write(piece.data)
                     if not piece.last:
                         on_pending(frozenset(batch.sends))
-                if len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS:
+                if few:
                     self._batch.news |= self._intend(piece)  # quicker than a thread is
                 else:
                     self._batch.news |= await asyncio.to_thread(self._intend, piece)
@@ -209,7 +216,7 @@ class LivePass:
                     tried.add(row.digest)
                 if len(tried) < _TRIED_LIMIT:
                     tried.add(text)
-        manifest.put(intents)
+        manifest.intend(intents)
         manifest.refresh(piece.refreshed)
         return news
 

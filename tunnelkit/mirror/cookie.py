@@ -19,7 +19,12 @@ def place(root: str) -> str:
     """A new path for a cookie. In `.git` if that is a directory: git leaves unknown files
     alone there, and no editor shows them."""
     name = f"{COOKIE_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-    return os.path.join(_directories(root)[0], name)
+    return os.path.join(_usable(root)[0], name)
+
+
+def directories(root: str) -> tuple[str, ...]:
+    """All that a cookie may be put in, whether they are there or not."""
+    return os.path.join(root, ".git"), root
 
 
 def write(path: str) -> None:
@@ -36,15 +41,15 @@ def remove(path: str) -> None:
 def sweep(root: str) -> None:
     """Remove what a killed session left. One of a living session may go as well: its event
     was sent when it was made."""
-    for directory in _directories(root):
+    for directory in _usable(root):
         with contextlib.suppress(OSError), os.scandir(directory) as found:
             for entry in found:
                 if is_cookie(entry.name):
                     remove(entry.path)
 
 
-def _directories(root: str) -> list[str]:
-    git = os.path.join(root, ".git")
+def _usable(root: str) -> list[str]:
+    git, _ = directories(root)
     try:
         inside = stat.S_ISDIR(os.lstat(git).st_mode)  # no watch follows a symlink
     except OSError:

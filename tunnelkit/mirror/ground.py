@@ -18,7 +18,8 @@ from tunnelkit.mirror.shell import RemoteStat
 class Ground:
     """One root here and one there. remote_root: absolute, symlinks resolved. fresh: tk has
     just made it, nothing can be in it. folding: which names the file system there holds for
-    the same. delete_limit: how many files may be deleted at once."""
+    the same. delete_limit: how many files may be deleted at once. quick: the local root is on a
+    disk of this machine, so that a file which was just written is in its memory."""
 
     remote: Remote
     local_root: str
@@ -28,6 +29,7 @@ class Ground:
     fresh: bool = False
     folding: Folding = EXACT
     delete_limit: int = DELETE_LIMIT_FILES
+    quick: bool = False
     #: sent by rsync, but not yet known to have arrived as they are here: what is there is ours
     in_flight: set[str] = field(default_factory=set)
     #: the digests that went over the live channel without an answer, by path: to be found

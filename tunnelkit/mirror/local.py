@@ -11,7 +11,10 @@ from tunnelkit.mirror import plan
 from tunnelkit.mirror.collisions import renamed_by_case
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.progress import NAMED
-from tunnelkit.mirror.scan import DECIDING, DIR, Entry, Scan, digest, lstat, racy
+from tunnelkit.mirror.scan import DECIDING, DIR, FILE, Entry, Scan, digest, lstat, racy
+
+#: So much is read at once in the event loop: a way through a thread takes longer.
+LITTLE_FILES, LITTLE_BYTES = 8, 128 << 10
 
 
 @dataclass(slots=True)
@@ -52,6 +55,15 @@ class Work:
     deletes: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     overruled: set[str] = field(default_factory=set)
+
+
+def is_little(entries: Collection[Entry]) -> bool:
+    """Whether these are a few small files."""
+    return (
+        len(entries) <= LITTLE_FILES
+        and all(entry.kind == FILE for entry in entries)
+        and sum(entry.size for entry in entries) <= LITTLE_BYTES
+    )
 
 
 def read(
@@ -118,7 +130,7 @@ def _gone(root: str, path: str, scan: Scan) -> bool | None:
     return renamed_by_case(root, path)  # found, but perhaps only by another spelling
 
 
-def interesting(root: str, scan: Scan | None, path: str) -> bool:
+def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False) -> bool:
     """Whether an event at this absolute path may matter, by the rules of the last scan."""
     relative = path[len(root.rstrip("/")) + 1 :]
     if scan is None or not relative or relative in scan.entries:
@@ -135,4 +147,4 @@ def interesting(root: str, scan: Scan | None, path: str) -> bool:
     rules = scan.rules.get(base)
     if rules is None or name in DECIDING:
         return True
-    return not rules.ignored(base + name, name, False)
+    return not rules.ignored(base + name, name, is_dir)

@@ -22,6 +22,7 @@ from tunnelkit.mirror.base import (
     name_paths,
 )
 from tunnelkit.mirror.conflicts import chosen, relative_to
+from tunnelkit.mirror.disk import is_local
 from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.ignore import IgnoreRules, inside
@@ -178,6 +179,7 @@ class Mirror:
             target.fresh,
             target.folding,
             self.spec.delete_limit,
+            quick=is_local(self.local_root),
         )
         scanner = Scanner(self.local_root, rules, self.links.apply)
         syncer = self._syncer = Syncer(
@@ -188,9 +190,15 @@ class Mirror:
             agent_soon=self._agent_soon,
             sizes=self.sizes,
         )
+        with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
+            await syncer.look_around()  # so that nothing is watched that is ignored
         wake = asyncio.Event()
         watcher = self._watcher = Watcher(
-            self.local_root, wake.set, interesting=syncer.interesting, known=syncer.known
+            self.local_root,
+            wake.set,
+            interesting=syncer.interesting,
+            wanted=syncer.wanted,
+            known=syncer.known,
         )
         await watcher.start()  # before the first scan, so that nothing falls between
         worker = self._worker = Worker(

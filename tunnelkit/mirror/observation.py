@@ -1,35 +1,60 @@
-"""watchdog's observer of one tree: begun, ended, begun anew; and whether it can be relied on."""
+"""Who tells of one tree's events: begun, ended, begun anew; and whether it can be relied on.
+
+On Linux's own disks inotify.py, else watchdog. What waits for a network must not do so in the
+event loop, so a tree on NFS is watchdog's, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from tunnelkit.mirror import watches
+from tunnelkit.mirror.disk import is_local
+from tunnelkit.mirror.inotify import Inotify
 
+log = logging.getLogger("tunnelkit.mirror")
 _CONFIRM_S = 0.3
 
 
+class Source(Protocol):
+    """Tells of events, from `begin` (OSError: there is no way) to `end`."""
+
+    async def begin(self) -> None: ...
+    async def end(self) -> None: ...
+    def alive(self) -> bool: ...
+    def widen(self, directories: Iterable[str]) -> list[str]: ...
+
+
 class Observation:
-    """Owns the observer. `problem` says why events can't be relied on, or is None."""
+    """Owns the source. `problem` says why events can't be relied on, or is None. wanted:
+    whether something in a directory may matter. on_loss: told when the source knows that
+    it has lost some."""
 
     def __init__(
-        self, root: str, handler: FileSystemEventHandler, kinds: list[type[FileSystemEvent]]
+        self,
+        root: str,
+        handler: FileSystemEventHandler,
+        kinds: list[type[FileSystemEvent]],
+        wanted: Callable[[str], bool],
+        on_loss: Callable[[], None],
     ) -> None:
         self._root = root
         self._handler = handler
         self._kinds = kinds
-        self._observer: BaseObserver | None = None
-        #: held while an observer is begun or ended: never both at once
-        self._lock = threading.Lock()
+        self._wanted = wanted
+        self._on_loss = on_loss
+        self._source: Source | None = None
         self._limits: dict[str, int] = {}
         self._comparable = True
         self.problem: str | None = None
@@ -38,17 +63,87 @@ class Observation:
         """Watch. Never raises for want of watches: sets `problem`."""
         self.problem = None
         self._limits = watches.limits()
-        # watchdog's way to say that a directory was moved; it floods the log.
-        warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
+        # Known from now on: a cancelled begin leaves its thread running, and `end` has to end
+        # what that thread begins.
+        source = self._source = self._new()
         try:
-            # Known from now on: a cancelled begin leaves its thread running, and `end` has
-            # to end what that thread begins.
-            observer = self._observer = Observer()
-            # Walks the whole tree to add its watches.
-            await asyncio.to_thread(self._begin, observer)
+            await source.begin()
         except OSError as error:
             self.problem = watches.explain(error)
             await self.end()
+
+    def _new(self) -> Source:
+        if sys.platform == "linux" and is_local(self._root):
+            return Inotify(self._root, self._wanted, self._handler.dispatch, self._on_loss)
+        return Watchdog(self._root, self._handler, self._kinds)
+
+    async def end(self) -> None:
+        """End it, also in the middle of its begin. Idempotent."""
+        source, self._source = self._source, None
+        if source is not None:
+            await source.end()
+
+    def alive(self) -> bool:
+        """Whether it listens."""
+        return self._source is not None and self._source.alive()
+
+    def widen(self, directories: Iterable[str]) -> list[str]:
+        """Watch these absolute paths, too; those that had no watch."""
+        return self._source.widen(directories) if self._source is not None else []
+
+    def limits_changed(self) -> bool:
+        """Whether the system's limits were changed since it was begun."""
+        return watches.limits() != self._limits
+
+    async def missing(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """As `blind`, but not those that were only too new."""
+        found = await self.blind(paths)
+        if found:
+            await asyncio.sleep(_CONFIRM_S)
+            found = await self.blind(found)
+        return found
+
+    async def blind(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Directories at or below these absolute paths that have no watch now. watchdog says
+        nothing of those: a limit was reached; the directory was moved while its watches were
+        added; it was moved into the tree, which an old watchdog doesn't see."""
+        return tuple(await asyncio.to_thread(self._missing, list(paths)))
+
+    async def despair(self, missing: tuple[str, ...]) -> None:
+        """These have no watch though the observer is new: find out why."""
+        if await asyncio.to_thread(watches.exhausted, self._root):
+            self.problem = watches.explain_unwatched(len(missing), missing[0])
+        else:
+            self._comparable = False  # this file system's inode numbers are not the kernel's
+
+    def _missing(self, paths: list[str]) -> list[str]:
+        watched = watches.watched_inodes() if self._comparable else None
+        if watched is None or self._source is None:
+            return []
+        return [
+            missing for path in paths for missing in watches.unwatched(path, watched, self._wanted)
+        ]
+
+
+class Watchdog:
+    """watchdog's observer of one tree, and its threads."""
+
+    def __init__(
+        self, root: str, handler: FileSystemEventHandler, kinds: list[type[FileSystemEvent]]
+    ) -> None:
+        self._root = root
+        self._handler = handler
+        self._kinds = kinds
+        self._observer: BaseObserver | None = None
+        #: held while it is begun or ended: never both at once
+        self._lock = threading.Lock()
+
+    async def begin(self) -> None:
+        """Walks the whole tree to add its watches. Raises OSError."""
+        # watchdog's way to say that a directory was moved; it floods the log.
+        warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
+        observer = self._observer = Observer()
+        await asyncio.to_thread(self._begin, observer)
 
     async def end(self) -> None:
         """End it, also in the middle of its begin. Idempotent."""
@@ -65,42 +160,9 @@ class Observation:
             and all(emitter.is_alive() for emitter in list(observer.emitters))
         )
 
-    def limits_changed(self) -> bool:
-        """Whether the system's limits were changed since it was begun."""
-        return watches.limits() != self._limits
-
-    async def missing(
-        self, paths: Iterable[str], interesting: Callable[[str], bool]
-    ) -> tuple[str, ...]:
-        """As `blind`, but not those that were only too new."""
-        found = await self.blind(paths, interesting)
-        if found:
-            await asyncio.sleep(_CONFIRM_S)
-            found = await self.blind(found, interesting)
-        return found
-
-    async def blind(
-        self, paths: Iterable[str], interesting: Callable[[str], bool]
-    ) -> tuple[str, ...]:
-        """Directories at or below these absolute paths that have no watch now. watchdog says
-        nothing of those: a limit was reached; the directory was moved while its watches were
-        added; it was moved into the tree, which an old watchdog doesn't see."""
-        return tuple(await asyncio.to_thread(self._missing, list(paths), interesting))
-
-    async def despair(self, missing: tuple[str, ...]) -> None:
-        """These have no watch though the observer is new: find out why."""
-        if await asyncio.to_thread(watches.exhausted, self._root):
-            self.problem = watches.explain_unwatched(len(missing), missing[0])
-        else:
-            self._comparable = False  # this file system's inode numbers are not the kernel's
-
-    def _missing(self, paths: list[str], interesting: Callable[[str], bool]) -> list[str]:
-        watched = watches.watched_inodes() if self._comparable else None
-        if watched is None or self._observer is None:
-            return []
-        return [
-            missing for path in paths for missing in watches.unwatched(path, watched, interesting)
-        ]
+    def widen(self, directories: Iterable[str]) -> list[str]:
+        """It watches all there is."""
+        return []
 
     def _begin(self, observer: BaseObserver) -> None:
         with self._lock:
@@ -112,7 +174,11 @@ class Observation:
 
     def _end(self, observer: BaseObserver) -> None:
         with self._lock:
-            observer.stop()
+            try:
+                observer.stop()
+            except LookupError as error:  # of its own: it loses count where names are exchanged
+                log.debug("watchdog's end: %r", error)
+                observer.event_queue.put(observer.stop_event)
             if observer.is_alive():
                 observer.join(5.0)
 

@@ -55,6 +55,25 @@ def split(difference: Difference, paths: Collection[str]) -> tuple[Difference, D
     return rest, apart
 
 
+def split_doubted(
+    difference: Difference,
+    rows: Mapping[str, Row],
+    looked: Collection[str] | None,
+    force: Collection[str],
+) -> Difference:
+    """Take out what has to be read again only because its time stamps may lie: it can wait for
+    what is known to have changed. looked: what may have changed; None: anything."""
+    doubted = Difference()
+    if looked is None or not difference.changed.keys() & looked:
+        return doubted
+    for path in difference.changed.keys() - looked:
+        row = rows.get(path)
+        sent = row is not None and row.sent and row.entry == difference.changed[path]
+        if sent and path not in force:
+            doubted.changed[path] = difference.changed.pop(path)
+    return doubted
+
+
 def same_content(row: Row | None, entry: Entry, digest: str) -> bool:
     """Whether what was sent equals `entry` in all that the cluster can see."""
     if row is None or not row.sent:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 from tunnelkit.mirror import local, plan
@@ -23,7 +23,7 @@ from tunnelkit.mirror.lane import Lane
 from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.owner import Displaced
-from tunnelkit.mirror.scan import FILE, Scan, Scanner
+from tunnelkit.mirror.scan import DECIDING, FILE, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.verify import greet, verify
@@ -85,9 +85,12 @@ class Syncer:
     async def _run(self, dirty: Dirty, wishes: Wishes, on_pending: OnPending) -> Outcome:
         ground = self.ground
         owed, self._owed = self._owed, None  # until it is known better
-        live = await self._lane.live()
-        scan, looked = await asyncio.to_thread(self._look, dirty, owed)
-        out = Outcome(scanned=looked is None, scan_s=scan.duration_s)
+        live, before = await self._lane.live(), self.last_scan
+        if self._is_little(dirty, owed):
+            scan, looked = self._look(dirty, owed)  # quicker than a thread is
+        else:
+            scan, looked = await asyncio.to_thread(self._look, dirty, owed)
+        out = Outcome(scanned=scan is not before, scan_s=scan.duration_s)
         for path, why in scan.unreadable.items():
             out.failed[path] = f"can't be read: {why}"
         if live is None and self._is_much(scan, looked):
@@ -103,7 +106,7 @@ class Syncer:
         set_apart(difference.changed, scan.entries, ground.folding, out.failed)
         self.pending = frozenset(difference.changed)
         try:
-            await self._do(live, scan, difference, wishes, out, on_pending)
+            await self._do(live, scan, difference, looked, wishes, out, on_pending)
         except BaseException:
             await self._lane.close()  # what is staged there is not to be published later
             raise
@@ -133,10 +136,23 @@ class Syncer:
                 await self._lane.close()
                 raise
 
+    def _is_little(self, dirty: Dirty, owed: frozenset[str] | None) -> bool:
+        """Whether there are only a few known files to look at, all of them in memory."""
+        scan = self.last_scan
+        if not self.ground.quick or scan is None or owed is None or dirty.everything is not None:
+            return False
+        paths = dirty.paths | owed
+        return len(paths) <= local.LITTLE_FILES and all(
+            (entry := scan.entries.get(path)) is not None
+            and entry.kind == FILE
+            and path.rpartition("/")[2] not in DECIDING
+            for path in paths
+        )
+
     def _look(
         self, dirty: Dirty, owed: frozenset[str] | None
     ) -> tuple[Scan, frozenset[str] | None]:
-        """In a thread: what is here, and which paths were looked at; None: all of them."""
+        """Blocking: what is here, and which paths were looked at; None: all of them."""
         scan, root = self.last_scan, _identity(self.ground.local_root)
         if scan is None or owed is None or dirty.everything is not None or root != self._root:
             self.last_scan = scan = self._scanner.scan()
@@ -165,6 +181,7 @@ class Syncer:
         live: LiveChannel | None,
         scan: Scan,
         difference: plan.Difference,
+        looked: frozenset[str] | None,
         wishes: Wishes,
         out: Outcome,
         on_pending: OnPending,
@@ -184,12 +201,15 @@ class Syncer:
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = plan.split(difference, big)
+        doubted = plan.split_doubted(small, ground.manifest.rows, looked, wishes.force)
         passes: list[tuple[LivePass | ShellPass, plan.Difference, Wishes]]
         passes = [(by_live, small, replace(wishes, again=again - big_again))]
         if big or big_again:
             passes.append((shell, large, replace(wishes, again=big_again)))
             if small.absent:  # a renamed file is never missing: what is new goes first
                 passes.reverse()
+        if doubted.changed:
+            passes.append((by_live, doubted, replace(wishes, again=frozenset())))
         for one, part, wanted in passes:
             await one.run(scan, part, wanted, out, on_pending)
 
@@ -215,6 +235,14 @@ class Syncer:
         """Let go of the agent. Idempotent."""
         await self._lane.close()
 
+    async def look_around(self) -> None:
+        """A first look: from now on it is known what is of interest. Raises MirrorHalted."""
+        self.last_scan = await asyncio.to_thread(self._scanner.scan)
+
+    def directories(self) -> Collection[str]:
+        """Those that are mirrored, or were looked into and left out: "" or "a/b/"."""
+        return self.last_scan.rules if self.last_scan is not None else ()
+
     def known(self, path: str) -> bool:
         """Whether this relative path is one that was there at the last look. In any thread."""
         return self.last_scan is not None and path in self.last_scan.entries
@@ -222,6 +250,10 @@ class Syncer:
     def interesting(self, path: str) -> bool:
         """Whether an event at this absolute path may matter. Called in any thread."""
         return local.interesting(self.ground.local_root, self.last_scan, path)
+
+    def wanted(self, path: str) -> bool:
+        """The same of a directory, and what is in it."""
+        return local.interesting(self.ground.local_root, self.last_scan, path, is_dir=True)
 
 
 def _identity(directory: str) -> tuple[int, int] | None:

@@ -4,8 +4,8 @@ The events' own content is not used, only their paths: what a path is, a look at
 And they are hints: watchdog and the kernel lose some. Whatever may have been lost ends in
 `Dirty.everything`, for which the caller scans.
 
-Ignored directories are watched, too: with one recursive watch watchdog leaves none out, and
-with a watch for each directory it starts a thread for each.
+Where watchdog tells them, ignored directories are watched, too: with one recursive watch it
+leaves none out, and with a watch for each directory it starts a thread for each.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import os
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -59,7 +60,8 @@ _KINDS: list[type[FileSystemEvent]] = [*_CHANGES, *_MOVES, *_ATTRIBUTES]
 
 class Watcher(FileSystemEventHandler):
     """Gathers what changes below `root`, unless `interesting(path)` (called in the observer's
-    thread, with an absolute path) waves it through. known: whether there was a file at that
+    thread, with an absolute path) waves it through; `wanted` is asked the same of a directory
+    and what is in it. known: whether there was a file at that
     relative path when it was looked last.
 
     `wake` is called in the loop at the first event of a burst. Who is woken: clear what that
@@ -72,6 +74,7 @@ class Watcher(FileSystemEventHandler):
         wake: Callable[[], None],
         *,
         interesting: Callable[[str], bool],
+        wanted: Callable[[str], bool] = lambda path: True,
         known: Callable[[str], bool] = lambda path: False,
     ) -> None:
         self._root = root
@@ -80,8 +83,9 @@ class Watcher(FileSystemEventHandler):
         self._interesting = interesting
         self._known = known
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._observation = Observation(root, self, _KINDS)
-        self._complaints = Complaints(lambda: self._everything("overflow"))
+        self._loop_thread = 0
+        self._observation = Observation(root, self, _KINDS, wanted, self._overflow)
+        self._complaints = Complaints(self._overflow)
         #: in `settle`, until it is told by `_whole`
         self._resting = False
         self._whole = asyncio.Event()
@@ -112,6 +116,7 @@ class Watcher(FileSystemEventHandler):
     async def start(self) -> None:
         """Watch. Never raises for want of watches: sets `problem`."""
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._root_id = identity(self._root)
         self._complaints.attach()
         cookie.sweep(self._root)
@@ -140,6 +145,16 @@ class Watcher(FileSystemEventHandler):
         if found.everything is None and not self.alive():
             return Dirty(everything="unwatched")
         return found
+
+    def widen(self, directories: Iterable[str]) -> None:
+        """These relative paths are mirrored as directories now ("a/b/"; "": the root): watch
+        those, too, that weren't when they were ignored."""
+        paths = (self._prefix + path.rstrip("/") for path in directories if path)
+        news = [self._relative(path) for path in self._observation.widen(paths)]
+        self._unchecked.update(news)
+        now = time.monotonic()
+        if any([self._gathering.note(path, Change.AGAIN, now) for path in news]):  # noqa: C419
+            self._wake()
 
     async def settle(self, git_step_s: float | None = None) -> bool:
         """Return once a save is over: nothing is being written, git is not at work, and it
@@ -210,12 +225,12 @@ class Watcher(FileSystemEventHandler):
         new = self._unchecked | self._gathering.trees()
         if new:
             paths = [self._prefix + path for path in new]
-            if await self._observation.blind(paths, self._interesting):
+            if await self._observation.blind(paths):
                 return False
             self._unchecked.difference_update(new)
         return self.alive()
 
-    # --- in the observer's thread
+    # --- in the observer's thread, or the loop
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Note what to look at; wake the loop once per burst."""
@@ -230,7 +245,7 @@ class Watcher(FileSystemEventHandler):
         if kind in _MOVES:
             gone, placed = _MOVES[kind]
             target = str_of(event.dest_path)
-            if gone is Change.GONE and self._known(target[len(self._prefix) :]):
+            if gone is Change.GONE and self._known(self._relative(target)):
                 gone, placed = Change.LEFT, Change.DONE
             # First what came: the loop may look between the two.
             self._note(target, placed, now)
@@ -241,12 +256,15 @@ class Watcher(FileSystemEventHandler):
                 change = Change.PLACED
             self._note(source, change, now)
 
+    def _relative(self, path: str) -> str:
+        return path[len(self._prefix) :]
+
     def _note(self, path: str, change: Change, now: float) -> None:
         if not path.startswith(self._prefix):
             if path != self._root or change is not Change.TOUCHED:
                 self._everything("root")
             return
-        relative = path[len(self._prefix) :]
+        relative = self._relative(path)
         wanted = self._gathering.knows(relative) or self._interesting(path)
         if wanted and self._gathering.note(relative, change, now):
             self._call(self._wake)
@@ -276,9 +294,16 @@ class Watcher(FileSystemEventHandler):
         if self._gathering.all(reason, time.monotonic()):
             self._call(self._wake)
 
+    def _overflow(self) -> None:
+        self._everything("overflow")
+
     def _call(self, what: Callable[[], object]) -> None:
         loop = self._loop
-        if loop is not None:
+        if loop is None:
+            return
+        if threading.get_ident() == self._loop_thread:
+            what()
+        else:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 loop.call_soon_threadsafe(what)
 
@@ -355,9 +380,9 @@ class Watcher(FileSystemEventHandler):
         """Notice directories that have no watch."""
         if self.problem is not None:
             return
-        if await self._observation.missing(directories, self._interesting):
+        if await self._observation.missing(directories):
             await self._begin_anew()
-            missing = await self._observation.missing([self._root], self._interesting)
+            missing = await self._observation.missing([self._root])
             if missing:
                 await self._observation.despair(missing)
                 self._everything("unwatched")

@@ -137,6 +137,8 @@ class Worker:
             wishes = self._wishes(taken)
             dirty = await self._dirty(asked=bool(taken))
             outcome = await self._syncer.run(dirty, wishes, on_pending=self._pending)
+            if outcome.scanned:
+                self._watcher.widen(self._syncer.directories())
         except MirrorHalted as error:
             self.error = error
             self._retry(MirrorState.HALTED, error, _POLL_S)

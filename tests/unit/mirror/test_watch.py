@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from watchdog.observers.api import BaseObserver
 
+from tests.support.watch_rig import INOTIFY, WATCHDOG, watchers
+from tunnelkit.mirror.inotify import Inotify
+from tunnelkit.mirror.kernelevents import Kernel
+from tunnelkit.mirror.observation import Watchdog
 from tunnelkit.mirror.watch import Watcher
 
 
@@ -16,11 +20,7 @@ def _watcher(root: Path, wake: asyncio.Event) -> Watcher:
     return Watcher(str(root), wake.set, interesting=lambda path: True)
 
 
-def _observers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if isinstance(thread, BaseObserver)]
-
-
-async def test_it_wakes_and_ends(tmp_path: Path) -> None:
+async def test_it_wakes_and_ends(tmp_path: Path, source: str) -> None:
     wake = asyncio.Event()
     watcher = _watcher(tmp_path, wake)
     await watcher.start()
@@ -31,43 +31,40 @@ async def test_it_wakes_and_ends(tmp_path: Path) -> None:
     await watcher.stop()
     await watcher.stop()
     assert not watcher.alive()
-    assert not _observers()
+    assert not watchers()
 
 
-async def test_a_root_that_is_gone_is_a_problem_and_no_error(tmp_path: Path) -> None:
+async def test_a_root_that_is_gone_is_a_problem_and_no_error(tmp_path: Path, source: str) -> None:
     watcher = _watcher(tmp_path / "gone", asyncio.Event())
     await watcher.start()
     assert watcher.problem is not None
     assert not watcher.alive()
     await watcher.stop()
-    assert not _observers()
+    assert not watchers()
 
 
 @pytest.mark.parametrize("moment", ["before", "within"])
 async def test_stopped_in_the_middle_of_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """A cancelled start leaves its thread running; that must not leave a watch behind."""
     watcher = _watcher(tmp_path, asyncio.Event())
-    begin = watcher._observation._begin
     inside, go_on = threading.Event(), threading.Event()
+    wheres: dict[tuple[str, str], tuple[type, str]] = {
+        (INOTIFY, "before"): (Inotify, "_open"),
+        (INOTIFY, "within"): (Kernel, "watch"),
+        (WATCHDOG, "before"): (Watchdog, "_begin"),
+        (WATCHDOG, "within"): (BaseObserver, "schedule"),
+    }
+    owner, name = wheres[source, moment]
+    work = getattr(owner, name)
 
-    def late(observer: BaseObserver) -> None:
+    def late(self: object, *args: object, **more: object) -> object:
         inside.set()
         assert go_on.wait(20)
-        begin(observer)
+        return work(self, *args, **more)
 
-    schedule = BaseObserver.schedule
-
-    def slow(self: BaseObserver, *args: object, **more: object) -> object:
-        inside.set()
-        assert go_on.wait(20)
-        return schedule(self, *args, **more)  # type: ignore[arg-type]
-
-    if moment == "before":
-        monkeypatch.setattr(watcher._observation, "_begin", late)
-    else:
-        monkeypatch.setattr(BaseObserver, "schedule", slow)
+    monkeypatch.setattr(owner, name, late)
     start = asyncio.create_task(watcher.start())
     assert await asyncio.to_thread(inside.wait, 20)
     start.cancel()
@@ -78,6 +75,6 @@ async def test_stopped_in_the_middle_of_its_start(
     async with asyncio.timeout(20):
         await stop
         # Where the stop came first, its thread may have yet to see that it isn't wanted.
-        while any(thread.is_alive() for thread in _observers()):
+        while watchers():
             await asyncio.sleep(0.01)
     assert not watcher.alive()

@@ -4,6 +4,7 @@ missing in the end."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
@@ -21,12 +22,22 @@ import pytest
 from watchdog.events import FileSystemEvent
 
 from tests.support.mirror_rig import until
-from tests.support.watch_rig import Watched
+from tests.support.watch_rig import INOTIFY, WATCHDOG, Watched
 from tunnelkit.mirror import watch, watches
+from tunnelkit.mirror.dirty import Dirty
+from tunnelkit.mirror.inotify import Inotify
+from tunnelkit.mirror.observation import Watchdog
 from tunnelkit.mirror.watch import Watcher
 
 REPO = Path(__file__).resolve().parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+
+def exchange(one: Path, other: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    here = -100  # AT_FDCWD
+    if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), 2):
+        raise OSError(ctypes.get_errno(), "renameat2")
 
 
 def fill(root: Path, count: int) -> None:
@@ -36,27 +47,42 @@ def fill(root: Path, count: int) -> None:
         (root / f"d{number // 200 * 200}/f{number}").touch()
 
 
+class _Stand:
+    """Lets watchdog's thread, or the reading of the kernel's queue, stand still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lock = lock = threading.Lock()
+        handle, ready = Watcher.on_any_event, Inotify._ready
+
+        def slow(self: Watcher, event: FileSystemEvent) -> None:
+            with lock:
+                handle(self, event)
+
+        def idle(self: Inotify) -> None:
+            if not lock.locked():
+                ready(self)
+
+        monkeypatch.setattr(Inotify, "_ready", idle)
+        monkeypatch.setattr(Watcher, "on_any_event", slow)
+
+
 async def test_20_000_files_while_its_thread_stands_still(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stand = _Stand(monkeypatch)
     await watched.start()
-    lock = threading.Lock()
-    handle = Watcher.on_any_event
-
-    def slow(self: Watcher, event: FileSystemEvent) -> None:
-        with lock:
-            handle(self, event)
-
-    monkeypatch.setattr(Watcher, "on_any_event", slow)
-    with lock:
+    with stand.lock:
         await asyncio.to_thread(fill, watched.root, 20_000)
         assert not await watched.watcher.flush(0.2)
         assert not watched.complete()
-        watched.apply(type(watched.watcher.take())(everything="not flushed"))
+        told = {watched.watcher.take().everything}
+        watched.apply(Dirty(everything="not flushed"))
         assert watched.complete()
         (watched.root / "d0/f0").write_text("later")
     await watched.until(watched.complete, 60.0)
-    assert "many" in [found.everything for found in watched.batches]
+    told |= {found.everything for found in watched.batches}
+    # Or it was noticed that directories have no watch yet.
+    assert told & ({"many"} if source == WATCHDOG else {"many", "overflow", "restart"})
     # Once it has caught up, a flush is enough again.
     async with asyncio.timeout(60):
         while not await watched.exact():
@@ -68,7 +94,9 @@ async def test_20_000_files_while_its_thread_stands_still(
 CHILD = """
 import asyncio, json, sys
 from pathlib import Path
-from tests.support.watch_rig import Watched
+from tests.support.watch_rig import INOTIFY, WATCHDOG, Watched
+from tunnelkit.mirror import observation
+observation.is_local = lambda root: sys.argv[2] == INOTIFY
 
 async def main():
     it = Watched(Path(sys.argv[1]))
@@ -126,8 +154,9 @@ class Child:
 
 
 class Children:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, source: str) -> None:
         self.root = root
+        self._source = source
         self.made: list[asyncio.subprocess.Process] = []
 
     async def start(self, *wrapper: str) -> Child:
@@ -137,6 +166,7 @@ class Children:
             "-c",
             CHILD,
             str(self.root),
+            self._source,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=REPO,
@@ -146,10 +176,10 @@ class Children:
 
 
 @pytest.fixture
-async def children(tmp_path: Path) -> AsyncIterator[Children]:
+async def children(tmp_path: Path, source: str) -> AsyncIterator[Children]:
     root = tmp_path / "root"
     root.mkdir()
-    made = Children(root)
+    made = Children(root, source)
     yield made
     for process in made.made:
         with suppress(ProcessLookupError):
@@ -265,10 +295,13 @@ async def test_a_dead_observer_is_begun_anew_but_only_once(watched: Watched) -> 
     await watched.start()
 
     def kill() -> None:
-        observer = watched.watcher._observation._observer
-        assert observer is not None
-        for emitter in list(observer.emitters):
-            emitter.stop()
+        listening = watched.watcher._observation._source
+        if isinstance(listening, Inotify):
+            listening._event = None  # type: ignore[assignment, method-assign]
+            (watched.root / "heard by nobody").touch()
+        elif isinstance(listening, Watchdog) and listening._observer is not None:
+            for emitter in list(listening._observer.emitters):
+                emitter.stop()
 
     kill()
     assert (await watched.batch()).everything == "restart"
@@ -304,16 +337,59 @@ async def test_after_a_sleep_everything_is_looked_at(
 
 
 @linux
-async def test_unwatched_directories_are_found(watched: Watched) -> None:
+async def test_unwatched_directories_are_found(watched: Watched, source: str) -> None:
     for name in ("a/b", "c", "node_modules/x"):
         (watched.root / name).mkdir(parents=True)
     await watched.start()
     inodes = watches.watched_inodes()
     assert inodes is not None
-    assert watches.unwatched(str(watched.root), inodes, lambda path: True) == []
+    root = str(watched.root)
+    ignored = [f"{root}/node_modules", f"{root}/node_modules/x"]
+    found = watches.unwatched(root, inodes, lambda path: True)
+    assert sorted(found) == (ignored if source == INOTIFY else [])
     inodes -= {(watched.root / name).stat().st_ino for name in ("a/b", "node_modules/x")}
-    found = watches.unwatched(str(watched.root), inodes, watched._interesting)
-    assert found == [str(watched.root / "a/b")]
+    assert watches.unwatched(root, inodes, watched.wanted) == [f"{root}/a/b"]
+
+
+async def test_what_is_ignored_no_more_is_watched(watched: Watched, tmp_path: Path) -> None:
+    (watched.root / "data/in").mkdir(parents=True)
+    (watched.root / "data/in/a").write_text("1")
+    (watched.root / ".gitignore").write_text("data/\n")
+    env = watched.root / "env"
+    env.mkdir()
+    (env / "pyvenv.cfg").touch()
+    await watched.start()
+    assert watched.scan is not None and "data" not in watched.scan.entries
+    (watched.root / ".gitignore").unlink()
+    await watched.until(lambda: watched.scan is not None and "data/in/a" in watched.scan.entries)
+    (watched.root / "data/in/a").write_text("22")
+    await watched.until(watched.complete)
+    (env / "pyvenv.cfg").unlink()
+    (env / "later").write_text("x")
+    await watched.until(watched.complete)
+    # From outside, with all that is in it; then two directories that change places.
+    (tmp_path / "outside/deep").mkdir(parents=True)
+    (tmp_path / "outside").rename(watched.root / "inside")
+    (watched.root / "inside/deep/b").write_text("x")
+    (watched.root / "data").rename(watched.root / "was")
+    (watched.root / "was/in/c").write_text("x")
+    await watched.until(watched.complete)
+    while not await watched.exact():
+        pass
+    assert watched.complete()
+
+
+@linux
+@pytest.mark.parametrize("source", [INOTIFY], indirect=True)  # watchdog 7.1 stumbles over it
+async def test_two_directories_that_are_exchanged(watched: Watched) -> None:
+    for name in ("a/x", "b/y"):
+        (watched.root / name).mkdir(parents=True)
+    await watched.start()
+    await asyncio.to_thread(exchange, watched.root / "a", watched.root / "b")
+    await watched.until(watched.complete)
+    for name in ("a/y/one", "b/x/two"):
+        (watched.root / name).write_text("1")
+        await watched.until(watched.complete)
 
 
 async def test_an_explanation_of_another_error() -> None:
