@@ -29,6 +29,26 @@ ENTRIES = st.builds(
 ROWS = st.builds(Row, ENTRIES, st.sampled_from(["", "aa"]), *([st.booleans()] * 4))
 
 
+@given(
+    st.dictionaries(PATHS, ROWS),
+    st.dictionaries(PATHS, ENTRIES),
+    st.none() | st.sets(PATHS),
+    st.sets(PATHS),
+)
+def test_what_is_only_doubted_waits_and_nothing_else(
+    rows: dict[str, Row], entries: dict[str, Entry], looked: set[str] | None, force: set[str]
+) -> None:
+    difference = plan.compare(rows, entries, force=force)
+    before, absent = dict(difference.changed), list(difference.absent)
+    doubted = plan.split_doubted(difference, rows, looked, force)
+    assert {**difference.changed, **doubted.changed} == before
+    assert not difference.changed.keys() & doubted.changed.keys()
+    assert (difference.absent, doubted.absent) == (absent, [])
+    for path, entry in doubted.changed.items():
+        assert looked is not None and path not in looked and path not in force
+        assert rows[path].sent and rows[path].racy and rows[path].entry == entry
+
+
 @given(st.dictionaries(PATHS, ROWS), st.dictionaries(PATHS, ENTRIES), st.sets(PATHS))
 def test_compare_misses_nothing(
     rows: dict[str, Row], entries: dict[str, Entry], force: set[str]
