@@ -72,6 +72,10 @@ async def test_5_a_link_killed_in_the_middle_leaves_old_or_new(rig: Rig) -> None
     await until(lambda: set(tree(rig.far)) == {b"big.bin"}, "no temporary", 60)
 
 
+#: 15 s, and what this test's own looking takes on a busy machine.
+_NOTICED_S = 18.0
+
+
 @pytest.mark.timeout(300)
 async def test_6_a_black_hole_is_told_and_nothing_hangs(project: Project, healed: LabInfo) -> None:
     await project.up("node1", "--cpus", "2")
@@ -88,7 +92,7 @@ async def test_6_a_black_hole_is_told_and_nothing_hangs(project: Project, healed
         return (await project.status())["mirror"]["state"] == "stale"
 
     while not await is_stale():
-        assert time.monotonic() - began < 60, "never told as stale"
+        assert time.monotonic() - began < _NOTICED_S, "not told as stale"
     print(f"stale after {time.monotonic() - began:.1f} s")
     tk_lab.heal(healed.dir)
     await project.tk("sync")

@@ -90,17 +90,22 @@ class Mux:
         return self._link is not None
 
     async def keepalive(self, interval_s: float, timeout_s: float) -> None:
-        """Ping while a link is attached and give up one that is silent for `timeout_s`.
+        """Ping while a link is attached and give up one that is silent for `timeout_s`, at that
+        moment and not only when the next ping is due.
 
         Runs until cancelled.
         """
+        pause_s = interval_s
         while True:
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(pause_s)
+            pause_s = interval_s
             if self._link is None:
                 continue
-            if time.monotonic() - self.last_heard > timeout_s:
+            left_s = self.last_heard + timeout_s - time.monotonic()
+            if left_s <= 0:
                 self.detach(f"nothing heard for {timeout_s:g} s")
                 continue
+            pause_s = min(interval_s, left_s)
             self.endpoint.ping()
             self.flush()
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import random
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -209,6 +210,19 @@ async def test_keepalive_gives_up_a_silent_link_and_the_channels_stay() -> None:
         pair.link()
         await until(lambda: bool(pair.server.channels))
         assert await soon(pair.server.channels[0].read()) == b"still here"
+
+
+async def test_silence_is_noticed_when_it_is_too_long_not_at_the_next_ping() -> None:
+    async with ends(linked=False) as pair:
+        silent, ours = socket.socketpair()
+        with silent, ours:
+            hello = hello_of(pair.server.mux)
+            lost = pair.client.mux.attach(ours.fileno(), ours.fileno(), hello)
+            silence_s = 0.6
+            pair.spawn(pair.client.mux.keepalive(0.4, silence_s))  # pings at 0.4 and 0.8
+            begin = pair.client.mux.last_heard
+            await soon(lost)
+            assert silence_s <= time.monotonic() - begin < 0.75
 
 
 async def test_keepalive_keeps_a_link_that_answers() -> None:
