@@ -95,10 +95,10 @@ class Mux:
 
         Runs until cancelled.
         """
-        pause_s = interval_s
+        pause_s = min(interval_s, timeout_s)
         while True:
             await asyncio.sleep(pause_s)
-            pause_s = interval_s
+            pause_s = min(interval_s, timeout_s)
             if self._link is None:
                 continue
             left_s = self.last_heard + timeout_s - time.monotonic()
