@@ -5,6 +5,7 @@ from hypothesis import settings
 
 pytest_plugins = [
     "tests.lab_fixtures",
+    "tests.support.logins",
     "tests.support.tkrig",
     "tests.support.mirror_rig",
     "tests.support.watch_rig",

@@ -8,6 +8,7 @@ import pytest
 
 from tests.docker.engine import Docker, docker_engine, provide_base_image, why_no_docker
 from tests.docker.site import Site, SiteProject, running_site
+from tests.support.logins import Budget, allowed, check
 from tests.support.tkrig import made_project
 
 
@@ -25,6 +26,14 @@ def site(docker: Docker) -> Iterator[Site]:
     """A bastion, a login node and two compute nodes; leave them running and connected."""
     with running_site(docker) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _counted(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
+    """Every test answers for its authentications; see tests/support/logins.py."""
+    logs = site.logins()
+    yield
+    check((log, Budget(allowed(request, log.host))) for log in logs)
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from tests.docker.engine import Docker
+from tests.support.logins import Log
 from tests.support.processes import until
 from tests.support.tkrig import PATIENCE_S, Project, free_port
 from tunnelkit.lab import LabInfo
@@ -64,6 +66,8 @@ class Site:
         self._compose("up", "--detach", timeout_s=120.0)
         self._ids = {host: self._compose("ps", "--quiet", host).strip() for host in HOSTS}
         self.wait_idle("node1", "node2")
+        argv = ["ssh", "-F", str(self.info.ssh_config), "-o", "ConnectTimeout=20", "--", "login"]
+        subprocess.run([*argv, "true"], stdin=subprocess.DEVNULL, check=True)
 
     def down(self) -> None:
         """Remove the containers, networks and volumes; the image stays."""
@@ -79,13 +83,12 @@ class Site:
         return found
 
     def wait_idle(self, *nodes: str) -> None:
-        """Wait until the laptop reaches the login node and Slurm has work for these nodes."""
+        """Wait until Slurm has work for these nodes. Not asked by ssh: logins are counted."""
         said = ""
 
         def idle() -> bool:
             nonlocal said
-            argv = ["ssh", "-F", str(self.info.ssh_config), "-o", "ConnectTimeout=5", "--", "login"]
-            argv += ["sinfo -h -N -o '%N %T'"]
+            argv = self.on_argv("login", "sinfo", "-h", "-N", "-o", "%N %T")
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             said = done.stdout + done.stderr
             return all(f"{node} idle" in said.splitlines() for node in nodes)
@@ -128,6 +131,16 @@ class Site:
         """The compute nodes that are neither killed nor paused."""
         out = self._docker.run("ps", "--no-trunc", "--quiet", "--filter", "status=running")
         return [node for node in self.info.nodes if self._ids[node] in out.split()]
+
+    def logins(self) -> list[Log]:
+        """The logs of all its sshds, from now on."""
+        return [Log(host, partial(self._sshd_said, host)) for host in HOSTS]
+
+    def _sshd_said(self, host: str) -> str:
+        # sshd writes to stderr, which `docker logs` passes on as such.
+        argv = [*self._docker.docker, "logs", self._ids[host]]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=True)
+        return done.stderr
 
     # -- faults ---------------------------------------------------------------
 

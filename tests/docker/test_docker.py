@@ -35,6 +35,7 @@ async def test_the_main_job_behind_a_bastion(site_project: SiteProject, link: st
     await main_job(site_project, "--link", link)
 
 
+@pytest.mark.logins(2)
 async def test_a_network_cut_in_the_middle_of_a_stop(site_project: SiteProject) -> None:
     async def at_stop() -> None:
         site_project.site.cut()
@@ -46,6 +47,7 @@ async def test_a_network_cut_in_the_middle_of_a_stop(site_project: SiteProject) 
     await main_job(site_project, at_stop=at_stop)
 
 
+@pytest.mark.logins(2)
 async def test_a_login_node_that_hangs_in_the_middle_of_a_stop(site_project: SiteProject) -> None:
     """Paused, it still acknowledges nothing and refuses nothing: a black hole."""
 
@@ -59,6 +61,7 @@ async def test_a_login_node_that_hangs_in_the_middle_of_a_stop(site_project: Sit
     await main_job(site_project, at_stop=at_stop)
 
 
+@pytest.mark.logins(2)
 async def test_a_bastion_that_restarts_in_the_middle_of_a_stop(site_project: SiteProject) -> None:
     async def at_stop() -> None:
         site_project.site.do("restart", "bastion")

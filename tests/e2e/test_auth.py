@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.lab_fixtures import ssh
 from tests.support.login_rig import STOP, project_by, waits_for_a_person
+from tests.support.logins import allowed
 from tests.support.pam_rig import ASKS, CodeHost, code_host, why_no_pam
 from tests.support.pty_terminal import Screen, on_a_terminal
 from tests.support.tkrig import Project, eventually
@@ -17,14 +17,16 @@ from tunnelkit.lab import LabInfo
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.usefixtures("counted_logins"),
     pytest.mark.skipif(bool(why_no_pam()), reason=str(why_no_pam())),
 ]
 BOTH = ["publickey", "keyboard-interactive/pam"]
 
 
 @pytest.fixture
-def host(slurm_lab: LabInfo) -> Iterator[CodeHost]:
+def host(slurm_lab: LabInfo, request: pytest.FixtureRequest) -> Iterator[CodeHost]:
     with code_host(slurm_lab) as made:
+        made.logins = allowed(request, "login")
         yield made
 
 
@@ -50,6 +52,7 @@ async def up(project: Project, host: CodeHost) -> None:
     project._far_tags.add(f"TK_PROCESS={status['agent']['pid']}.")
 
 
+@pytest.mark.logins(2)
 async def test_one_prompt_at_up_and_after_a_cut_none_without_tk_auth(
     project: Project, host: CodeHost
 ) -> None:
@@ -91,6 +94,7 @@ async def test_one_prompt_at_up_and_after_a_cut_none_without_tk_auth(
     assert [one["forward"] for one in status["forwards"]], "the forward is there again"
 
 
+@pytest.mark.logins(2)
 async def test_a_wrong_code_costs_one_attempt_and_tk_auth_may_try_again(
     project: Project, host: CodeHost
 ) -> None:
@@ -98,6 +102,7 @@ async def test_a_wrong_code_costs_one_attempt_and_tk_auth_may_try_again(
     host.cut()
     await waits_for_a_person(project)
     async with on_a_terminal(project, "auth") as screen:
+        host.refusals = 1
         await answer(screen, host, "000000")
         assert await screen.ended() == int(ExitCode.CONNECTION)
         assert "did not let us in" in screen.text and screen.text.count("One-time password") == 1
@@ -113,10 +118,12 @@ async def test_a_wrong_code_costs_one_attempt_and_tk_auth_may_try_again(
     assert (await project.status())["state"] == "ready"
 
 
+@pytest.mark.logins(0)
 async def test_a_wrong_code_at_up_is_said_and_leaves_nothing(
     project: Project, host: CodeHost
 ) -> None:
     async with on_a_terminal(project, "up", "node1") as screen:
+        host.refusals = 1
         await answer(screen, host, "123456")
         assert await screen.ended() == int(ExitCode.CONNECTION)
     assert "did not let us in" in screen.text
@@ -124,11 +131,12 @@ async def test_a_wrong_code_at_up_is_said_and_leaves_nothing(
     await eventually(lambda: not project.laptop_processes(), "the session has ended")
 
 
+@pytest.mark.logins(login=2)
 async def test_tk_auth_helps_a_tk_up_that_waits_in_the_queue(
     project: Project, host: CodeHost
 ) -> None:
     words = "sbatch --parsable --exclusive -w node1 -t 10 -o /dev/null --wrap 'sleep 600'"
-    other = (await asyncio.to_thread(ssh, host.lab, "login", words)).strip()
+    other = (await project.do_on_login("sh", "-c", words)).strip()
     try:
         async with on_a_terminal(project, "up", "node1") as waiting:
             await answer(waiting, host)
@@ -140,8 +148,8 @@ async def test_tk_auth_helps_a_tk_up_that_waits_in_the_queue(
                 await answer(screen, host)
                 assert await screen.ended() == 0
             assert host.secrets() == 2
-            await asyncio.to_thread(ssh, host.lab, "login", f"scancel {other}")
+            await project.do_on_login("scancel", other)
             await waiting.shows("ready.* on node1")
             assert await waiting.ended() == 0
     finally:
-        await asyncio.to_thread(ssh, host.lab, "login", f"scancel {other}")
+        await project.do_on_login("scancel", other, code=None)

@@ -225,6 +225,7 @@ async def test_no_such_partition(project: Project) -> None:
 # -- ports ----------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("counted_logins")
 async def test_the_port_of_a_configured_forward_is_taken(project: Project) -> None:
     with taken_port() as port:
         text = (project.dir / "tunnelkit.toml").read_text()

@@ -78,6 +78,7 @@ async def cannot_store(project: Project, why: str) -> None:
     assert why in line
 
 
+@pytest.mark.usefixtures("counted_logins")
 async def test_a_home_that_is_read_only(project: Project, cache: Path) -> None:
     with unwritable(project.lab, cache) as seen:
         await cannot_store(
@@ -87,6 +88,7 @@ async def test_a_home_that_is_read_only(project: Project, cache: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.usefixtures("counted_logins")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small file system")
 async def test_a_home_that_is_full(project: Project, cache: Path) -> None:
     with small_file_system(project.lab, cache) as seen:

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from tests.lab_fixtures import ssh
 from tests.support import processes
 from tests.support.editors import said
 from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, eventually, line_of
@@ -16,8 +15,7 @@ STOP = line_of(PROGRAM, "total += step")
 
 async def scontrol(project: Project, job: str, change: str) -> None:
     """Slurm lets its administrator change a running job."""
-    command = f"scontrol update job={job} {change}"
-    await asyncio.to_thread(ssh, project.lab, "login", command)
+    await project.do_on_login("sh", "-c", f"scontrol update job={job} {change}")
 
 
 async def reconnected(project: Project) -> None:
@@ -27,6 +25,8 @@ async def reconnected(project: Project) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("counted_logins")
+@pytest.mark.logins(4)  # it cuts three times
 async def test_it_is_told_at_10_and_2_minutes_once_and_then_the_end(project: Project) -> None:
     status = await project.up("--time", "60", "--cpus", "2")
     job = status["job"]["id"]

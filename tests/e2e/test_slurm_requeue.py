@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.lab_fixtures import ssh
 from tests.support.editors import said
 from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, Terminal, free_port, line_of
 
@@ -25,7 +24,7 @@ while True:
 
 
 async def at_login(project: Project, command: str) -> str:
-    return (await asyncio.to_thread(ssh, project.lab, "login", command)).strip()
+    return (await project.do_on_login("sh", "-c", command)).strip()
 
 
 @asynccontextmanager
@@ -64,6 +63,7 @@ async def answer(port: int) -> bytes:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("counted_logins")
 async def test_preempted_it_waits_and_goes_on_where_it_runs_again(project: Project) -> None:
     project.write("serve.py", _SERVE)
     status = await project.up("--partition", "scavenge", "--requeue", "--cpus", "2", "--time", "60")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab_fixtures import ssh
 from tests.support import processes
 from tests.support.editors import said
 from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, line_of
@@ -21,20 +19,18 @@ STOP = line_of(PROGRAM, "total += step")
 
 
 async def _scancel(project: Project, job: str) -> None:
-    await asyncio.to_thread(ssh, project.lab, "login", f"scancel {job}")
+    await project.do_on_login("scancel", job)
 
 
 async def _node_down(project: Project, job: str) -> None:
-    command = "scontrol update nodename=node2 state=down reason=test"
-    await asyncio.to_thread(ssh, project.lab, "login", command)
+    await project.do_on_login("scontrol", "update", "nodename=node2", "state=down", "reason=test")
 
 
 @pytest.fixture
 async def node2(project: Project) -> AsyncIterator[Project]:
     """A project whose node is whole again afterwards."""
     yield project
-    command = "scontrol update nodename=node2 state=resume"
-    await asyncio.to_thread(ssh, project.lab, "login", f"{command} 2>/dev/null || true")
+    await project.do_on_login("scontrol", "update", "nodename=node2", "state=resume", code=None)
 
 
 async def _crash(project: Project, job: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.support import processes
 from tests.support.tkrig import PATIENCE_S, Project, eventually
 
@@ -21,6 +23,8 @@ print("sum", step, flush=True)
 FIRST = 4
 
 
+#: The first, and one more at login and node for each time that all ssh is killed: 5 and the last.
+@pytest.mark.logins(7)
 async def test_ssh_killed_five_times_while_stopped_and_the_same_session_steps_on(
     project: Project,
 ) -> None:
@@ -50,6 +54,7 @@ async def test_ssh_killed_five_times_while_stopped_and_the_same_session_steps_on
     assert await project.jobs() == [f"{job} RUNNING"]
 
 
+@pytest.mark.logins(5)
 async def test_output_written_while_the_link_is_gone_arrives_whole_and_once(
     project: Project,
 ) -> None:
@@ -75,6 +80,7 @@ async def test_output_written_while_the_link_is_gone_arrives_whole_and_once(
     assert numbers == list(range(4000))
 
 
+@pytest.mark.logins(2)
 async def test_what_tk_run_carries_survives_the_death_of_ssh(project: Project) -> None:
     project.write(
         "swallow.py",

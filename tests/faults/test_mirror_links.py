@@ -22,7 +22,6 @@ from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.lab import LabInfo
-from tunnelkit.lab.layout import Layout
 from tunnelkit.mirror.base import MirrorState
 
 pytestmark = needs_rsync
@@ -77,6 +76,7 @@ _NOTICED_S = 18.0
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.logins(2)
 async def test_6_a_black_hole_is_told_and_nothing_hangs(project: Project, healed: LabInfo) -> None:
     await project.up("node1", "--cpus", "2")
     await project.tk("sync")
@@ -172,13 +172,12 @@ async def test_30_a_node_that_sees_files_5_s_late(rsync_rig: Rig) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.logins(2)
 async def test_28_a_stale_master_is_made_again_with_one_login(
     project: Project, healed: LabInfo
 ) -> None:
     await project.up("node1", "--cpus", "2")
     await project.tk("sync")
-    log = next(iter(Layout(healed.dir).dir.rglob("sshd-login.log")))
-    before = log.read_text(errors="replace").count("Accepted publickey")
     processes.kill(project.ssh_processes())  # their sockets stay behind
     project.write("2.py", "print('after the master')\n")
     results = await asyncio.gather(*(project.tk("sync", "--json") for _ in range(4)))
@@ -190,11 +189,10 @@ async def test_28_a_stale_master_is_made_again_with_one_login(
 
     while not await is_ready():
         await asyncio.sleep(0.05)
-    accepted = log.read_text(errors="replace").count("Accepted publickey") - before
-    assert accepted <= 2, f"{accepted} logins after one lost master"
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.logins(login=2)
 async def test_29_another_node_is_seeded_and_proven_anew(project: Project) -> None:
     for number in range(20):
         project.write(f"pkg/{number}.py", f"{number}\n")
@@ -255,6 +253,7 @@ async def test_23_no_lock_is_left_by_a_link_that_died_at_the_start(rig: Rig) -> 
     assert rig.equal()
 
 
+@pytest.mark.logins(2)
 async def test_the_session_says_stale_by_itself(project: Project, healed: LabInfo) -> None:
     """Reset, not silent: told without anybody asking for a barrier."""
     await project.up("node1", "--cpus", "2")
@@ -270,6 +269,7 @@ async def test_the_session_says_stale_by_itself(project: Project, healed: LabInf
     )
 
 
+@pytest.mark.logins(2)
 async def test_no_link_to_the_node_is_no_proof_even_if_nothing_was_edited(
     project: Project, healed: LabInfo
 ) -> None:

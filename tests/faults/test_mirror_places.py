@@ -127,6 +127,7 @@ async def shell_rig(tmp_path: Path) -> AsyncIterator[Rig]:
     for mirror in made.mirrors:
         await mirror.stop()
     server.stop()
+    server.check()
 
 
 def _login_shell(rig: Rig, lines: str) -> None:

@@ -43,6 +43,7 @@ def _reaches(lab: LabInfo, host: str) -> bool:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.logins(2)
 async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: Project) -> None:
     project = far_project
     assert not _reaches(project.lab, "node1")
@@ -60,6 +61,7 @@ async def test_the_main_job_by_paramiko(far_project: Project) -> None:
     await main_job(far_project, "--link", "paramiko")
 
 
+@pytest.mark.logins(2)
 async def test_the_laptop_changes_its_address_while_stopped(far_project: Project) -> None:
     """Another Wi-Fi: its old address is gone, and with it every connection, without a word."""
     project = far_project

@@ -68,6 +68,7 @@ def agent(login: LoginHost) -> Iterator[dict[str, str]]:
         process.wait()
 
 
+@pytest.mark.logins(login=2)
 async def test_an_agents_key_lets_a_reconnect_in_and_an_empty_agent_sends_for_a_person(
     login: LoginHost, connect: Connect, agent: dict[str, str]
 ) -> None:
@@ -88,6 +89,7 @@ async def test_an_agents_key_lets_a_reconnect_in_and_an_empty_agent_sends_for_a_
     await link.wait_lost()
     await link.open()
     assert login.accepted() == ["publickey"] * 2
+    login.refusals = 1  # the key is still named, and tried in vain
     subprocess.run(["ssh-add", "-q", "-D"], check=True, env=agent)
     login.cut()
     await link.wait_lost()
@@ -117,6 +119,7 @@ async def test_a_certificate_lets_one_in_until_it_expires(
         assert "ED25519-CERT" in host.said()
         host.write_client_config(certificate(host.home, "-2h:-1h"))
         host.cut()
+        host.refusals = 3  # key and certificate, in one connection
         await link.wait_lost()
         with pytest.raises(AuthenticationFailed):
             await link.open()

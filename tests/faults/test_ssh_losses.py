@@ -24,6 +24,7 @@ def _stop(project: Project, number: signal.Signals) -> None:
         os.kill(one.pid, number)
 
 
+@pytest.mark.logins(2)
 async def test_sleep_and_wake(login: LoginHost, by_login: Project) -> None:
     """All of the laptop stands still; meanwhile the login host has forgotten it."""
     async with debugging(by_login):
@@ -41,6 +42,7 @@ async def test_sleep_and_wake(login: LoginHost, by_login: Project) -> None:
     assert len(login.accepted()) == 2
 
 
+@pytest.mark.logins(2)
 async def test_the_login_host_reboots(login: LoginHost, by_login: Project) -> None:
     async with debugging(by_login):
         before = await by_login.status()
@@ -57,13 +59,14 @@ async def test_the_login_host_reboots(login: LoginHost, by_login: Project) -> No
 
 
 @pytest.mark.root
+@pytest.mark.logins(node1=3)  # with each new way to login
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process its own names")
 async def test_a_round_robin_name_leads_back_to_the_same_host_while_it_is_there(
     slurm_lab: LabInfo, names: Names
 ) -> None:
     names.give("127.0.0.1", "127.0.0.2")
     with (
-        login_host(slurm_lab, address="127.0.0.2") as second,
+        login_host(slurm_lab, address="127.0.0.2", logins=2) as second,
         login_host(slurm_lab, port=second.port, started=False) as first,
     ):
         second.write_client_config(host=names.login)

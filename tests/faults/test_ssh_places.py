@@ -15,6 +15,7 @@ from tests.support.names_rig import Names
 from tests.support.tkrig import Project
 
 
+@pytest.mark.logins(login=2)  # `tk vscode`, before there is a session, and `tk up`
 async def test_a_taken_debug_port_names_its_owner_and_launch_json_follows(
     project: Project,
 ) -> None:
@@ -34,6 +35,7 @@ async def test_a_taken_debug_port_names_its_owner_and_launch_json_follows(
 
 
 @pytest.mark.root
+@pytest.mark.logins(2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process its own resolver")
 async def test_a_name_service_that_hangs_is_bounded_and_tk_status_answers(
     login: LoginHost, names: Names

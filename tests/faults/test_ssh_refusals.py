@@ -36,7 +36,7 @@ async def test_with_one_session_the_rest_queues_and_nothing_authenticates_again(
 async def test_without_tcp_forwarding_all_goes_by_the_scheduler_and_the_wire(
     slurm_lab: LabInfo,
 ) -> None:
-    with login_host(slurm_lab, "AllowTcpForwarding no") as host:
+    with login_host(slurm_lab, "AllowTcpForwarding no", logins=2) as host:
         async with project_by(host, 'node_ssh = "auto"') as project, debugging(project):
             status = await project.status()
             assert status["route"] == "srun"
@@ -50,6 +50,7 @@ async def test_without_tcp_forwarding_all_goes_by_the_scheduler_and_the_wire(
             await project.tk("forward", "--cancel", str(port))
 
 
+@pytest.mark.logins(2)
 async def test_a_host_that_hangs_up_is_left_alone_for_longer_each_time(
     login: LoginHost, by_login: Project
 ) -> None:
@@ -99,9 +100,10 @@ class Angry:
         self._server.close()
 
 
+@pytest.mark.logins(node1=2)
 async def test_max_startups(slurm_lab: LabInfo) -> None:
     """The real thing: sshd hangs up while others' connections stand half open."""
-    with login_host(slurm_lab, "MaxStartups 1:100:1") as host:
+    with login_host(slurm_lab, "MaxStartups 1:100:1", logins=2) as host:
         async with project_by(host) as project, debugging(project):
             with socket.create_connection((host.address, host.port)) as other:
                 assert other.recv(4) == b"SSH-"  # and says nothing, which counts as a start-up
@@ -118,6 +120,7 @@ def other_key(login: LoginHost) -> Iterator[Path]:
     yield key
 
 
+@pytest.mark.logins(2)
 async def test_a_changed_host_key_is_a_hard_stop_until_somebody_has_looked(
     login: LoginHost, by_login: Project, other_key: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.login_rig import LoginHost, debugging, login_host, project_by
+from tests.support.logins import allowed
 from tests.support.tkrig import Project
 from tunnelkit.lab import LabInfo
 from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
@@ -51,8 +52,8 @@ class Programs:
 
 
 @pytest.fixture
-def host(slurm_lab: LabInfo) -> Iterator[LoginHost]:
-    with login_host(slurm_lab, started=False) as made:
+def host(slurm_lab: LabInfo, request: pytest.FixtureRequest) -> Iterator[LoginHost]:
+    with login_host(slurm_lab, started=False, logins=allowed(request, "login")) as made:
         made.programs = made.home / "bin"
         Programs(made.programs)
         made.start()
@@ -72,6 +73,7 @@ async def project(host: LoginHost) -> AsyncIterator[Project]:
         yield made
 
 
+@pytest.mark.logins(login=2)  # the test has a link of its own
 async def test_a_hung_scheduler_is_unknown_and_never_the_end(
     host: LoginHost, programs: Programs, project: Project, tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ async def test_a_hung_scheduler_is_unknown_and_never_the_end(
             await link.close()
 
 
+@pytest.mark.logins(login=2)
 async def test_the_reply_of_sbatch_is_lost_and_the_job_is_not_submitted_twice(
     host: LoginHost, programs: Programs, project: Project
 ) -> None:

@@ -170,6 +170,21 @@ def _functions(file: Path) -> set[str]:
     return {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
+def test_each_that_uses_a_cluster_answers_for_its_authentications(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Below faults/ and docker/ all do; who is in the table from e2e/ has to say so."""
+    assert "counted_logins" in request.fixturenames
+    for _, names in FAULTS.values():
+        for name in names:
+            place, _, function = name.partition(": ")
+            if place.startswith("e2e/"):
+                text = (_TESTS / f"{place}.py").read_text(encoding="utf-8")
+                decorators = text[: text.index(f"def {function}(")].rpartition("\n\n")[2]
+                whole_file = text.partition("pytestmark = ")[2].partition("\n\n")[0]
+                assert "counted_logins" in decorators + whole_file, name
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_its_tests_are_there(fault: str) -> None:
     _, names = FAULTS[fault]

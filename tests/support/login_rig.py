@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
+from tests.support.logins import Budget, allowed, attempts, check, file_log
 from tests.support.processes import Seen
 from tests.support.tkrig import PROGRAM, Project, free_port, line_of, project_on
 from tunnelkit.debug.client import DapClient
@@ -27,18 +28,15 @@ from tunnelkit.lab.layout import Layout
 from tunnelkit.lab.programs import find_program
 from tunnelkit.lab.state import load
 
-#: A conversation with a person begins (its further rounds are `keyboard-interactive/pam`), or
-#: a password came.
-_SECRET = re.compile(r"^(Postponed keyboard-interactive|(Accepted|Failed) password) for ", re.M)
 STOP = line_of(PROGRAM, "total += step")
-_ACCEPTED = re.compile(r"^Accepted (\S+) for ", re.M)
 
 
 class LoginHost:
     """An sshd that can be started again on its port. `address` is where it listens.
 
-    options: lines of sshd_config that win over the lab's. visits: how often a person has
-    acted; the fixtures assert that nothing was asked more often.
+    options: lines of sshd_config that win over the lab's. At the end `check` holds it to what
+    its test has stated: logins, how many at most; refusals, what it does not let in; visits, how
+    often a person has acted, which is how often somebody was asked.
     """
 
     def __init__(
@@ -49,10 +47,13 @@ class LoginHost:
         self.options = list(options)
         self.address = address
         self.port = port or free_port()
+        self.logins = 1
+        self.refusals = 0
         self.visits = 0
         #: Comes first on the PATH of its sessions, if set.
         self.programs: Path | None = None
         self.log = home / f"sshd-{address}.log"
+        self._logins_log = file_log(f"{address}:{self.port}", self.log)
         self.host_key = Layout(lab.dir).ssh / "host_login"
         self._sshd: subprocess.Popen[bytes] | None = None
         self.write_client_config()
@@ -120,11 +121,15 @@ class LoginHost:
 
     def accepted(self) -> list[str]:
         """By what each authentication was done: `publickey`, `keyboard-interactive/pam`."""
-        return _ACCEPTED.findall(self.said())
+        return [one.method for one in attempts(self.said()) if one.how == "Accepted"]
 
     def secrets(self) -> int:
         """How often somebody was to be asked, or a secret was sent, whatever became of it."""
-        return len(_SECRET.findall(self.said()))
+        return sum(one.asked for one in attempts(self.said()))
+
+    def check(self) -> None:
+        """Assert that all its authentications were stated."""
+        check([(self._logins_log, Budget(self.logins, self.refusals, self.visits))])
 
     def arrivals(self) -> int:
         """Connections that came in, the rig's own greetings not counted."""
@@ -168,19 +173,24 @@ def login_home() -> Iterator[Path]:
 
 @contextmanager
 def login_host(
-    lab: LabInfo, *options: str, started: bool = True, address: str = "127.0.0.1", port: int = 0
+    lab: LabInfo,
+    *options: str,
+    started: bool = True,
+    address: str = "127.0.0.1",
+    port: int = 0,
+    logins: int = 1,
 ) -> Iterator[LoginHost]:
-    """A login host that is gone afterwards, and never asked more often than somebody came."""
+    """A login host that is gone afterwards, and answers for who came; see `LoginHost`."""
     with login_home() as home:
         host = LoginHost(lab, home, *options, address=address, port=port)
+        host.logins = logins
         try:
             if started:
                 host.start()
             yield host
         finally:
             host.stop()
-        asked = host.secrets()
-        assert asked <= host.visits, f"asked {asked} times in {host.visits} visits\n{host.said()}"
+        host.check()
 
 
 @asynccontextmanager
@@ -192,9 +202,9 @@ async def project_by(host: LoginHost, extra: str = "") -> AsyncIterator[Project]
 
 
 @pytest.fixture
-def login(slurm_lab: LabInfo) -> Iterator[LoginHost]:
+def login(slurm_lab: LabInfo, request: pytest.FixtureRequest) -> Iterator[LoginHost]:
     """A login host of the test's own with the lab's sshd_config; keys only."""
-    with login_host(slurm_lab) as host:
+    with login_host(slurm_lab, logins=allowed(request, "login")) as host:
         yield host
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.logins import Budget, check, file_log
 from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream
@@ -48,6 +49,7 @@ class Sshd:
         self.directory = directory
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self.log = file_log("127.0.0.1", directory / "sshd.log")
         for name in ("host_key", "client key"):  # the space tests the quoting
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)],
@@ -60,6 +62,7 @@ class Sshd:
         (directory / "sshd_config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {directory}/host_key\n"
             f"AuthorizedKeysFile {directory}/authorized_keys\nPidFile none\nUsePAM no\n"
+            "LogLevel VERBOSE\n"
             "PasswordAuthentication no\nStrictModes no\nSubsystem sftp internal-sftp\n"
             "PermitRootLogin prohibit-password\nMaxStartups 100\n"
             # Else each command runs this user's ~/.bashrc, whatever that does.
@@ -100,6 +103,11 @@ class Sshd:
                     os.kill(pid, signal.SIGKILL)
             self.process.wait(10)
             self.process = None
+
+    def check(self) -> None:
+        """Assert that it has refused and asked nobody. How many came in is the rig's own doing:
+        there is no link here, each command is a connection (`SshRemote`)."""
+        check([(self.log, Budget(accepted=None))])
 
     def ssh(self) -> list[str]:
         options = {
@@ -175,6 +183,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
     server.start()
     yield server
     server.stop()
+    server.check()
 
 
 class Node:

@@ -85,5 +85,4 @@ def code_host(lab: LabInfo) -> Iterator[CodeHost]:
         finally:
             host.stop()
             host.service.unlink(missing_ok=True)
-        asked = host.secrets()
-        assert asked <= host.visits, f"asked {asked} times in {host.visits} visits\n{host.said()}"
+        host.check()

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -348,15 +349,19 @@ class Project:
         """The argv that runs this on the login host, without ssh."""
         return [*tk_lab.on("login", self.lab.dir), *argv]
 
+    async def do_on_login(self, *argv: str, code: int | None = 0) -> str:
+        """Run this on the login host, without ssh; what it printed. `code`: as for `tk`."""
+        words = self.on_login(*argv)
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True)
+        assert code is None or done.returncode == code, done.stderr
+        return done.stdout
+
     async def jobs(self) -> list[str]:
         """`ID STATE` of the project's jobs that Slurm still has."""
         if self.lab.scheduler != "slurm":
             return []
-        argv = self.on_login("squeue", "-h", "-t", "all", "-o", "%i %T %j")
-        process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
-        out, _ = await process.communicate()
-        assert process.returncode == 0
-        rows = [line.split(" ", 2) for line in out.decode().splitlines()]
+        out = await self.do_on_login("squeue", "-h", "-t", "all", "-o", "%i %T %j")
+        rows = [line.split(" ", 2) for line in out.splitlines()]
         over = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
         return [
             f"{job} {state}"
@@ -401,8 +406,7 @@ class Project:
             print(down, self.session_log())
         processes.kill(self.laptop_processes())
         for job in await self.jobs():
-            argv = self.on_login("scancel", job.split()[0])
-            await (await asyncio.create_subprocess_exec(*argv)).wait()
+            await self.do_on_login("scancel", job.split()[0], code=None)
 
 
 P = TypeVar("P", bound=Project)

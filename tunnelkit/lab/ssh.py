@@ -167,6 +167,7 @@ def _sshd_config(layout: Layout, network: Network, host: str, *, slurm: bool) ->
     return f"""# sshd of the lab's {host}
 {addresses}
 HostKey {layout.ssh / f"host_{host}"}
+LogLevel VERBOSE
 PidFile none
 AuthorizedKeysFile {layout.ssh / "authorized_keys"}
 AllowUsers {user().pw_name}
