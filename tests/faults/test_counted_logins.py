@@ -35,9 +35,11 @@ def test_a_login_and_a_refusal_that_nobody_stated(lab: LabInfo) -> None:
         with pytest.raises(AssertionError, match="2 logins, of 1 at most") as caught:
             host.check()
         assert str(caught.value).count("Accepted publickey for ") == 3, "the lines, and their sum"
-        host.logins = 2
+        host.logins = 3
         host.check()
-        assert _come(host, "-l", "nobody") == 255
+        stranger = str(host.home / "stranger")
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger], check=True)
+        assert _come(host, "-i", stranger) == 0, "by the second key"
         with pytest.raises(AssertionError, match="1 refusals, of 0 at most"):
             host.check()
         host.refusals = 1
