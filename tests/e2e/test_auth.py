@@ -30,9 +30,9 @@ def host(slurm_lab: LabInfo, request: pytest.FixtureRequest) -> Iterator[CodeHos
         yield made
 
 
-@pytest.fixture
-async def project(host: CodeHost) -> AsyncIterator[Project]:
-    async with project_by(host) as made:
+@pytest.fixture(params=["openssh", "paramiko"])
+async def project(host: CodeHost, request: pytest.FixtureRequest) -> AsyncIterator[Project]:
+    async with project_by(host, f'link = "{request.param}"') as made:
         yield made
 
 
