@@ -61,8 +61,9 @@ async def test_the_login_host_reboots(login: LoginHost, by_login: Project) -> No
 @pytest.mark.root
 @pytest.mark.logins(node1=3)  # with each new way to login
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process its own names")
+@pytest.mark.parametrize("link", ["openssh", "paramiko"])
 async def test_a_round_robin_name_leads_back_to_the_same_host_while_it_is_there(
-    slurm_lab: LabInfo, names: Names
+    slurm_lab: LabInfo, names: Names, link: str
 ) -> None:
     names.give("127.0.0.1", "127.0.0.2")
     with (
@@ -71,7 +72,7 @@ async def test_a_round_robin_name_leads_back_to_the_same_host_while_it_is_there(
     ):
         second.write_client_config(host=names.login)
         second.lab = replace(slurm_lab, enter=names.enter)
-        async with project_by(second) as project:
+        async with project_by(second, f'link = "{link}"') as project:
             async with debugging(project):
                 first.start()  # from now on the name leads there
                 second.cut()

@@ -244,12 +244,13 @@ class OpenSSHLink(Link):
         async def ask() -> str:
             argv = ["sh", "-c", 'echo "$SSH_CONNECTION"']
             done = await self._login.sessions.run(argv, stdin=b"", timeout_s=_ASK_S)
-            return done.text.strip().rpartition("\n")[2]
+            words = done.text.strip().rpartition("\n")[2].split()
+            return words[2] if len(words) == 4 else ""
 
         if self._options.jumps:
             return
         with contextlib.suppress(TunnelkitError):
-            moved = await self._pin.learn(read, ask)
+            moved = await self._pin.learn_from(read, ask)
             if moved is not None and self._notice is not None:
                 self._notice(f"{name} is another host now: {moved[1]}, no longer {moved[0]}")
 

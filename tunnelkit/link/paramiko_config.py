@@ -37,9 +37,9 @@ _MAX_JUMPS = 8
 class HostConfig:
     """What ssh_config says about one destination, as far as this link uses it.
 
-    name: as people call it. identity_agent: a socket's path, "" for none, None for
-    SSH_AUTH_SOCK. strict: StrictHostKeyChecking, in one spelling each: yes, ask,
-    accept-new, off.
+    name: as people call it. address: where to dial it, if not by its hostname.
+    identity_agent: a socket's path, "" for none, None for SSH_AUTH_SOCK. strict:
+    StrictHostKeyChecking, in one spelling each: yes, ask, accept-new, off.
     """
 
     name: str
@@ -48,6 +48,7 @@ class HostConfig:
     user: str
     strict: str
     known_hosts: tuple[Path, ...]
+    address: str | None = None
     host_key_alias: str | None = None
     hash_known_hosts: bool = False
     identity_files: tuple[Path, ...] = ()

@@ -183,7 +183,8 @@ class Way:
             return through.direct(host.hostname, host.port, timeout_s=self.connect_timeout_s)
         if host.proxy_command:
             return self._by_command(host)
-        sock = socket.create_connection((host.hostname, host.port), self.connect_timeout_s)
+        where = (host.address or host.hostname, host.port)
+        sock = socket.create_connection(where, self.connect_timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.attempt.own(sock.close)
         return sock

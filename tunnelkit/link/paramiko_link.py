@@ -10,24 +10,30 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paramiko import Channel
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    HostKeyError,
+    TunnelkitError,
+)
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.command import OpenSSHOptions, destination_words
 from tunnelkit.link.directory import private_directory
 from tunnelkit.link.lending import Carrier, Client, Lending
 from tunnelkit.link.loss import first_loss, not_connected
-from tunnelkit.link.paramiko_config import ConfigFiles
+from tunnelkit.link.paramiko_config import ConfigFiles, HostConfig
 from tunnelkit.link.paramiko_connect import Step
 from tunnelkit.link.paramiko_connection import Connection
 from tunnelkit.link.paramiko_forwards import Forwards, Key
 from tunnelkit.link.paramiko_known import login_rules, node_rules
 from tunnelkit.link.paramiko_pump import Pump
 from tunnelkit.link.paramiko_sessions import ChannelStream, Sessions
+from tunnelkit.link.pin import Pin
 from tunnelkit.model import Completed, Hop, LocalForward, check_host
 
 
@@ -64,6 +70,7 @@ class ParamikoLink(Link):
         self._prompter = None if batch else _one_at_a_time(prompter)
         self._attended = attended
         self._notice = notice or (lambda text: None)
+        self._pin = Pin()
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
         self._forwards = Forwards(self._login.connection, self._node_connection)
@@ -76,7 +83,13 @@ class ParamikoLink(Link):
     async def open(self) -> None:
         """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
         private_directory(self._directory, longest=self._directory / "shell.s", owner="tk")
-        await self._login.connection.open(verify=True)
+        try:
+            if await self._login.connection.open(verify=True):
+                await self._learn_host()
+        except ConnectionFailed as error:
+            if not isinstance(error, AuthenticationFailed | HostKeyError):
+                self._pin.missed()
+            raise
         self._lending.open()
         await self._forwards.restore()
 
@@ -172,9 +185,30 @@ class ParamikoLink(Link):
     async def _node_connection(self, node: str) -> Connection:
         return (await self._ready(node)).connection
 
+    def _way(self) -> list[HostConfig]:
+        return self._config.way(self._options.login.destination, self._options.jumps)
+
     def _login_steps(self) -> list[Step]:
-        way = self._config.way(self._options.login.destination, self._options.jumps)
+        way = self._way()
+        if self._pin.address is not None:
+            way = [replace(way[0], address=self._pin.address), *way[1:]]
         return [Step(host, login_rules(host, self._known_hosts)) for host in way]
+
+    async def _learn_host(self) -> None:
+        """Remember which host the login's name led to, where it leads to several."""
+        way = await asyncio.to_thread(self._way)
+        if self._pin.address is not None or len(way) > 1 or way[0].proxy_command:
+            return
+
+        async def where() -> str:
+            return self._login.connection.transport.dialled()
+
+        async def may_hold(address: str) -> bool:
+            return True  # its name stays: only another address is dialled
+
+        moved = await self._pin.learn(way[0].hostname, where, may_hold)
+        if moved is not None:
+            self._notice(f"{way[0].name} is another host now: {moved[1]}, no longer {moved[0]}")
 
     def _node_steps(self, node: str) -> list[Step]:
         host = self._config.lookup(node)

@@ -132,6 +132,12 @@ class SshTransport(paramiko.Transport):
         """A channel to host:port as seen from there. Raises Refused or SSHException."""
         return self.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s)
 
+    def dialled(self) -> str:
+        """The address at the other end of the socket; "" once it is closed."""
+        with contextlib.suppress(OSError):
+            return str(self._buffered.getpeername()[0])
+        return ""
+
     def ping(self) -> bool:
         """Ask for any answer, and wait for it; False once the connection is gone. For one
         thread at a time."""

@@ -20,46 +20,71 @@ _RESOLVE_S = 5.0
 
 #: `ssh -G` with these options besides the usual ones.
 Config = Callable[[list[str]], Awaitable[EffectiveConfig]]
+#: The address of a host that has let us in, as seen from here; "" where that can't be told.
+WhereTo = Callable[[], Awaitable[str]]
 
 
-class LoginPin:
+class Pin:
     """The pinned address of one login host; none where its name has but one."""
 
     def __init__(self) -> None:
-        self._options: list[str] = []
-        self._address: str | None = None
+        self._led_to: str | None = None
+        self._holds = False
         self._missed = False
 
-    def options(self) -> list[str]:
-        """ssh options for the next attempt."""
-        return [] if self._missed else self._options
+    @property
+    def address(self) -> str | None:
+        """Where the next attempt is to go; None: by the name."""
+        return self._led_to if self._holds and not self._missed else None
 
     def missed(self) -> None:
         """That attempt did not get through: the next one goes by the name, or again not."""
-        self._missed = bool(self._options) and not self._missed
+        self._missed = self.address is not None
 
     async def learn(
-        self, read: Config, ask: Callable[[], Awaitable[str]]
+        self, hostname: str, where: WhereTo, may_hold: Callable[[str], Awaitable[bool]]
     ) -> tuple[str, str] | None:
-        """After a connection was made: pin where it led. `ask` gives SSH_CONNECTION there.
+        """After a connection was made by the name: pin where it led, if the address `may_hold`.
         Returns the address before and now, if the name led to another host this time."""
-        if self._options and not self._missed:
-            return None  # it came by the pin
         self._missed = False
-        config = await read([])
-        if not config.is_direct or config.uses_gssapi or _is_address(config.hostname):
+        if _is_address(hostname):
             return None
-        words = (await ask()).split()
-        address = words[2] if len(words) == 4 else ""
+        address = await where()
         family = ":" in address
-        known = [one for one in await _addresses(config.hostname) if (":" in one) == family]
+        known = [one for one in await _addresses(hostname) if (":" in one) == family]
         if len(known) < 2 or address not in known:
             return None
-        before, self._address = self._address, address
-        options = ["-o", f"HostName={address}", "-o", f"HostKeyAlias={config.known_as}"]
-        # A `Match host` of the person's may mean the name, and hold the key that lets us in.
-        self._options = options if (await read(options)).rest == config.rest else []
+        before, self._led_to = self._led_to, address
+        self._holds = await may_hold(address)
         return (before, address) if before not in (None, address) and before else None
+
+
+class LoginPin(Pin):
+    """As ssh is to be told of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._options: list[str] = []
+
+    def options(self) -> list[str]:
+        """ssh options for the next attempt."""
+        return [] if self.address is None else self._options
+
+    async def learn_from(self, read: Config, where: WhereTo) -> tuple[str, str] | None:
+        """See `learn`; nothing is pinned where ssh_config has another way than to dial it."""
+        if self.address is not None:
+            return None  # it came by the pin
+        config = await read([])
+
+        async def may_hold(address: str) -> bool:
+            options = ["-o", f"HostName={address}", "-o", f"HostKeyAlias={config.known_as}"]
+            self._options = options
+            # A `Match host` of the person's may mean the name, and hold the key that lets us in.
+            return (await read(options)).rest == config.rest
+
+        if not config.is_direct or config.uses_gssapi:
+            return None
+        return await self.learn(config.hostname, where, may_hold)
 
 
 def _is_address(hostname: str) -> bool:
