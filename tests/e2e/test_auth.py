@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -153,3 +155,25 @@ async def test_tk_auth_helps_a_tk_up_that_waits_in_the_queue(
             assert await waiting.ended() == 0
     finally:
         await project.do_on_login("scancel", other, code=None)
+
+
+@pytest.mark.logins(2)
+async def test_a_killed_session_is_taken_over_with_one_question_at_most(
+    project: Project, host: CodeHost
+) -> None:
+    """OpenSSH's connection outlives it; paramiko's went with it, and nobody is asked for another
+    before somebody says `tk up`."""
+    await up(project, host)
+    before = await project.status()
+    os.kill(before["pid"], signal.SIGKILL)
+    anew = "paramiko" in (project.dir / "tunnelkit.toml").read_text()
+    async with on_a_terminal(project, "up") as screen:
+        if anew:
+            await answer(screen, host)
+            await screen.shows("logged in anew. The last session was killed")
+        await screen.shows("ready.* on node1")
+        assert await screen.ended() == 0
+    assert screen.text.count("One-time password") == host.secrets() - 1 == int(anew)
+    after = await project.status()
+    assert after["job"]["id"] == before["job"]["id"] and after["job"]["adopted"]
+    assert after["agent"]["pid"] == before["agent"]["pid"]

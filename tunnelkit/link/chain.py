@@ -13,11 +13,13 @@ import asyncio
 import contextlib
 import shlex
 import socket
+from collections.abc import Sequence
+from typing import Protocol
 
 from tunnelkit.errors import ConnectionFailed
+from tunnelkit.link.base import ByteStream
 from tunnelkit.link.ciphers import CIPHERS_SCRIPT
 from tunnelkit.link.process import Lines
-from tunnelkit.link.sessions import MuxStream, Sessions
 from tunnelkit.model import LocalForward
 
 # $1 is the node, $2 the ConnectTimeout. All that is said goes through one fifo, in
@@ -56,14 +58,20 @@ PROBE_TARGET = "127.0.0.1:1"
 FORBIDDEN = "administratively prohibited"
 
 
+class Streams(Protocol):
+    """The login host, as either link has it."""
+
+    async def open_stream(self, words: Sequence[str]) -> ByteStream: ...
+
+
 class Chain:
     """One `ssh NODE` on the login host, and the unix sockets that it serves."""
 
-    def __init__(self, node: str, login: Sessions, *, connect_timeout_s: int) -> None:
+    def __init__(self, node: str, login: Streams, *, connect_timeout_s: int) -> None:
         self.node = node
         self._login = login
         self._connect_timeout_s = connect_timeout_s
-        self._stream: MuxStream | None = None
+        self._stream: ByteStream | None = None
         self._sock: socket.socket | None = None
         self._reading: asyncio.Task[None] | None = None
         self._lines = Lines()

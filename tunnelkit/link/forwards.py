@@ -18,18 +18,17 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link import ports
 from tunnelkit.link.chain import FORBIDDEN, PROBE_TARGET, Chain
+from tunnelkit.link.chains import Chains, Key, Route, by_first_way
+from tunnelkit.link.loss import first_end
 from tunnelkit.link.master import Master
 from tunnelkit.link.process import run_child
 from tunnelkit.link.sessions import Sessions
 from tunnelkit.model import LocalForward
-
-Route = Literal["login", "chain", "node"]
-Key = tuple[LocalForward, str | None]
 
 _PROBE_S = 5.0
 
@@ -68,16 +67,15 @@ class Forwards:
         node_routes: Sequence[str],
     ) -> None:
         self._login = login
-        self._login_sessions = login_sessions
         self._node_master = node_master
         self._directory = directory
         self._state_file = directory / "forwards.json"
-        self._connect_timeout_s = connect_timeout_s
         self._node_routes = node_routes
         self._wanted: dict[Key, Active | None] = {}
         self._failed: dict[Key, TunnelkitError] = {}
-        self._chains: dict[str, Chain] = {}
-        self._no_chain: dict[str, TunnelkitError] = {}
+        self._chains = Chains(
+            login_sessions, self._check_streamlocal, connect_timeout_s=connect_timeout_s
+        )
         self._allowed: set[int] = set()
         self._lock = asyncio.Lock()
         self.changed = asyncio.Event()
@@ -109,7 +107,7 @@ class Forwards:
     async def restore(self) -> None:
         """Put back what a lost connection took along. What can't be is in `failed`."""
         async with self._lock:
-            self._no_chain.clear()
+            self._chains.try_anew()
             for key, active in list(self._wanted.items()):
                 if active is not None and active.is_up:
                     continue
@@ -141,8 +139,7 @@ class Forwards:
         async with self._lock:
             self._wanted.clear()
             self._failed.clear()
-            await asyncio.gather(*(chain.close() for chain in self._chains.values()))
-            self._chains.clear()
+            await self._chains.close()
             self._state_file.unlink(missing_ok=True)
 
     # -- one forward
@@ -164,21 +161,11 @@ class Forwards:
         self.changed.set()
 
     async def _to_node(self, node: str, forward: LocalForward) -> Active:
-        ways = {"node": self._by_node, "chain": self._by_chain}
-        refusals: list[ConnectionFailed] = []
-        for route in self._node_routes:
-            try:
-                return await ways[route](node, forward)
-            except ConnectionFailed as error:
-                refusals.append(error)
-        first, *others = refusals
-        causes = [one.cause or one.message for one in others]
-        raise type(first)(
-            f"no forward to {node}: {first.message}",
-            cause="; nor by the other way: ".join([first.cause or "refused", *causes]),
-            hint=first.hint,
-            transient=all(one.transient for one in refusals),
-        ) from first
+        ways = {
+            "node": lambda: self._by_node(node, forward),
+            "chain": lambda: self._by_chain(node, forward),
+        }
+        return await by_first_way(node, self._node_routes, ways)
 
     async def _by_node(self, node: str, forward: LocalForward) -> Active:
         master = await self._node_master(node)
@@ -186,14 +173,7 @@ class Forwards:
         return await self._by_master("node", master, forward)
 
     async def _by_chain(self, node: str, forward: LocalForward) -> Active:
-        try:
-            return await self._through_chain(node, forward)
-        except ConnectionFailed as error:
-            self._no_chain[node] = error
-            raise
-
-    async def _through_chain(self, node: str, forward: LocalForward) -> Active:
-        chain = await self._chain(node)
+        chain = await self._chains.get(node)
         path = await chain.add(forward)
         spec = f"127.0.0.1:{forward.bind_port}:{path}"
         try:
@@ -228,25 +208,6 @@ class Forwards:
                 await active.chain.remove(forward)
 
     # -- the ways
-
-    async def _chain(self, node: str) -> Chain:
-        """The chain to a node, opened once. Raises ConnectionFailed, and remembers why."""
-        if node in self._no_chain:
-            raise self._no_chain[node]
-        chain = self._chains.get(node)
-        if chain is not None and chain.is_up:
-            return chain
-        if chain is not None:
-            await chain.close()
-        chain = Chain(node, self._login_sessions, connect_timeout_s=self._connect_timeout_s)
-        await chain.open()
-        try:
-            await self._check_streamlocal(chain)
-        except BaseException:
-            await chain.close()
-            raise
-        self._chains[node] = chain
-        return chain
 
     async def _check_streamlocal(self, chain: Chain) -> None:
         """Prove that the login's sshd lets us reach a unix socket there: the chain's own
@@ -305,16 +266,8 @@ async def _gone(active: Active) -> str:
     if not active.is_up:
         name = active.chain.node if active.chain else active.master.host
         return f"the connection of the forward to {name} ended"
-    waits = [asyncio.create_task(active.master.wait())]
-    if active.chain is not None:
-        waits.append(asyncio.create_task(active.chain.wait()))
-    try:
-        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        return done.pop().result()
-    finally:
-        for task in waits:
-            task.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+    chain = [active.chain.wait()] if active.chain else []
+    return await first_end(active.master.wait(), *chain)
 
 
 async def _first_bytes(path: Path) -> bytes:

@@ -72,6 +72,10 @@ class Lending:
         """argv of the ssh-like program, without a host."""
         return [sys.executable, "-I", "-S", lentshell.__file__, str(self._path), node or ""]
 
+    def is_left_behind(self) -> bool:
+        """Whether a predecessor that was killed has left its socket, and nobody else is here."""
+        return self._listener is None and self._path.is_socket()
+
     def open(self) -> None:
         """Listen. Idempotent."""
         if self._listener is not None:

@@ -35,6 +35,18 @@ async def first_loss(
             await asyncio.gather(change, *lost, return_exceptions=True)
 
 
+async def first_end(*waits: Coroutine[Any, Any, str]) -> str:
+    """The reason of the first that ends; no other goes on."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def lost(host: str, why: str) -> ConnectionFailed:
     """The error of work that its connection took along."""
     return ConnectionFailed(

@@ -23,10 +23,11 @@ from tunnelkit.errors import (
 )
 from tunnelkit.link.askpass import Asker, AskpassServer
 from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.chains import Key, Route
 from tunnelkit.link.ciphers import cipher_options
 from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
 from tunnelkit.link.directory import private_directory
-from tunnelkit.link.forwards import Forwards, Key, Route
+from tunnelkit.link.forwards import Forwards
 from tunnelkit.link.hostkeys import (
     EffectiveConfig,
     effective_config,

@@ -1,163 +1,77 @@
-"""LocalForwards of the paramiko link: sshtunnel's forwarder on connections that are there.
+"""LocalForwards of the paramiko link: which way each takes, and how they come back.
 
-sshtunnel by itself makes a connection, and so an authentication, for each forwarder; it
-sets no TCP_NODELAY, does not pass a half close on, and its stop waits without end for
-connections that hang. Its listener and its bookkeeping are used; what handles a
-connection, and what ends it, is ours.
-
-sshd sets TCP_NODELAY on its end of a connection with the first command that it runs there:
-a session has run one on each host long before it forwards.
+The routes are those of forwards.py. A chain's unix sockets on the login host are reached by
+channels of the login's connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import socket
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sshtunnel
-from paramiko import SSHException
+from paramiko import Channel, SSHException
 
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link import ports
-from tunnelkit.link.chain import PROBE_TARGET
+from tunnelkit.link.chain import PROBE_TARGET, Chain
+from tunnelkit.link.chains import Chains, Key, Route, by_first_way
+from tunnelkit.link.loss import first_end, lost
 from tunnelkit.link.paramiko_connection import Connection
-from tunnelkit.link.paramiko_pump import Pump
+from tunnelkit.link.paramiko_forwarder import Forwarder
+from tunnelkit.link.paramiko_sessions import Sessions
 from tunnelkit.link.paramiko_transport import PROHIBITED, Refused, SshTransport
 from tunnelkit.link.threads import in_thread
 from tunnelkit.model import LocalForward
 
-Key = tuple[LocalForward, str | None]
-
 _CHANNEL_S = 15.0
-_STOP_S = 3.0
-_LOG = logging.getLogger("tunnelkit.link.sshtunnel")
-_LOG.addHandler(logging.NullHandler())
+_GREETING_S = 5.0
 
 
-class _Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
-    """One accepted connection: a channel, and a pump between the two."""
+@dataclass(frozen=True)
+class Active:
+    """A forward in place."""
 
+    route: Route
     forwarder: Forwarder
+    connection: Connection
+    chain: Chain | None = None
 
-    def handle(self) -> None:
-        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        host, port = self.remote_address
-        try:
-            channel = self.ssh_transport.direct(host, port, timeout_s=_CHANNEL_S)
-        except (SSHException, EOFError, OSError) as error:
-            _LOG.info("no channel to %s:%s: %s", host, port, error)
-            return  # the caller closes the connection: nobody listens there
-        pump = Pump(self.request, channel, done=lambda: self.forwarder.drop(pump))
-        if self.forwarder.keep(pump):
-            pump.carry()
-        else:
-            pump.stop()
-            self.request.close()
-
-
-class _Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
-    request_queue_size = 128
-    daemon_threads = True
-
-    def shutdown_request(self, request: socket.socket) -> None:
-        # The pump that had the connection has closed it; its last bytes may be under way.
-        self.close_request(request)
-
-
-class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
-    """One LocalForward on a connection that is there. `start` and `stop` block, bounded."""
-
-    def __init__(self, transport: SshTransport, forward: LocalForward) -> None:
-        self._pumps: set[Pump] = set()
-        self._stopped = False
-        self._server_list: list[_Server] = []
-        self.tunnel_is_up: dict[Any, bool] = {}
-        self._lock = threading.Lock()
-        super().__init__(
-            ("127.0.0.1", 22),  # never used: the transport is there already
-            ssh_config_file=None,
-            allow_agent=False,
-            host_pkey_directories=[],
-            local_bind_address=("127.0.0.1", forward.bind_port),
-            remote_bind_address=(forward.host, forward.port),
-            logger=_LOG,
+    @property
+    def is_up(self) -> bool:
+        forwarder = self.forwarder
+        return bool(
+            forwarder.is_alive
+            and forwarder._transport.is_active()
+            and self.connection.is_up
+            and (self.chain is None or self.chain.is_up)
         )
-        self._transport = transport
-
-    @staticmethod
-    def _consolidate_auth(*_: Any, **__: Any) -> tuple[str, list[Any]]:
-        return "", []  # nothing is authenticated here
-
-    def _connect_to_gateway(self) -> None:
-        """Only called when the connection is gone: never make another."""
-
-    def _make_ssh_forward_handler_class(self, remote_address_: tuple[str, int]) -> type:
-        return type(
-            "Handler",
-            (_Handler,),
-            {
-                "remote_address": remote_address_,
-                "ssh_transport": self._transport,
-                "logger": _LOG,
-                "forwarder": self,
-            },
-        )
-
-    def _make_ssh_forward_server_class(self, remote_address_: tuple[str, int]) -> type:
-        return _Server
-
-    def keep(self, pump: Pump) -> bool:
-        """Own a connection's pump until `drop`; False if it is too late for that."""
-        with self._lock:
-            if not self._stopped:
-                self._pumps.add(pump)
-            return not self._stopped
-
-    def drop(self, pump: Pump) -> None:
-        with self._lock:
-            self._pumps.discard(pump)
-
-    def stop_listening(self) -> None:
-        """Close the port; connections go on."""
-        for server in self._server_list:
-            stopping = threading.Thread(target=server.shutdown, daemon=True, name="tk-link stop")
-            stopping.start()
-            stopping.join(_STOP_S)
-            server.socket.close()
-        self._server_list = []
-        self.tunnel_is_up = {}
-        self.is_alive = False
-
-    def _stop_transport(self, force: bool = False) -> None:
-        """sshtunnel's own would close the connection that all others share, and wait for each
-        of the connections carried."""
-        self.stop_listening()
-        with self._lock:
-            self._stopped = True
-            pumps = list(self._pumps)
-        for pump in pumps:
-            pump.stop()
-        for pump in pumps:
-            pump.join(_STOP_S)
-
-    def __del__(self) -> None:
-        """Nothing: the end is explicit."""
 
 
 class Forwards:
-    """The forwards of one link. `node_connection` opens (or gives) the connection to a node."""
+    """The forwards of one link. `node_connection` opens (or gives) the connection to a node;
+    `login_sessions` runs the far ends of chains; the rest: see `OpenSSHOptions`."""
 
     def __init__(
-        self, login: Connection, node_connection: Callable[[str], Awaitable[Connection]]
+        self,
+        login: Connection,
+        login_sessions: Sessions,
+        node_connection: Callable[[str], Awaitable[Connection]],
+        *,
+        connect_timeout_s: int,
+        node_routes: Sequence[str],
     ) -> None:
         self._login = login
         self._node_connection = node_connection
-        self._wanted: dict[Key, tuple[Forwarder, Connection] | None] = {}
+        self._node_routes = node_routes
+        self._chains = Chains(
+            login_sessions, self._check_streamlocal, connect_timeout_s=connect_timeout_s
+        )
+        self._wanted: dict[Key, Active | None] = {}
         self._cancelled: list[Forwarder] = []
         self._failed: dict[Key, TunnelkitError] = {}
         self._lock = asyncio.Lock()
@@ -174,16 +88,15 @@ class Forwards:
             active = self._wanted.pop((forward, node), None)
             self._failed.pop((forward, node), None)
             if active is not None:
-                await asyncio.to_thread(active[0].stop_listening)
-                self._cancelled.append(active[0])
+                await asyncio.to_thread(active.forwarder.stop_listening)
+                await _withdraw(forward, active)
+                self._cancelled.append(active.forwarder)
             self.changed.set()
 
-    def route(self, forward: LocalForward, node: str | None) -> str | None:
-        """`login`, or `node` (the laptop encrypts twice); None if it is not in place."""
+    def route(self, forward: LocalForward, node: str | None) -> Route | None:
+        """The route of a forward that is in place, else None."""
         active = self._wanted.get((forward, node))
-        if active is None or not _is_up(*active):
-            return None
-        return "login" if node is None else "node"
+        return active.route if active and active.is_up else None
 
     def failed(self) -> dict[Key, TunnelkitError]:
         """Forwards that were in place once and could not be put back, with the reason."""
@@ -192,63 +105,118 @@ class Forwards:
     async def restore(self) -> None:
         """Put back what a lost connection took along. What can't be is in `failed`."""
         async with self._lock:
+            self._chains.try_anew()
             for key, active in list(self._wanted.items()):
-                if active is not None and _is_up(*active):
+                if active is not None and active.is_up:
                     continue
                 try:
                     if active is not None:
-                        await asyncio.to_thread(active[0].stop)
+                        await asyncio.to_thread(active.forwarder.stop)
                         self._wanted[key] = None
+                        await _withdraw(key[0], active)
                     await self._add(key)
                 except TunnelkitError as error:
                     self._failed[key] = error
 
     def carriers(self) -> list[Coroutine[Any, Any, str]]:
         """What to wait on, to learn that a forward is gone."""
-        return [_gone(*active) for active in self._wanted.values() if active is not None]
+        return [_gone(active) for active in self._wanted.values() if active is not None]
 
     async def close(self) -> None:
         """End all forwards and all that they carry."""
         async with self._lock:
-            forwarders = [active[0] for active in self._wanted.values() if active is not None]
-            forwarders += self._cancelled
+            active = [one.forwarder for one in self._wanted.values() if one is not None]
+            forwarders = [*active, *self._cancelled]
             self._wanted.clear()
             self._failed.clear()
             self._cancelled.clear()
             await asyncio.gather(*(asyncio.to_thread(one.stop) for one in forwarders))
+            await self._chains.close()
 
     # -- one forward
 
     async def _add(self, key: Key) -> None:
         forward, node = key
         active = self._wanted.get(key)
-        if active is not None and _is_up(*active):
+        if active is not None and active.is_up:
             return
         ports.check_free(forward.bind_port)
-        connection = self._login if node is None else await self._node_connection(node)
+        if node is None:
+            active = await self._by_connection("login", self._login, forward)
+        else:
+            active = await self._to_node(node, forward)
+        self._wanted[key] = active
+        self._failed.pop(key, None)
+        self.changed.set()
+
+    async def _to_node(self, node: str, forward: LocalForward) -> Active:
+        ways = {
+            "node": lambda: self._by_node(node, forward),
+            "chain": lambda: self._by_chain(node, forward),
+        }
+        return await by_first_way(node, self._node_routes, ways)
+
+    async def _by_node(self, node: str, forward: LocalForward) -> Active:
+        return await self._by_connection("node", await self._node_connection(node), forward)
+
+    async def _by_connection(
+        self, route: Route, connection: Connection, forward: LocalForward
+    ) -> Active:
         transport = connection.transport
         await self._check_allowed(connection.host, transport)
-        forwarder = Forwarder(transport, forward)
+        reach = partial(transport.direct, forward.host, forward.port, timeout_s=_CHANNEL_S)
+        return Active(route, await self._listen(connection, forward, reach), connection)
+
+    async def _by_chain(self, node: str, forward: LocalForward) -> Active:
+        chain = await self._chains.get(node)
+        path = await chain.add(forward)
+        try:
+            reach = partial(self._login.transport.unix, path, timeout_s=_CHANNEL_S)
+            forwarder = await self._listen(self._login, forward, reach)
+        except TunnelkitError:
+            await chain.remove(forward)
+            raise
+        return Active("chain", forwarder, self._login, chain)
+
+    async def _listen(
+        self, connection: Connection, forward: LocalForward, reach: Callable[[], Channel]
+    ) -> Forwarder:
+        transport = connection.transport
+        forwarder = Forwarder(transport, forward, reach)
         try:
             await asyncio.to_thread(forwarder.start)
         except sshtunnel.BaseSSHTunnelForwarderError as error:
             await asyncio.to_thread(forwarder.stop)
             ports.check_free(forward.bind_port)
             if not transport.is_active():
-                raise ConnectionFailed(
-                    f"the connection to {connection.host} is lost",
-                    cause=str(error),
-                    transient=True,
-                    hint="tk reconnects by itself; `tk status` tells how it stands",
-                ) from error
+                raise lost(connection.host, str(error)) from error
             raise UsageError(
                 f"local port {forward.bind_port} can't be had",
                 cause=str(error),
                 hint="choose another local port",
             ) from error
-        self._wanted[key] = (forwarder, connection)
-        self._failed.pop(key, None)
-        self.changed.set()
+        return forwarder
+
+    async def _check_streamlocal(self, chain: Chain) -> None:
+        """Prove that the login's sshd lets us reach a unix socket there: the chain's own
+        control socket greets at once, and nothing else is disturbed."""
+        transport = self._login.transport
+
+        def greeting() -> bytes:
+            with contextlib.suppress(SSHException, OSError, EOFError):
+                channel = transport.unix(chain.control_socket, timeout_s=_CHANNEL_S)
+                try:
+                    channel.settimeout(_GREETING_S)
+                    return channel.recv(4)
+                finally:
+                    channel.close()
+            return b""
+
+        if not await in_thread("probe", greeting, abort=lambda: None):
+            raise ConnectionFailed(
+                f"{self._login.host} forbids forwards to unix sockets",
+                cause="AllowStreamLocalForwarding is off there",
+            )
 
     async def _check_allowed(self, host: str, transport: SshTransport) -> None:
         """Raise ConnectionFailed if sshd forbids TCP forwarding: a listener here would let
@@ -273,11 +241,17 @@ class Forwards:
         transport.may_forward = True
 
 
-def _is_up(forwarder: Forwarder, connection: Connection) -> bool:
-    return bool(forwarder.is_alive and forwarder._transport.is_active() and connection.is_up)
+async def _withdraw(forward: LocalForward, active: Active) -> None:
+    """Take the far end of a chain's forward away, where that is still there."""
+    if active.chain is not None and active.chain.is_up:
+        with contextlib.suppress(ConnectionFailed):
+            await active.chain.remove(forward)
 
 
-async def _gone(forwarder: Forwarder, connection: Connection) -> str:
-    if not _is_up(forwarder, connection):
-        return f"the connection of the forward to {connection.host} ended"
-    return await connection.wait()
+async def _gone(active: Active) -> str:
+    """Return, with the reason, once a forward's connections are no more what they were."""
+    if not active.is_up:
+        name = active.chain.node if active.chain else active.connection.host
+        return f"the connection of the forward to {name} ended"
+    chain = [active.chain.wait()] if active.chain else []
+    return await first_end(active.connection.wait(), *chain)

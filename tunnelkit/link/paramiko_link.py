@@ -22,6 +22,7 @@ from tunnelkit.errors import (
     TunnelkitError,
 )
 from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.chains import Key
 from tunnelkit.link.command import OpenSSHOptions, destination_words
 from tunnelkit.link.directory import private_directory
 from tunnelkit.link.lending import Carrier, Client, Lending
@@ -29,7 +30,7 @@ from tunnelkit.link.loss import first_loss, not_connected
 from tunnelkit.link.paramiko_config import ConfigFiles, HostConfig
 from tunnelkit.link.paramiko_connect import Step
 from tunnelkit.link.paramiko_connection import Connection
-from tunnelkit.link.paramiko_forwards import Forwards, Key
+from tunnelkit.link.paramiko_forwards import Forwards
 from tunnelkit.link.paramiko_known import login_rules, node_rules
 from tunnelkit.link.paramiko_pump import Pump
 from tunnelkit.link.paramiko_sessions import ChannelStream, Sessions
@@ -46,8 +47,7 @@ class _Host:
 class ParamikoLink(Link):
     """See `base.Link`. `control_dir` is a 0700 directory that belongs to this link alone.
 
-    Of the options, `ssh` and `node_routes` say nothing here: a forward to a node goes by
-    the laptop's own connection to it. prompter: answers passwords, codes and new host
+    Of the options, `ssh` says nothing here. prompter: answers passwords, codes and new host
     keys; without one, or with `batch`, whatever would ask fails at once. attended: asked
     before each connection whether a person is there to answer. notice: is told what a host
     wants shown.
@@ -73,7 +73,13 @@ class ParamikoLink(Link):
         self._pin = Pin()
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
-        self._forwards = Forwards(self._login.connection, self._node_connection)
+        self._forwards = Forwards(
+            self._login.connection,
+            self._login.sessions,
+            self._node_connection,
+            connect_timeout_s=options.connect_timeout_s,
+            node_routes=options.node_routes,
+        )
         self._lending = Lending(control_dir / "shell.s", self._lend)
 
     @property
@@ -83,6 +89,7 @@ class ParamikoLink(Link):
     async def open(self) -> None:
         """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
         private_directory(self._directory, longest=self._directory / "shell.s", owner="tk")
+        killed = self._lending.is_left_behind()
         try:
             if await self._login.connection.open(verify=True):
                 await self._learn_host()
@@ -90,6 +97,11 @@ class ParamikoLink(Link):
             if not isinstance(error, AuthenticationFailed | HostKeyError):
                 self._pin.missed()
             raise
+        if killed:
+            self._notice(
+                f"{self.destination()}: logged in anew. The last session was killed, and its"
+                " connection with it, as paramiko's lives inside the session"
+            )
         self._lending.open()
         await self._forwards.restore()
 
@@ -130,7 +142,7 @@ class ParamikoLink(Link):
         await self._forwards.cancel(forward, node)
 
     def forward_route(self, forward: LocalForward, *, node: str | None = None) -> str | None:
-        """`login`, or `node` (the laptop encrypts twice); None if it is not in place."""
+        """As `OpenSSHLink.forward_route`."""
         return self._forwards.route(forward, node)
 
     def failed_forwards(self) -> dict[Key, TunnelkitError]:

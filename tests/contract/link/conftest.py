@@ -62,6 +62,7 @@ async def connect(
         opened: bool = True,
         control: str = "ctl",
         prompter: Any = None,
+        notice: Callable[[str], None] | None = None,
         attended: Callable[[], bool] = lambda: True,
         **changes: Any,
     ) -> OpenSSHLink | ParamikoLink:
@@ -75,6 +76,7 @@ async def connect(
             control_dir=cluster.home / control,
             prompter=prompter,
             attended=attended,
+            notice=notice,
         )
         links.append(link)
         if opened:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from link_rig import OPENSSH, cut, free_port, wait_for
+from link_rig import cut, free_port, wait_for
 
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link import ports
@@ -70,7 +70,6 @@ async def echoes(port: int) -> bool:
         writer.close()
 
 
-@OPENSSH
 async def test_the_chain(connect, echo) -> None:
     await _add_and_cancel(await connect(), echo, "node1", "chain")
 
@@ -94,7 +93,6 @@ async def _add_and_cancel(link, echo, node, route) -> None:
     assert await echoes(forward.bind_port)
 
 
-@OPENSSH
 async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) -> None:
     cluster.break_chain()
     link = await connect()
@@ -106,7 +104,6 @@ async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) ->
     assert ports.is_free(forward.bind_port)
 
 
-@OPENSSH
 async def test_the_laptops_own_way_comes_first_and_the_chain_helps_out(
     connect, cluster, echo
 ) -> None:
@@ -115,10 +112,9 @@ async def test_the_laptops_own_way_comes_first_and_the_chain_helps_out(
     await link.forward(forward, node="node1")
     assert link.forward_route(forward, node="node1") == "node"
     assert await echoes(forward.bind_port)
-    assert not link._forwards._chains
+    assert not link._forwards._chains._chains
 
 
-@OPENSSH
 @pytest.mark.parametrize("sshd_options", [{"login": ["AllowStreamLocalForwarding no"]}])
 async def test_the_node_route_where_login_forbids_unix_sockets(connect, echo) -> None:
     link = await connect()
@@ -146,13 +142,12 @@ async def test_an_honest_error_where_login_forbids_forwarding(connect, echo) -> 
         await link.forward(LocalForward(free_port(), "127.0.0.1", echo.port))
 
 
-@OPENSSH
 async def test_nobody_else_can_reach_the_chain(connect, cluster, echo) -> None:
     """On the login host only a socket in a private directory, and no TCP listener."""
     link = await connect()
     forward = LocalForward(free_port(), "127.0.0.1", echo.port)
     await link.forward(forward, node="node1")
-    directory = Path(link._forwards._chains["node1"].control_socket).parent
+    directory = Path(link._forwards._chains._chains["node1"].control_socket).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / str(forward.bind_port)).stat().st_mode) == 0o600
     for pid in cluster.processes_in(str(directory)):

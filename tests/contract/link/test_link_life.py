@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from link_rig import OPENSSH, cut, fingerprint, free_port, keygen, leftovers, wait_for
+from link_rig import OPENSSH, PARAMIKO, cut, fingerprint, free_port, keygen, leftovers, wait_for
 
 from tunnelkit.errors import AuthenticationFailed, ConfigError, ConnectionFailed, HostKeyError
 from tunnelkit.link import ports
@@ -67,32 +67,34 @@ async def test_a_port_in_the_destination(connect, cluster) -> None:
 _PREDECESSOR = """
 import asyncio, os, sys
 from pathlib import Path
-from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
+from tunnelkit.link.choose import make_link
+from tunnelkit.link.command import OpenSSHOptions
 from tunnelkit.model import Hop, LocalForward
 
 async def main():
-    config, control, port, node_port = sys.argv[1:]
+    backend, config, control, port, node_port = sys.argv[1:]
     options = OpenSSHOptions(
         login=Hop("login"), ssh_config=Path(config), node_routes=("chain", "node")
     )
-    link = OpenSSHLink(options, control_dir=Path(control))
+    link = make_link(backend, options, control_dir=Path(control))
     await link.open()
     await link.run(["true"], node="node1")
     await link.forward(LocalForward(int(port), "127.0.0.1", int(port)))
     await link.forward(LocalForward(int(node_port), "127.0.0.1", int(port)), node="node1")
-    print(Path(link._forwards._chains["node1"].control_socket).parent, flush=True)
+    print(Path(link._forwards._chains._chains["node1"].control_socket).parent, flush=True)
     await asyncio.sleep(1000)
 
 asyncio.run(main())
 """
 
 
-def killed_predecessor(cluster, port: int) -> Path:
+def killed_predecessor(cluster, port: int, backend: str = "openssh") -> Path:
     """A process that used the same control directory, with forwards, and was killed.
 
     Returns the directory that its chain had on the login host.
     """
-    words = [str(cluster.ssh_config), str(cluster.home / "ctl"), str(port), str(free_port())]
+    words = [backend, str(cluster.ssh_config), str(cluster.home / "ctl")]
+    words += [str(port), str(free_port())]
     with subprocess.Popen(
         [sys.executable, "-c", _PREDECESSOR, *words], stdout=subprocess.PIPE
     ) as predecessor:
@@ -103,9 +105,9 @@ def killed_predecessor(cluster, port: int) -> Path:
     return Path(os.fsdecode(line.strip()))
 
 
-@OPENSSH
-async def test_a_chain_ends_with_a_killed_owner(connect, cluster) -> None:
-    directory = killed_predecessor(cluster, free_port())
+async def test_a_chain_ends_with_a_killed_owner(connect, cluster, request) -> None:
+    backend = request.node.callspec.params["connect"]
+    directory = killed_predecessor(cluster, free_port(), backend)
     wait_for(lambda: not directory.exists(), what="removal of the chain's directory")
     wait_for(lambda: not cluster.processes_in(str(directory)), what="end of the chain's ssh")
     await connect()  # whose end takes the masters along
@@ -135,6 +137,21 @@ async def test_take_over_from_a_killed_predecessor(connect, cluster, home) -> No
     await link.close()
     assert ports.is_free(port)
     wait_for(lambda: not cluster.processes_in(str(home / "ctl")), what="end of all ssh")
+
+
+@PARAMIKO
+async def test_a_killed_predecessor_leaves_nothing_and_costs_one_login(connect, cluster) -> None:
+    port = free_port()
+    killed_predecessor(cluster, port, "paramiko")
+    assert ports.is_free(port)
+    said: list[str] = []
+    link = await connect(notice=said.append)
+    assert cluster["login"].authentications() == 2
+    assert len(said) == 1 and "logged in anew" in said[0], said
+    await link.forward(LocalForward(port, "127.0.0.1", cluster["node1"].port))
+    await link.close()
+    await link.open()
+    assert len(said) == 1, "after an end of its own there is nothing to tell"
 
 
 @OPENSSH

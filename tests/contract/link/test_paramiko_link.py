@@ -120,8 +120,8 @@ async def test_nothing_waits_for_acknowledgements(connect, cluster) -> None:
     await link.forward(forward)
     with socket.create_connection(("127.0.0.1", forward.bind_port)) as client:
         assert await asyncio.to_thread(client.recv, 4) == b"SSH-"
-        (active, _), *_ = link._forwards._wanted.values()
-        (pump,) = active._pumps
+        active, *_ = link._forwards._wanted.values()
+        (pump,) = active.forwarder._pumps
         assert pump._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
