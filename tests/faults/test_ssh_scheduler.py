@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
@@ -112,3 +114,30 @@ async def test_the_reply_of_sbatch_is_lost_and_the_job_is_not_submitted_twice(
     assert once.exists(), "the reply was lost"
     assert await project.jobs() == [f"{status['job']['id']} RUNNING"]
     assert len(host.accepted()) == 2
+
+
+@pytest.mark.timeout(300)
+async def test_once_settled_the_login_host_sees_two_processes_and_a_question_each_30_s(
+    host: LoginHost, programs: Programs, project: Project
+) -> None:
+    """Of two: the sshd that serves us, and for a moment what asks the scheduler."""
+    calls = host.home / "calls"
+    for name in _COMMANDS:
+        # No process of its own.
+        programs.replace(name, f'read -r at _ </proc/uptime; echo $at >>{calls}; exec "$REAL" "$@"')
+    most = 0
+    async with debugging(project):
+        settled = len(calls.read_text().split())
+        while len(gaps := _gaps(calls)) < settled + 1:
+            if len(gaps) == settled - 1 and gaps[-1] < 10:
+                settled += 1  # what `tk up` still had to ask
+            most = max(most, len(host.served()))
+            await asyncio.sleep(0.05)
+    assert min(gaps[settled - 1 :]) >= 29.5, gaps
+    assert 1 <= most <= 2
+
+
+def _gaps(calls: Path) -> list[float]:
+    """The seconds between the scheduler's commands."""
+    times = [float(one) for one in calls.read_text().split()]
+    return [after - before for before, after in itertools.pairwise(times)]

@@ -97,6 +97,11 @@ class LoginHost:
             if one.program.startswith(("sshd", "tkpam"))
         ]
 
+    def served(self) -> list[Seen]:
+        """All that runs there for who has logged in, their sshd included."""
+        assert self._sshd is not None
+        return processes.descendants([self._sshd.pid])
+
     def cut(self) -> None:
         """End all connections; the listener stays."""
         processes.kill(self.connections())
