@@ -26,7 +26,6 @@ ELSEWHERE = {
     "demo/": "the guided tour, which shows logs",
     "lab/proxy.py:unknown command": "a protocol of the lab's own",
     "link/chain.py": "another way of the forward is taken",
-    "link/forwards.py:forbids forwards to unix sockets": "another way of the forward is taken",
     "scheduler/holder.py:a holder needs": "a mistake of the program",
 }
 

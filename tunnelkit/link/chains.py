@@ -73,6 +73,15 @@ class Chains:
         self._chains.clear()
 
 
+def no_unix_sockets(host: str) -> ConnectionFailed:
+    """What `prove` raises."""
+    return ConnectionFailed(
+        f"{host} forbids forwards to unix sockets",
+        cause="AllowStreamLocalForwarding is off there",
+        hint="ask its admins for AllowStreamLocalForwarding",
+    )
+
+
 async def by_first_way(
     node: str, routes: Sequence[str], ways: Mapping[str, Callable[[], Awaitable[T]]]
 ) -> T:

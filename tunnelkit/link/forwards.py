@@ -23,7 +23,7 @@ from typing import Any
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link import ports
 from tunnelkit.link.chain import FORBIDDEN, PROBE_TARGET, Chain
-from tunnelkit.link.chains import Chains, Key, Route, by_first_way
+from tunnelkit.link.chains import Chains, Key, Route, by_first_way, no_unix_sockets
 from tunnelkit.link.loss import first_end
 from tunnelkit.link.master import Master
 from tunnelkit.link.process import run_child
@@ -223,10 +223,7 @@ class Forwards:
             await self._login.control("cancel", "-L", spec)
             local.unlink(missing_ok=True)
         if not greeting:
-            raise ConnectionFailed(
-                f"{self._login.host} forbids forwards to unix sockets",
-                cause="AllowStreamLocalForwarding is off there",
-            )
+            raise no_unix_sockets(self._login.host)
 
     async def _check_allowed(self, master: Master) -> None:
         """Raise ConnectionFailed if sshd forbids TCP forwarding: ssh itself would listen

@@ -19,7 +19,7 @@ from paramiko import Channel, SSHException
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link import ports
 from tunnelkit.link.chain import PROBE_TARGET, Chain
-from tunnelkit.link.chains import Chains, Key, Route, by_first_way
+from tunnelkit.link.chains import Chains, Key, Route, by_first_way, no_unix_sockets
 from tunnelkit.link.loss import first_end, lost
 from tunnelkit.link.paramiko_connection import Connection
 from tunnelkit.link.paramiko_forwarder import Forwarder
@@ -213,10 +213,7 @@ class Forwards:
             return b""
 
         if not await in_thread("probe", greeting, abort=lambda: None):
-            raise ConnectionFailed(
-                f"{self._login.host} forbids forwards to unix sockets",
-                cause="AllowStreamLocalForwarding is off there",
-            )
+            raise no_unix_sockets(self._login.host)
 
     async def _check_allowed(self, host: str, transport: SshTransport) -> None:
         """Raise ConnectionFailed if sshd forbids TCP forwarding: a listener here would let

@@ -104,9 +104,26 @@ async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) ->
     assert ports.is_free(forward.bind_port)
 
 
-async def test_the_laptops_own_way_comes_first_and_the_chain_helps_out(
-    connect, cluster, echo
-) -> None:
+async def test_the_chain_where_only_the_login_host_may_ssh_to_nodes(connect, cluster, echo) -> None:
+    """The node is tried once, by the laptop's own way, and refuses the laptop's key."""
+    node = cluster["node1"]
+    node.stop()
+    node.options.append(f"Match all\n  AuthorizedKeysFile {cluster.login_key}.pub")
+    node.start()
+    link = await connect(node_routes=OpenSSHOptions(Hop("login")).node_routes)
+    forward = LocalForward(free_port(), "127.0.0.1", echo.port)
+    await link.forward(forward, node="node1")
+    assert link.forward_route(forward, node="node1") == "chain"
+    assert await echoes(forward.bind_port)
+    cut(link)
+    await link.wait_lost()
+    await link.open()
+    assert link.forward_route(forward, node="node1") == "chain"
+    assert await echoes(forward.bind_port)
+    assert (cluster["login"].authentications(), node.authentications()) == (2, 2)
+
+
+async def test_the_laptops_own_way_comes_first(connect, cluster, echo) -> None:
     link = await connect(node_routes=OpenSSHOptions(Hop("login")).node_routes)
     forward = LocalForward(free_port(), "127.0.0.1", echo.port)
     await link.forward(forward, node="node1")
