@@ -41,16 +41,19 @@ class FileHost:
     @property
     def in_use(self) -> bool:
         """Whether one of its channels is open."""
-        self._channels = [channel for channel in self._channels if not channel.is_over]
-        return bool(self._channels)
+        return bool(self._still_open())
 
     def open(self, header: dict[str, Any]) -> Channel:
         channel = self.client.open(header)
-        self._channels.append(channel)
+        # Each link cut may bring a new one: those that are over must not pile up.
+        self._channels = [*self._still_open(), channel]
         return channel
 
     async def call(self, method: str, **params: Any) -> Any:
         return await self.client.call(method, **params)
+
+    def _still_open(self) -> list[Channel]:
+        return [channel for channel in self._channels if not channel.is_over]
 
 
 class FileHosts:
