@@ -29,8 +29,11 @@ from tunnelkit.scheduler.base import Command
 # A TERM in that moment would never reach the agent: so the holder leaves a mark before it
 # passes one on, and the child looks for it once its traps are its own.
 #
-# `wait` returns when a trap has run, too; then the agent is still there (a zombie counts, its
-# code is fetched by the next wait).
+# `wait` returns when a trap has run, too, with the signal's code. Then the agent is still there
+# (a zombie counts), or the shell has reaped it in that very moment, as where the scheduler sends
+# TERM to all processes of the job: only another wait has its code. After a wait that had it
+# already that one says 127, and bash -1 where it has lost the code in that moment; then the
+# signal's is told.
 _BODY = """\
 tk_umask=$(umask)
 umask 077
@@ -69,6 +72,9 @@ while :; do
   tk_code=$?
   kill -0 "$tk_agent" 2>/dev/null || break
 done
+wait "$tk_agent" 2>/dev/null
+tk_again=$?
+case $tk_again in -1 | 127) ;; *) tk_code=$tk_again ;; esac
 tk_leave "$tk_code"
 """
 

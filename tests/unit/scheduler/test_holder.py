@@ -46,6 +46,10 @@ def text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.fixture(params=SHELLS)
 def shell(request: pytest.FixtureRequest) -> list[str]:
     return ["busybox", "sh"] if request.param == "busybox" else [request.param]
@@ -102,6 +106,35 @@ def test_life_of_a_holder(shell: list[str], tmp_path: Path) -> None:
     assert [path.name for path in status.parent.iterdir()] == ["status"]
     if subprocess.run(["env", "--default-signal=INT", "true"], check=False).returncode == 0:
         assert "SIGINT=default" in text(out)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_term_for_all_processes_of_the_job_at_once(
+    shell: list[str], tmp_path: Path, stopped: bool
+) -> None:
+    out, status = tmp_path / "out file", tmp_path / "tk/st/status"
+    for _ in range(1 if stopped else 8):
+        out.unlink(missing_ok=True)
+        with holder(shell, tmp_path, script_for(tmp_path)) as process:
+            poll(lambda: "start" in text(out), "the agent")
+            poll(lambda: "running" in text(status), "the status file")
+            running = parse_status(status.read_text())
+            assert running is not None
+            assert running.pid is not None
+            if stopped:
+                # Its own TERM and its agent's end are one moment for the holder.
+                process.send_signal(signal.SIGSTOP)
+                poll(lambda: state_of(process.pid) == "T", "the stop")
+                os.kill(running.pid, signal.SIGTERM)
+                poll(lambda: state_of(running.pid) == "Z", "the agent's end")
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)
+            else:
+                os.killpg(process.pid, signal.SIGTERM)
+            code = process.wait(DEADLINE_S)
+        assert parse_status(status.read_text()) == HolderStatus(exit_code=code)
+        # bash can lose the agent's code then, and tells the signal's.
+        assert code in ((7, 143) if shell == ["bash"] else (7,))
 
 
 def test_the_agents_own_end_is_the_jobs(shell: list[str], tmp_path: Path) -> None:
