@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,8 @@ def text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 @pytest.fixture(params=SHELLS)
@@ -124,9 +125,9 @@ def test_a_term_for_all_processes_of_the_job_at_once(
             if stopped:
                 # Its own TERM and its agent's end are one moment for the holder.
                 process.send_signal(signal.SIGSTOP)
-                poll(lambda: state_of(process.pid) == "T", "the stop")
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED)
                 os.kill(running.pid, signal.SIGTERM)
-                poll(lambda: state_of(running.pid) == "Z", "the agent's end")
+                poll(partial(is_zombie, running.pid), "the agent's end")
                 process.send_signal(signal.SIGTERM)
                 process.send_signal(signal.SIGCONT)
             else:
