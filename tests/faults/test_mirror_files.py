@@ -12,17 +12,21 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.errors import MirrorError, TimeoutExpired
 from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.dirty import Gathering
 from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.sync import Syncer
 
 pytestmark = needs_rsync
 
@@ -275,6 +279,47 @@ async def test_21_a_checkout_of_5000_files_is_one_generation(rig: Rig) -> None:
     assert [batch.files for batch in batches] == [5000]
     far = {path.read_text()[:3] for path in rig.far.glob("d*/*.py")}
     assert far == {"one"}
+
+
+async def test_21_a_checkout_that_begins_under_a_look_is_one_generation(
+    live_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, lock = live_rig, live_rig.local / ".git/index.lock"
+    lock.parent.mkdir()
+    for number in range(40):
+        rig.write(f"{number}.py", "one\n")
+    batches: list[Batch] = []
+    mirror = await rig.started(on_batch=batches.append)
+    await mirror.barrier(60)
+    batches.clear()
+    look, waits = Syncer._look, Gathering.put_off
+    began = threading.Event()
+
+    def git_begins(*words: Any) -> Any:
+        if not began.is_set():
+            began.set()
+            lock.touch()
+            for number in range(20):
+                rig.write(f"{number}.py", "two\n")
+        return look(*words)
+
+    def git_ends(self: Gathering, now: float) -> None:
+        """Once somebody waits for it."""
+        if lock.exists():
+            for number in range(20, 40):
+                rig.write(f"{number}.py", "two\n")
+            lock.unlink()
+        waits(self, now)
+
+    monkeypatch.setattr(Syncer, "_look", git_begins)
+    monkeypatch.setattr(Gathering, "put_off", git_ends)
+    for number in range(20):
+        rig.write(f"{number}.py", "saved\n")
+    await mirror.barrier(60)
+    monkeypatch.undo()
+    await mirror.barrier(60)
+    assert [batch.files for batch in batches] == [40]
+    assert {path.read_text() for path in rig.far.glob("*.py")} == {"two\n"}
 
 
 async def test_15_same_size_and_mtime_on_the_cluster_is_found_by_content(rig: Rig) -> None:

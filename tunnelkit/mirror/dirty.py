@@ -28,6 +28,7 @@ _SLOW_S = 0.25  # how often a file that is written for ever counts
 _STEP_S = 0.002
 _SLOW_STEP_S = 0.01
 _SLOW_MAX = 1_000
+_MANY_CHANGED = 50  # more than a person saves while git waits for an editor
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ class Gathering:
         self._covers: set[str] = set()
         self._trees: set[str] = set()
         self._everything: str | None = None
+        #: some of what was noted since `many` was asked
+        self._recent: set[str] = set()
         self._level = 0.0
         self._level_at = 0.0
         #: of the burst that has not settled yet
@@ -137,6 +140,18 @@ class Gathering:
         """The new directories that `take` would tell of."""
         with self._lock:
             return frozenset(self._trees)
+
+    def many(self) -> bool:
+        """Whether many different paths have changed since this was asked last."""
+        with self._lock:
+            found, self._recent = len(self._recent) >= _MANY_CHANGED, set()
+            return found
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether more goes on than a person's saves."""
+        with self._lock:
+            return self._burst
 
     def put_off(self, now: float) -> None:
         """Something goes on that isn't seen in events: the burst begins anew."""
@@ -195,6 +210,8 @@ class Gathering:
         return fresh
 
     def _collect(self, path: str, change: Change) -> None:
+        if len(self._recent) < _MANY_CHANGED:
+            self._recent.add(path)
         if change is Change.TREE and len(self._trees) < MANY_PATHS:
             self._trees.add(path)
         if self._everything is not None:

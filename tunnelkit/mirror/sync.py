@@ -32,6 +32,14 @@ from tunnelkit.mirror.wishes import OnPending, Wishes
 #: More than this at once goes by rsync.
 LIVE_BATCH_BYTES = 256 << 20
 _MUCH_FILES = 200
+#: Git may work again and again; each time what it leaves is looked at.
+_MORE_LOOKS = 3
+
+Again = Callable[[], Awaitable[Dirty | None]]
+
+
+async def _never() -> None:
+    return None
 
 
 class Syncer:
@@ -69,20 +77,28 @@ class Syncer:
         self.pending: frozenset[str] = frozenset()
 
     async def run(
-        self, dirty: Dirty, wishes: Wishes, *, on_pending: OnPending = lambda paths: None
+        self,
+        dirty: Dirty,
+        wishes: Wishes,
+        *,
+        again: Again = _never,
+        on_pending: OnPending = lambda paths: None,
     ) -> Outcome:
-        """One pass. dirty: what may have changed since the last one. on_pending: told what
-        there is to do, before it is done. Raises MirrorHalted, ConnectionFailed, MirrorError,
+        """One pass. dirty: what may have changed since the last one. again: asked after a look
+        what has to be looked at once more. on_pending: told what there is to do, before it is
+        done. Raises MirrorHalted, ConnectionFailed, MirrorError,
         MissingProgram, TimeoutExpired; what was not brought to an end is taken up again."""
         if self._displaced is not None:
             raise self._displaced.with_traceback(None)
         try:
-            return await self._run(dirty, wishes, on_pending)
+            return await self._run(dirty, wishes, again, on_pending)
         except Displaced as error:
             self._displaced = error
             raise
 
-    async def _run(self, dirty: Dirty, wishes: Wishes, on_pending: OnPending) -> Outcome:
+    async def _run(
+        self, dirty: Dirty, wishes: Wishes, again: Again, on_pending: OnPending
+    ) -> Outcome:
         ground = self.ground
         owed, self._owed = self._owed, None  # until it is known better
         live, before = await self._lane.live(), self.last_scan
@@ -90,6 +106,11 @@ class Syncer:
             scan, looked = self._look(dirty, owed)  # quicker than a thread is
         else:
             scan, looked = await asyncio.to_thread(self._look, dirty, owed)
+        for _ in range(_MORE_LOOKS):
+            late = await again()
+            if late is None:
+                break
+            scan, looked = await asyncio.to_thread(self._look, late, looked)
         out = Outcome(scanned=scan is not before, scan_s=scan.duration_s)
         for path, why in scan.unreadable.items():
             out.failed[path] = f"can't be read: {why}"

@@ -24,13 +24,12 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from tunnelkit.mirror import cookie
 from tunnelkit.mirror.dirty import Change, Dirty, Gathering
-from tunnelkit.mirror.gitlock import GitLock
+from tunnelkit.mirror.gitlock import GitWork
 from tunnelkit.mirror.observation import Complaints, Observation, identity
 from tunnelkit.mirror.pauses import Pauses
 
 _TICK_S = 1.0
 _SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
-_GIT_LIMIT_S = 10.0
 _GIT_STEP_S = 0.01
 _REVIVAL_S = 60.0  # observers that die more often than this are given up
 _LOST_COOKIES = 3
@@ -90,9 +89,7 @@ class Watcher(FileSystemEventHandler):
         self._resting = False
         self._whole = asyncio.Event()
         self._gathering = Gathering(closes=sys.platform == "linux")
-        self._git = GitLock(root)
-        #: since when `settle` has found git at work
-        self._git_since: float | None = None
+        self._git = GitWork(root, self._gathering.many)
         self._cookies: dict[str, asyncio.Future[None]] = {}
         self._lost_cookies = 0
         self._task: asyncio.Task[None] | None = None
@@ -159,31 +156,35 @@ class Watcher(FileSystemEventHandler):
     async def settle(self, git_step_s: float | None = None) -> bool:
         """Return once a save is over: nothing is being written, git is not at work, and it
         was quiet for a moment; also if that doesn't come to an end (after 0.25 s for a few
-        files, 1 s for many, 10 s for git). git_step_s: while git is at work, return False
-        every so often, to be called again."""
+        files, 1 s for many, 10 s for a git that does nothing, 120 s for another). git_step_s:
+        while git is at work, return False every so often, to be called again."""
         begin = time.monotonic()
         while True:
             now = time.monotonic()
-            if self._git.held():
-                since = self._git_since = self._git_since or now
-                if now - since > _GIT_LIMIT_S:
-                    self._git.give_up()
-                elif git_step_s is not None and now - begin > git_step_s:
+            if self._git.at_work(now):
+                if git_step_s is not None and now - begin > git_step_s:
                     return False
-                else:
-                    self._gathering.put_off(now)
-                    await asyncio.sleep(_GIT_STEP_S)
+                self._gathering.put_off(now)
+                await asyncio.sleep(_GIT_STEP_S)
                 continue
-            if self._git_since is not None:
-                # It is done. A scan tells what it did; events of that may come for a while yet.
-                self._everything("git")
-                break
             rest_s = self._gathering.rest_s(now)
-            if rest_s <= 0:
+            if self._git.waited_for or rest_s <= 0:
                 break
             await self._rest(rest_s)
-        self._git_since = None
+        worked = self._git.worked(burst=self._gathering.is_burst)
+        if worked:
+            # A scan tells what it did; events of that may come for a while yet.
+            self._everything("git")
+        self._git.settled(whole=worked)
         self._gathering.settled()
+        return True
+
+    async def git_began(self) -> bool:
+        """After a look at what `take` told: whether git has been at work meanwhile, so that it
+        may have seen half of that; then this waits for it, as `settle`."""
+        if not self._git.began():
+            return False
+        await self.settle()
         return True
 
     async def _rest(self, rest_s: float) -> None:

@@ -136,7 +136,9 @@ class Worker:
         try:
             wishes = self._wishes(taken)
             dirty = await self._dirty(asked=bool(taken))
-            outcome = await self._syncer.run(dirty, wishes, on_pending=self._pending)
+            outcome = await self._syncer.run(
+                dirty, wishes, again=self._again, on_pending=self._pending
+            )
             if outcome.scanned:
                 self._watcher.widen(self._syncer.directories())
         except MirrorHalted as error:
@@ -181,6 +183,13 @@ class Worker:
         if time.monotonic() >= self._scan_at:
             return Dirty(everything="events are only hints")
         return dirty
+
+    async def _again(self) -> Dirty | None:
+        """A checkout that began under the look would be published by halves."""
+        if not await self._watcher.git_began():
+            return None
+        self._watcher.take()
+        return Dirty(everything="git")
 
     def _tell(self, outcome: Outcome, duration_s: float) -> None:
         """For those who look on."""

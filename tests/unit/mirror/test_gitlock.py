@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.mirror.gitlock import GitLock, git_dir
+from tunnelkit.mirror.gitlock import GitLock, GitWork, git_dir
 from tunnelkit.mirror.pauses import Pauses
 
 
@@ -68,6 +68,26 @@ def test_one_that_was_given_up_and_the_next(repo: Path) -> None:
     other.touch()
     other.replace(path)
     assert lock.held()
+
+
+def test_a_git_that_does_much_is_waited_for_and_one_that_waits_itself_is_not(repo: Path) -> None:
+    busy = True
+    path = repo / ".git/index.lock"
+    path.touch()
+    work = GitWork(str(repo), lambda: busy)
+    assert all(work.at_work(float(now)) for now in range(60))
+    busy = False  # a `git commit` whose editor is open
+    assert not work.at_work(90.0)
+    assert work.worked(burst=False)
+    work.settled(whole=True)
+    assert not work.at_work(91.0)
+    assert not work.worked(burst=False)
+
+
+def test_no_git_is_waited_for_without_end(repo: Path) -> None:
+    (repo / ".git/index.lock").touch()
+    work = GitWork(str(repo), lambda: True)
+    assert not all(work.at_work(float(now)) for now in range(150))
 
 
 def test_sleep_and_lateness_are_pauses() -> None:

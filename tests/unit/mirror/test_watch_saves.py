@@ -233,6 +233,48 @@ async def test_while_git_holds_its_lock_nothing_settles(watched: Watched) -> Non
     assert (await settled).everything == "git"
 
 
+def _new_index(root: Path) -> None:
+    """As at the end of each work of git's."""
+    draft = root / ".git/index.lock"
+    draft.write_text("new")
+    draft.replace(root / ".git/index")
+
+
+async def test_a_checkout_that_nobody_saw_is_looked_at_as_a_whole(watched: Watched) -> None:
+    (watched.root / ".git").mkdir()
+    _new_index(watched.root)
+    await watched.start()
+    # Done before the loop runs again; of its events only some may have come by then.
+    for number in range(30):
+        (watched.root / f"f{number}").write_text("1")
+    _new_index(watched.root)
+    assert (await watched.batch()).everything == "git"
+    # A single save, after an index was refreshed (`git status`), is no checkout.
+    assert await watched.exact()
+    _new_index(watched.root)
+    (watched.root / "f1").write_text("2")
+    assert (await watched.batch()).paths == {"f1"}
+
+
+async def test_git_at_work_under_a_look_is_noticed(watched: Watched) -> None:
+    (watched.root / ".git").mkdir()
+    await watched.start()
+    (watched.root / "a").write_text("1")
+    assert (await watched.batch()).paths == {"a"}
+    assert not await watched.watcher.git_began()
+    lock = watched.root / ".git/index.lock"
+    lock.touch()
+    began = asyncio.create_task(watched.watcher.git_began())
+    done, _ = await asyncio.wait([began], timeout=0.2)
+    assert not done
+    lock.unlink()
+    assert await began
+    assert watched.watcher.take().everything == "git"
+    assert not await watched.watcher.git_began()
+    _new_index(watched.root)  # it came and went
+    assert await watched.watcher.git_began()
+
+
 @pytest.mark.parametrize("git", [True, False])
 async def test_a_flush_leaves_no_trace(watched: Watched, git: bool) -> None:
     if git:
