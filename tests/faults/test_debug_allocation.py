@@ -74,3 +74,19 @@ async def test_the_end_of_the_allocation_is_told_to_editor_and_f5(
     late = await project.editor()
     with pytest.raises(DebugError, match="loop"):
         await late.attach({}, timeout_s=20)
+    await _nothing_is_proven(project)
+
+
+async def _nothing_is_proven(project: Project) -> None:
+    """What is saved now goes to the login host; nobody may take that for a proof."""
+    project.write("late.py", "x = 1\n")
+    plain = await project.tk("sync")
+    assert plain.out.startswith("on the login host only: "), plain
+    assert "proven on no compute node: the allocation is over: job" in plain.err, plain
+    assert project.remote("late.py").read_text() == "x = 1\n"
+    waited = await project.tk("sync", "--wait", code=int(NoSessionError.exit_code))
+    assert waited.out == "" and waited.err.count("\n") == 1, waited
+    assert "no compute node has read the files back" in waited.err
+    assert "the allocation is over" in waited.err
+    report = (await project.tk("sync", "--json")).json
+    assert report["proven"] == 0 and report["unproven"].startswith("the allocation is over")

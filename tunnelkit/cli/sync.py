@@ -19,7 +19,9 @@ def sync(
         list[str] | None,
         typer.Argument(metavar="PATH", help="With --ours or --theirs: the conflicts there."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="A barrier (always the case).")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Fail (exit code 4) where no compute node can prove it.")
+    ] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait.")] = 120.0,
     allow_deletes: Annotated[
         bool,
@@ -42,7 +44,10 @@ def sync(
     watch: Annotated[bool, typer.Option("--watch", help="Show each batch as it is sent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Return once every file, as saved now, is on the cluster.
+    """Return once every file, as saved now, is on the cluster, proven by the compute node.
+
+    Once the allocation is over there is only the login host: then it says so, and with --wait
+    it fails.
 
     tk sync --wait && tk run python train.py
     tk sync --explain data/big.bin    which rule leaves it out
@@ -70,7 +75,7 @@ def sync(
     from tunnelkit.cli.common import find_session
     from tunnelkit.session.ask import ask
 
-    report = ask(find_session(), "sync", timeout_s=timeout, allow_deletes=allow_deletes)
+    report = ask(find_session(), "sync", timeout_s=timeout, allow_deletes=allow_deletes, proof=wait)
     if as_json:
         import json
 
@@ -81,10 +86,13 @@ def sync(
 
 def show_report(report: dict[str, Any]) -> None:
     """What a barrier did, for a person."""
-    say(
-        f"in sync: {report['sent']} sent, {report['deleted']} deleted, "
-        f"{report['proven']} proven on the node ({report['duration_s'] * 1000:.0f} ms)"
-    )
+    done = f"{report['sent']} sent, {report['deleted']} deleted"
+    took = f"({report['duration_s'] * 1000:.0f} ms)"
+    if report["unproven"] is None:
+        say(f"in sync: {done}, {report['proven']} proven on the node {took}")
+    else:
+        say(f"on the login host only: {done} {took}")
+        note(f"proven on no compute node: {report['unproven']}")
     for text in report["warnings"]:
         note(text)
     for path in report["kept"]:

@@ -107,6 +107,7 @@ class SyncReport:
     replaced: files on the cluster that tk had not written (or that were edited there) and
     that gave way to the laptop's; their former content is in `replaced_dir`.
     proven: files whose digest the compute node has just read back.
+    by_node: there was a compute node: all that was there when the barrier began is proven by it.
     """
 
     sent: int = 0
@@ -117,6 +118,7 @@ class SyncReport:
     replaced_dir: str | None = None
     proven: int = 0
     duration_s: float = 0.0
+    by_node: bool = False
 
 
 def name_paths(paths: Sequence[str], *, limit: int = 8) -> str:

@@ -254,7 +254,9 @@ class Mirror:
         request = worker.post(Wishes(allow_deletes=allow_deletes))
         report = await self._wait(request, begin + timeout_s, timeout_s)
         proven = await self._prove(manifest, begin + timeout_s, timeout_s)
-        return replace(report, proven=proven, duration_s=time.monotonic() - begin)
+        duration_s = time.monotonic() - begin
+        by_node = proven is not None
+        return replace(report, proven=proven or 0, by_node=by_node, duration_s=duration_s)
 
     async def resync(self, timeout_s: float = 600.0) -> SyncReport:
         """After the link came back: look at both ends in full, and repair. Raises as
@@ -390,11 +392,11 @@ class Mirror:
             transient=True,
         )
 
-    async def _prove(self, manifest: Manifest, deadline: float, timeout_s: float) -> int:
-        """How many files the node has read back for this barrier."""
+    async def _prove(self, manifest: Manifest, deadline: float, timeout_s: float) -> int | None:
+        """How many files the node has read back for this barrier; None: there is no node."""
         check = self._verify()
         if check is None:
-            return 0
+            return None
         assert self._syncer is not None
         waiting = len(manifest.unproven())
         # What went over the live channel is read back already, or just now. If nothing is to be

@@ -271,7 +271,7 @@ class Mirrors:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        total = SyncReport()
+        total = SyncReport(by_node=True)
         for mirror, result in zip(mirrors, results, strict=True):
             assert isinstance(result, SyncReport)
             total = _sum(total, mirror, result)
@@ -318,4 +318,5 @@ def _sum(total: SyncReport, mirror: Mirror, one: SyncReport) -> SyncReport:
         (*total.replaced, *_all_below(mirror, one.replaced)),
         ", ".join(dirs) or None,
         total.proven + one.proven,
+        by_node=total.by_node and one.by_node,
     )

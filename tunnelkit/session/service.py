@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tunnelkit import __version__
 from tunnelkit.debug.command import LoopCommand, understand
-from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
+from tunnelkit.errors import DebugError, MirrorError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.rpc import Handler
-from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session import mirrorcalls, mirrorview
 from tunnelkit.session.attaching import attach
+from tunnelkit.session.barrier import SYNC_TIMEOUT_S, barrier, check_alive
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.doctor.far import handlers as doctor_handlers
 from tunnelkit.session.execs import Execs
@@ -30,7 +30,6 @@ from tunnelkit.session.mounted import here_in
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
-_SYNC_TIMEOUT_S = 120.0
 _FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
 _T = TypeVar("_T")
 
@@ -191,18 +190,13 @@ class Service:
     async def _sync(self, params: dict[str, Any]) -> dict[str, Any]:
         mirrors = self._mirrors()
         await self._wait_settled()
-        barrier = mirrors.barrier(
-            float(params.get("timeout_s", _SYNC_TIMEOUT_S)),
-            allow_deletes=bool(params.get("allow_deletes")),
-        )
-        report = await self._unless_it_ends(barrier)
-        return {**mirrorcalls.report_json(report), "warnings": mirrors.news()}
+        return await barrier(self._session, mirrors, params)
 
     async def _sync_resolve(self, params: dict[str, Any]) -> dict[str, Any]:
         """Settle conflicts at absolute local paths: `tk sync --ours`, `--theirs`."""
         mirrors = self._mirrors()
         await self._wait_settled()
-        timeout_s = float(params.get("timeout_s", _SYNC_TIMEOUT_S))
+        timeout_s = float(params.get("timeout_s", SYNC_TIMEOUT_S))
         found = await mirrorcalls.resolve(mirrors, params, timeout_s)
         return {**found, "warnings": mirrors.news()}
 
@@ -233,7 +227,7 @@ class Service:
                     # Nobody would answer while an editor waits for F5.
                     raise self._session.stuck
                 if params.get("sync") and self._session.files.mirrors is not None:
-                    synced = await self._sync({"timeout_s": timeout_s})
+                    synced = await self._sync({"timeout_s": timeout_s, "proof": True})
                 loop = self._session.loops.get(params.get("loop"))
                 if not loop.loop.info.get("debug"):
                     raise DebugError(
@@ -255,27 +249,8 @@ class Service:
         if self._session.failure is not None:
             raise self._session.failure
 
-    async def _unless_it_ends(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Its result. Raises NoSessionError if the allocation ends meanwhile: what waits for the
-        node would wait in vain."""
-        session, task = self._session, asyncio.ensure_future(work)
-        over = session.state == "ended"  # from before: then the login host will do
-        try:
-            while not task.done():
-                changed = asyncio.ensure_future(session.state_changed.wait())
-                await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
-                await cancel_all(changed)
-                if not over and not task.done():
-                    self._check_alive()
-            return task.result()
-        finally:
-            await cancel_all(task)
-
     def _check_alive(self) -> None:
-        if self._session.state == "ended":
-            raise NoSessionError(
-                "the allocation is over", cause=self._session.detail, hint="get a new one: tk up"
-            )
+        check_alive(self._session)
 
     # -- forwards ---------------------------------------------------------
 
@@ -311,7 +286,7 @@ class Service:
                 command = understand(words, ranks=bool(header.get("ranks")))
                 notes = command.notes
                 if self._session.files.mirrors is not None:
-                    await self._session.files.mirrors.barrier(_SYNC_TIMEOUT_S)
+                    await self._session.files.mirrors.barrier(SYNC_TIMEOUT_S)
                 command, lent = await self._with_debugpy(command, self._cwd(header))
                 notes += lent
                 if header.get("post_mortem") and (command.ranks or not command.interpreter):
