@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 from tunnelkit.mux.channel import HIGH_WATER_BYTES, Channel
 from tunnelkit.mux.fdlink import FdLink
+from tunnelkit.mux.memory import give_back
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
@@ -62,6 +63,8 @@ class Mux:
         # see PROTOCOL.md, "Resuming".
         self.detach("replaced by a new link")
         self.endpoint.link_up(peer.received, peer.window)
+        if self.last_heard:  # not the first link
+            give_back()
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         lost.add_done_callback(self._lost_cancelled)
         self._lost = lost
