@@ -66,15 +66,18 @@ class Lines:
 
 
 class LogPipe:
-    """A fifo for `ssh -E`: ssh's own words, kept apart from the far command's stderr.
+    """A place for `ssh -E`: ssh's own words, kept apart from the far command's stderr.
 
-    A fifo rather than an inherited descriptor, because ssh closes all of those first.
+    Not an inherited descriptor, because ssh closes all of those first. Where /proc is, a pipe by
+    its name there: that goes with us, and an ssh that comes to it too late ends by itself. Else a
+    fifo; an ssh that opens one whose reader was killed waits there for ever.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fds: list[int] = []
         self._path: Path | None = None
+        self._fifo: Path | None = None
         self.lines = Lines()
 
     @property
@@ -83,14 +86,21 @@ class LogPipe:
         return self._path
 
     def __enter__(self) -> Self:
+        names = own_fds()
+        # Our own write end keeps end-of-file away until `close`.
+        self._fds = self._make_fifo() if names is None else list(os.pipe())
+        for fd in self._fds:
+            os.set_blocking(fd, False)
+        self._path = self._fifo if names is None else names / str(self._fds[1])
+        asyncio.get_running_loop().add_reader(self._fds[0], self._read)
+        return self
+
+    def _make_fifo(self) -> list[int]:
         name = tempfile.mktemp(prefix="log-", dir=self._directory)  # noqa: S306 - 0700 directory
         os.mkfifo(name, 0o600)
-        self._path = Path(name)
+        self._fifo = Path(name)
         reader = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        # Our own write end keeps end-of-file away until `close`.
-        self._fds = [reader, os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)]
-        asyncio.get_running_loop().add_reader(reader, self._read)
-        return self
+        return [reader, os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)]
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -101,7 +111,7 @@ class LogPipe:
         self.close()
 
     def close(self) -> None:
-        """Take in what is left, and remove the fifo. Idempotent."""
+        """Take in what is left, and let go. Idempotent."""
         if not self._fds:
             return
         self._read()
@@ -109,7 +119,14 @@ class LogPipe:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
-        self.path.unlink(missing_ok=True)
+        if self._fifo is not None:
+            self._fifo.unlink(missing_ok=True)
+
+
+def own_fds() -> Path | None:
+    """Where this process's descriptors have names that others can open; None: nowhere."""
+    path = Path(f"/proc/{os.getpid()}/fd")
+    return path if path.is_dir() else None
 
 
 async def spawn(
