@@ -50,7 +50,9 @@ def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = Fals
     from tunnelkit.agent import peers, rendezvous
     from tunnelkit.agent.attach import connect
     from tunnelkit.agent.server import Agent
+    from tunnelkit.mux.memory import one_heap
 
+    one_heap()
     directory = rendezvous.make_directory()
     running = connect(name)
     if running is not None:

@@ -2,6 +2,17 @@
 
 import ctypes
 
+_M_ARENA_MAX = -8
+
+
+def one_heap() -> None:
+    """Keep glibc from making a heap for each thread, which `give_back` could not shrink. Call it
+    before there are threads; with Python's lock they would hardly meet in the one."""
+    try:
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    except (AttributeError, OSError, TypeError):
+        pass
+
 
 def give_back() -> None:
     """Have the C library return its free pages, where it can (glibc).

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.mux.memory import one_heap
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.session.control import ControlServer
@@ -207,6 +208,7 @@ def main() -> int:
     # A crash of the interpreter must not be silent.
     faulthandler.enable()
     os.chdir("/")
+    one_heap()
 
     async def run() -> None:
         await Daemon(paths, end_within=_cut_off).run()
