@@ -144,6 +144,27 @@ async def test_the_editor_leaves_rank_0_and_all_begin_again(two_nodes: Project) 
     await terminal.line(r"run 3 .*armed")
 
 
+SLOW_END = """\
+    import ctypes
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(libc.sleep, ctypes.c_void_p(7), None)
+    print("last line", flush=True)
+    """
+
+
+async def test_ranks_that_take_long_to_exit_are_not_ended(two_nodes: Project) -> None:
+    """As torch's do on a busy node, after they have said goodbye to the debugger."""
+    project = two_nodes
+    project.write("train.py", SLOW_END)
+    stop = line_of(SLOW_END, "last line")
+    terminal = await project.loop("--rank", "0", "srun", "-n1", "python", "train.py")
+    editor = await project.f5(stop, file="train.py")
+    thread, _ = await editor.stopped(60)
+    await editor.request("continue", threadId=thread)
+    await editor.wait_event("terminated", timeout_s=60)
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
 GLOO = """\
     import datetime
     import os

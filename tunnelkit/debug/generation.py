@@ -14,6 +14,10 @@ from tunnelkit.debug.target import Events, Target, Who
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
 #: the lowest of those that are there takes its place.
 _LOWEST_PATIENCE_S = 10.0
+#: A debuggee that said goodbye to its editor has this long to exit by itself.
+EXIT_GRACE_S = 5.0
+#: With ranks, the launcher has yet to see the end of each, and has work of its own then.
+_RANKS_GRACE_S = 30.0
 
 
 class Claim(Enum):
@@ -115,6 +119,11 @@ class Generation:
     def terminated(self) -> bool:
         """All of its processes have said goodbye."""
         return bool(self.targets) and all(one.terminated for one in self.targets)
+
+    @property
+    def exit_grace_s(self) -> float:
+        """How long its processes may take to exit once all have said goodbye."""
+        return _RANKS_GRACE_S if self.ranked else EXIT_GRACE_S
 
     async def tell(self, text: str) -> None:
         """A line for the debug console of every editor that is on it."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from tunnelkit.debug.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.editors import Editors
-from tunnelkit.debug.generation import Claim, Closing, Generation
+from tunnelkit.debug.generation import EXIT_GRACE_S, Claim, Closing, Generation
 from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.debug.rankports import RankPorts
@@ -28,8 +28,6 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, STDERR, Record, RecordReader
 from tunnelkit.mux.waiting import cancel_all
 
-#: A debuggee that said goodbye to its editor has this long to exit by itself.
-_EXIT_GRACE_S = 5.0
 _STDERR_TAIL_BYTES = 4096
 #: Events that say what the generation in front does; others are told beside it.
 _STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
@@ -386,7 +384,7 @@ class DebugLoop:
             target.left = False
             return
         with contextlib.suppress(TunnelkitError, TimeoutError):
-            async with asyncio.timeout(_EXIT_GRACE_S):
+            async with asyncio.timeout(EXIT_GRACE_S):
                 await self.restart("editor left", generation.number)
                 while not generation.ended:
                     await self.changed.wait()
@@ -421,7 +419,7 @@ class DebugLoop:
     async def _end_later(self, generation: Generation) -> None:
         """A debuggee that has said goodbye must exit soon; one that hangs is ended."""
         try:
-            async with asyncio.timeout(_EXIT_GRACE_S):
+            async with asyncio.timeout(generation.exit_grace_s):
                 while not generation.ended:
                     await self.changed.wait()
         except TimeoutError:
