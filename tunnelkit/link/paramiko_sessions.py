@@ -16,7 +16,7 @@ from tunnelkit.link.paramiko_connection import Connection
 from tunnelkit.link.paramiko_pump import Pump, Tail
 from tunnelkit.link.paramiko_transport import Refused, SshTransport
 from tunnelkit.link.process import stream_pair
-from tunnelkit.link.queueing import STREAM_START_S, Slots, attempts, command_late, no_session
+from tunnelkit.link.queueing import Slots, attempts, command_late, stream_start
 from tunnelkit.link.threads import in_thread, start_thread
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
@@ -122,9 +122,10 @@ class Sessions:
     async def open_stream(self, words: Sequence[str]) -> ChannelStream:
         """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
         text = remote_command(words)
-        with await self._slots.stream() as stack:
-            channel = await self.channel(lambda one: one.exec_command(text))
-            stream = ChannelStream(channel, stack.pop_all().close)
+        async with stream_start(self._connection.host):
+            with await self._slots.stream() as stack:
+                channel = await self._channel(lambda one: one.exec_command(text))
+                stream = ChannelStream(channel, stack.pop_all().close)
         self._streams.add(stream)
         stream._ended.add_done_callback(lambda _: self._streams.discard(stream))
         return stream
@@ -132,20 +133,20 @@ class Sessions:
     async def channel(self, start: Callable[[Channel], object]) -> Channel:
         """A session channel on which `start` has been done; waits where sshd has none to give.
         Raises ConnectionFailed."""
-        try:
-            async with asyncio.timeout(STREAM_START_S):
-                async for _ in attempts():
-                    with contextlib.suppress(Refused):
-                        return await self._blocking(lambda held: _opened(self, held, start))
-        except TimeoutError as error:
-            raise no_session(self._connection.host) from error
-        raise AssertionError("unreachable")
+        async with stream_start(self._connection.host):
+            return await self._channel(start)
 
     async def close(self) -> None:
         """Close all streams."""
         await asyncio.gather(*(stream.cut() for stream in tuple(self._streams)))
 
     # -- inside
+
+    async def _channel(self, start: Callable[[Channel], object]) -> Channel:
+        async for _ in attempts():
+            with contextlib.suppress(Refused):
+                return await self._blocking(lambda held: _opened(self, held, start))
+        raise AssertionError("unreachable")
 
     async def _run(self, text: str, stdin: bytes) -> Completed:
         def work(held: _Held) -> Completed:

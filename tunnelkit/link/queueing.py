@@ -53,11 +53,17 @@ def command_late(
     )
 
 
-def no_session(host: str) -> ConnectionFailed:
-    """The error of a stream that got none within STREAM_START_S."""
-    return ConnectionFailed(
-        f"{host} allows no further session",
-        cause=f"waited {STREAM_START_S:.0f} s for one to end",
-        hint="close other streams of this session",
-        transient=True,
-    )
+@contextlib.asynccontextmanager
+async def stream_start(host: str) -> AsyncIterator[None]:
+    """Bounds a stream's way to its session: our own slots, then what the host gives. Raises
+    ConnectionFailed if there was none within STREAM_START_S."""
+    try:
+        async with asyncio.timeout(STREAM_START_S):
+            yield
+    except TimeoutError as error:
+        raise ConnectionFailed(
+            f"{host} allows no further session",
+            cause=f"waited {STREAM_START_S:.0f} s for one to end",
+            hint="close other streams of this session",
+            transient=True,
+        ) from error

@@ -23,7 +23,7 @@ from tunnelkit.link.process import (
     spawn,
     stream_pair,
 )
-from tunnelkit.link.queueing import STREAM_START_S, Slots, attempts, command_late, no_session
+from tunnelkit.link.queueing import Slots, attempts, command_late, stream_start
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
 
@@ -122,14 +122,11 @@ class Sessions:
     async def open_stream(self, words: Sequence[str]) -> MuxStream:
         """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
         text = remote_command(words)
-        try:
-            async with asyncio.timeout(STREAM_START_S):
-                async for _ in attempts():
-                    stream = await self._start_stream(text)
-                    if stream is not None:
-                        return stream
-        except TimeoutError as error:
-            raise no_session(self._master.host) from error
+        async with stream_start(self._master.host):
+            async for _ in attempts():
+                stream = await self._start_stream(text)
+                if stream is not None:
+                    return stream
         raise AssertionError("unreachable")
 
     async def close(self) -> None:

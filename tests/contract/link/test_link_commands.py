@@ -13,6 +13,7 @@ import pytest
 from link_rig import leftovers
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, UsageError
+from tunnelkit.link import queueing
 
 UGLY = ["", "it's", 'say "hi" $HOME `id`', "!!", "two\nlines\n", "\\ \\n", "*", "höhe", "-x", "~"]
 HOSTS = pytest.mark.parametrize("node", [None, "node1"])
@@ -163,6 +164,20 @@ async def test_closing_a_stream_frees_its_slot(connect) -> None:
     assert (await link.run(["echo", "room"])).text == "room\n"
     for stream in streams:
         await stream.close()
+
+
+async def test_a_stream_waits_for_a_slot_no_longer_than_it_may(connect, monkeypatch) -> None:
+    """Our own limit counts as the host's does: all of its slots may be held for days."""
+    link = await connect(max_sessions=3)
+    held = await link.open_stream(["cat"])
+    with monkeypatch.context() as hurried:
+        hurried.setattr(queueing, "STREAM_START_S", 0.3)
+        async with asyncio.timeout(20):
+            with pytest.raises(ConnectionFailed, match="login allows no further") as refused:
+                await link.open_stream(["cat"])
+    assert refused.value.transient
+    await held.close()
+    assert await _echo(await link.open_stream(["cat"]), b"free again") == b"free again"
 
 
 async def test_a_stream_ends_with_the_link(connect) -> None:
