@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,12 +13,18 @@ from tunnelkit.scheduler.base import Command
 
 SchedulerName = Literal["slurm", "pbs", "torque", "none"]
 
-# A command over ssh gets no login shell, so a site's PATH may lack the scheduler: the usual
-# places are looked at too. Each line of the answer starts with a marker, as banners may come
-# before. Torque tells its version on stderr, OpenPBS on stdout.
+#: A command over ssh gets no login shell, so a site's PATH may lack the scheduler: these are
+#: looked at too.
+USUAL_DIRS = (
+    "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin",
+    "/cm/shared/apps/slurm/current/bin",
+    "/opt/pbs/bin", "/opt/torque/bin", "/usr/local/torque/bin", "/usr/local/bin",
+)  # fmt: skip
+
+# $1: directories after the PATH. Each line of the answer starts with a marker, as banners may
+# come before. Torque tells its version on stderr, OpenPBS on stdout.
 _SCRIPT = r"""
-PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin:/opt/slurm/current/bin:/cm/shared/apps/slurm/current/bin
-PATH=$PATH:/opt/pbs/bin:/opt/torque/bin:/usr/local/torque/bin:/usr/local/bin
+PATH=$PATH${1:+:$1}
 for c in sbatch qsub qstat; do
   p=$(command -v "$c" 2>/dev/null) && printf 'tk-found %s %s\n' "$c" "$p"
 done
@@ -35,7 +41,13 @@ fi
 echo tk-done
 """
 
-DETECT = Command(("sh", "-c", _SCRIPT))
+
+def detect(dirs: Sequence[str] = USUAL_DIRS) -> Command:
+    """The question, for `parse_detect`. dirs: looked at besides the login host's PATH."""
+    return Command(("sh", "-c", _SCRIPT, "sh", ":".join(dirs)))
+
+
+DETECT = detect()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,17 @@ import pytest
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed
-from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
+from tunnelkit.scheduler.detect import DETECT, USUAL_DIRS, Detected, detect, parse_detect
 
 
-def answer(path: Path) -> Completed:
-    """DETECT as a login host with only `path` (and the base system) would answer it."""
+def answer(path: Path, beside: tuple[Path, ...] = ()) -> Completed:
+    """As a login host with only `path` would answer, and the usual places `beside`: never this
+    machine's own, which may have a real scheduler."""
     for tool in ("sh", "sed"):
         (path / tool).symlink_to(f"/usr/bin/{tool}" if Path(f"/usr/bin/{tool}").exists()
                                  else f"/bin/{tool}")  # fmt: skip
-    done = subprocess.run(DETECT.argv, env={"PATH": str(path)}, capture_output=True, check=False)
+    argv = detect(tuple(map(str, beside))).argv
+    done = subprocess.run(argv, env={"PATH": str(path)}, capture_output=True, check=False)
     return Completed(done.returncode, done.stdout, done.stderr)
 
 
@@ -66,6 +68,25 @@ def test_torque_speaks_on_stderr(tmp_path: Path) -> None:
     program(tmp_path, "qsub", "exit 1")
     program(tmp_path, "qstat", "echo Version: 6.1.2 >&2; echo Commit: abc >&2")
     assert parse_detect(answer(tmp_path)) == Detected("torque", "6.1.2", str(tmp_path))
+
+
+def test_a_usual_place_is_looked_at_after_the_path(tmp_path: Path) -> None:
+    on_path, opt = tmp_path / "path", tmp_path / "opt"
+    on_path.mkdir()
+    opt.mkdir()
+    program(opt, "qsub", "exit 1")
+    program(opt, "qstat", "echo pbs_version = 23.06.06")
+    assert parse_detect(answer(on_path, (opt,))) == Detected("pbs", "23.06.06", str(opt))
+    program(on_path, "qstat", "echo Version: 6.1.2 >&2")
+    for tool in ("sh", "sed"):
+        (on_path / tool).unlink()
+    assert parse_detect(answer(on_path, (opt,))).name == "torque"
+
+
+def test_the_usual_places_are_what_is_asked_by_default() -> None:
+    assert detect(USUAL_DIRS) == DETECT
+    assert {"/opt/pbs/bin", "/opt/slurm/bin", "/opt/torque/bin"} <= set(USUAL_DIRS)
+    assert DETECT.argv[-1].split(":") == list(USUAL_DIRS)
 
 
 def test_grid_engine_is_none_of_ours(tmp_path: Path) -> None:
