@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.lab_fixtures import running_lab, why_no_lab
 from tests.support.pbs_standin.rig import StandIn, install
-from tests.support.tkrig import Project, eventually, project_on
+from tests.support.tkrig import PATIENCE_S, Project, eventually, project_on
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 
@@ -155,6 +156,42 @@ async def test_a_successor_takes_the_job_over(project: Project, server: StandIn)
     status = await project.up("node1")
     assert status["job"]["id"] == "1.login"
     assert list(server.jobs()) == ["1.login"]
+
+
+async def test_a_cancelled_job_that_is_still_ending_is_not_taken_over(
+    project: Project, server: StandIn
+) -> None:
+    """Torque calls it running until its end has come from the node."""
+    server.reset(dialect="torque", lingers=True)
+    await project.up("node1")
+    await project.tk("down")
+    assert server.jobs()["1.login"]["job_state"] == "R"
+    terminal = await project.terminal("up", "node1")
+    await terminal.line(r"job 1\.login was cancelled and is still ending: waiting for its end")
+    assert list(server.jobs()) == ["1.login"]
+    server.set(lingers=False)
+    await terminal.line(r"submitted job 2\.login")
+    await terminal.line(r"ready on node1 \(job 2\.login\)")
+    assert await terminal.ended() == 0
+    assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
+
+
+async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
+    project: Project, server: StandIn
+) -> None:
+    """`tk down` has begun, and is held up by the program's own end."""
+    await project.up("node1")
+    program = await project.terminal("run", "--", "sh", "-c", "trap '' TERM; echo on; cat")
+    await program.line("^on$")
+    down = await project.terminal("down")
+    async with asyncio.timeout(PATIENCE_S):
+        while (await project.status())["state"] != "closing":
+            pass  # `tk down` is on its way
+    terminal = await project.terminal("up", "node1")
+    await terminal.line(r"this project's session is ending: waiting for its end")
+    assert await down.ended() == 0
+    await terminal.line(r"ready on node1 \(job 2\.login\)")
+    assert await terminal.ended() == 0
 
 
 # --- the way in --------------------------------------------------------------------------------

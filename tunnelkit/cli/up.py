@@ -155,7 +155,8 @@ def ready_line(status: dict[str, Any]) -> str:
 
 
 async def _up(launch: Any) -> dict[str, Any]:
-    from tunnelkit.cli.follow import Follower
+    from tunnelkit.cli.console import note
+    from tunnelkit.cli.follow import Follower, gone
     from tunnelkit.errors import TunnelkitError, UsageError
     from tunnelkit.session import client
     from tunnelkit.session.ask import is_alive
@@ -165,7 +166,10 @@ async def _up(launch: Any) -> dict[str, Any]:
     over = False
     if is_alive(paths):
         status = await _current(paths)
-        if status["state"] in ("ended", "failed"):
+        if status["state"] == "closing":
+            note("  this project's session is ending: waiting for its end")
+            await gone(paths)
+        elif status["state"] in ("ended", "failed"):
             over = True
             await _stop(paths, keep=status["state"] == "ended")
         elif launch.node not in (None, status["node"], status["wanted_node"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
@@ -13,6 +14,7 @@ from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.adoption import Adoption, check_adoptable
 from tunnelkit.session.agent_client import AgentGone
+from tunnelkit.session.cancelled import Cancelled
 from tunnelkit.session.detect import scheduler_of
 from tunnelkit.session.fate import Fate, fate_of, who_cancelled
 from tunnelkit.session.install import Installed, install
@@ -28,7 +30,8 @@ class Cluster:
 
     name: of the job and of the agent. attach_job: the id of a job that a person made, to be
     used instead of one of our own. say: told what a person would like to know.
-    wait_link: returns once the link is up; only its owner ever (re)connects it.
+    cancelled: the file of the jobs that tk told to end. wait_link: returns once the link is up;
+    only its owner ever (re)connects it.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Cluster:
         *,
         name: str,
         say: Say,
+        cancelled: Path,
         wait_link: Callable[[], Awaitable[None]],
         attach_job: str | None = None,
     ) -> None:
@@ -46,6 +50,7 @@ class Cluster:
         self._settings = settings
         self._name = name
         self._say = say
+        self._cancelled = Cancelled(cancelled)
         self._attach_job = attach_job
         self._installed: Installed | None = None
         self._ways: Ways | None = None
@@ -87,7 +92,11 @@ class Cluster:
         )
         if self.scheduler is not None:
             self.job = JobHolder(
-                self.scheduler, self._run, job_name=self._name, status_file=self._status_file
+                self.scheduler,
+                self._run,
+                job_name=self._name,
+                status_file=self._status_file,
+                cancelled=self._cancelled,
             )
 
     @property
@@ -116,6 +125,7 @@ class Cluster:
             self._say(f"job {found.job_id} of this project is still there: taking it over")
             self._check_same_node(found, node)
         else:
+            await self.job.wait_cancelled_gone(self._say)
             job_id = await self._submit(node)
             self._say(f"submitted job {job_id}")
         return await self.wait_running(on_pending)

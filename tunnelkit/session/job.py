@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -10,7 +11,8 @@ from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, 
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler, Verdict
-from tunnelkit.scheduler.poller import Poller
+from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
+from tunnelkit.session.cancelled import Cancelled
 
 Run = Callable[[Command], Awaitable[Completed]]
 _RETRY_S = 5.0
@@ -19,13 +21,23 @@ _RETRIES = 6
 
 class JobHolder:
     """One job of one session. `run` runs a command on the login host; `status_file` is
-    where the job's body (scheduler/holder.py) tells its end."""
+    where the job's body (scheduler/holder.py) tells its end; `cancelled`: which were told to
+    end."""
 
-    def __init__(self, scheduler: Scheduler, run: Run, *, job_name: str, status_file: str) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        run: Run,
+        *,
+        job_name: str,
+        status_file: str,
+        cancelled: Cancelled,
+    ) -> None:
         self._scheduler = scheduler
         self._run = run
         self._name = job_name
         self._status_file = status_file
+        self._cancelled = cancelled
         self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
         self.submitted = False
@@ -33,9 +45,11 @@ class JobHolder:
         self.foreign = False
 
     async def find(self) -> JobStatus | None:
-        """The unfinished job of our name, if there is one. Raises SchedulerError."""
-        done = await self._run(self._scheduler.find(self._name))
-        jobs = self._scheduler.parse_find(done, self._name)
+        """The unfinished job of our name, if there is one that was not told to end. Raises
+        SchedulerError."""
+        listed = await self._listed()
+        told = self._cancelled.ids()
+        jobs = [job for job in listed if job.job_id not in told]
         if not jobs:
             return None
         # A running job first: two of one name can only come from another tk's mishap.
@@ -121,16 +135,45 @@ class JobHolder:
             return None
         return self._scheduler.parse_estimate(await self._run(command))
 
-    async def cancel(self) -> None:
-        """Cancel the job, if it is ours by name. Raises SchedulerError."""
+    async def wait_cancelled_gone(self, say: Callable[[str], None]) -> None:
+        """Wait for the end of those that were told to end, and are still there; not for long:
+        where their node is down it may never be heard of. After `find`."""
+        for job_id in self._cancelled.ids():
+            say(f"job {job_id} was cancelled and is still ending: waiting for its end")
+            # Whether it was heard then may not be known. Twice does no harm.
+            with contextlib.suppress(SchedulerError):
+                self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+        for pause_s in FIRST_PAUSES_S:
+            if not self._cancelled.ids():
+                return
+            await asyncio.sleep(pause_s)
+            await self._listed()
+        for job_id in self._cancelled.ids():
+            say(f"job {job_id} has not ended yet: asking for another one beside it")
+
+    async def cancel(self) -> list[str]:
+        """Cancel the job, if it is ours by name; where it isn't known, all of our name. Which were
+        there. Raises SchedulerError."""
         if self.foreign:
-            return
-        if self.job_id is None and await self.find() is None:
-            return
-        job_id = self.job_id
+            return []
+        listed = [job.job_id for job in await self._listed()]
+        job_ids = listed if self.job_id is None else [one for one in listed if one == self.job_id]
+        for job_id in job_ids:
+            # Before: the answer may get lost, and it be cancelled all the same.
+            self._cancelled.add(job_id)
+            try:
+                self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+            except SchedulerError:
+                self._cancelled.forget(job_id)
+                raise
+        return job_ids
+
+    async def _listed(self) -> list[JobStatus]:
+        """The unfinished jobs of our name."""
         done = await self._run(self._scheduler.find(self._name))
-        if job_id in [job.job_id for job in self._scheduler.parse_find(done, self._name)]:
-            self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+        jobs = self._scheduler.parse_find(done, self._name)
+        self._cancelled.keep_only(job.job_id for job in jobs)
+        return jobs
 
 
 def in_words(status: JobStatus) -> str:

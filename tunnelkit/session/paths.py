@@ -55,6 +55,11 @@ class SessionPaths:
         return self.state / "launch-wanted.json"
 
     @property
+    def cancelled(self) -> Path:
+        """Jobs that were told to end (cancelled.py)."""
+        return self.state / "cancelled"
+
+    @property
     def session_log(self) -> Path:
         return self.state / "session.log"
 

@@ -41,6 +41,8 @@ class Service:
     def __init__(self, session: Session, stop: Callable[[bool], None]) -> None:
         self._session = session
         self._stop = stop
+        #: Told to end; the session itself turns to that a moment later.
+        self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
         #: Whose processes on other nodes belong to which channels.
         self._elsewhere: dict[tuple[Mux, int], Execs] = {}
@@ -124,7 +126,7 @@ class Service:
         pending, mirrors = session.pending, session.files.mirrors
         return {
             "version": __version__,
-            "state": session.state,
+            "state": "closing" if self._ending else session.state,
             "detail": session.detail,
             "attention": session.stuck.one_line() if session.stuck is not None else None,
             "since": session.since,
@@ -182,6 +184,7 @@ class Service:
         return self.status()
 
     async def _down(self, params: dict[str, Any]) -> dict[str, Any]:
+        self._ending = True
         self._stop(bool(params.get("keep")))
         return {"goes_on": self._session.launch.attach_job}
 
@@ -251,6 +254,8 @@ class Service:
 
     def _check_alive(self) -> None:
         check_alive(self._session)
+        if self._ending:
+            raise NoSessionError("the session was told to end", hint="start another one: tk up")
 
     # -- forwards ---------------------------------------------------------
 

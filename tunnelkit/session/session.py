@@ -89,6 +89,7 @@ class Session:
             settings,
             name=self._name,
             say=say,
+            cancelled=paths.cancelled,
             wait_link=self._connection.wait_up,
             attach_job=launch.attach_job,
         )
@@ -195,8 +196,7 @@ class Session:
 
     async def _get_agent(self) -> None:
         self._become("pending")
-        allocation = await self.cluster.obtain(self.launch.node, self._on_pending)
-        await self._reach_agent(allocation)
+        await self._reach_agent(await self.cluster.obtain(self.launch.node, self._on_pending))
 
     async def _reach_agent(self, allocation: Allocation) -> None:
         self.pending = None

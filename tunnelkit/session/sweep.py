@@ -37,6 +37,7 @@ async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None)
         settings,
         name=job_name(settings.project_dir, paths.id),
         say=lambda text: None,
+        cancelled=paths.cancelled,
         wait_link=link.open,
         attach_job=launch.attach_job,
     )
@@ -49,9 +50,8 @@ async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None)
             await cluster.obtain(launch.node, lambda status: None)
             what = await _end_agent(cluster)
         else:
-            found = await cluster.job.find()
-            await cluster.job.cancel()
-            what = f"job {found.job_id} cancelled" if found is not None else "nothing was left"
+            ended = await cluster.job.cancel()
+            what = f"job {', '.join(ended)} cancelled" if ended else "nothing was left"
     finally:
         await link.close()
     _remove_sockets(paths)
@@ -70,10 +70,8 @@ def _remove_sockets(paths: SessionPaths) -> None:
 async def _leave(cluster: Cluster, launch: Launch, job_id: str) -> str:
     """End what tk started in a job that a person made; the job itself goes on."""
     assert cluster.job is not None
-    own = await cluster.job.find()
-    if own is not None:
-        await cluster.job.cancel()
-        return f"job {own.job_id} cancelled"
+    if own := await cluster.job.cancel():
+        return f"job {', '.join(own)} cancelled"
     try:
         await cluster.look_at(job_id, launch.node)
     except AllocationError:

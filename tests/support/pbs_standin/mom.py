@@ -125,6 +125,8 @@ def run(state: State, job_id: str) -> None:
     shell.stdin.write(f"{state.root}/{number}.SC\n".encode())
     shell.stdin.close()
     exit_status = wait(state, job_id, shell, limit_s(job))
+    while state.config["lingers"]:
+        time.sleep(0.05)
     with state.locked():
         job = state.job(job_id)
         assert job is not None

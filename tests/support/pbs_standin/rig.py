@@ -23,7 +23,8 @@ class StandIn:
 
     def reset(self, **config: Any) -> None:
         """A fresh server without jobs. dialect: pbs or torque; history, broken_json, down:
-        flags; lost_replies: how many of the next submits are answered by an error."""
+        flags; lingers: nobody hears for now that a job's processes are gone; lost_replies: how
+        many of the next submits are answered by an error."""
         for file in self.root.iterdir():
             file.unlink()
         State(self.root).write_config({**DEFAULTS, **config})
@@ -48,6 +49,7 @@ class StandIn:
 
     def clear(self) -> None:
         """Delete all jobs."""
+        self.set(lingers=False)
         for job_id in self.unfinished():
             self.qdel(job_id)
 

@@ -22,6 +22,7 @@ DEFAULTS = {
     "history": True,
     "broken_json": False,
     "down": False,
+    "lingers": False,
     "lost_replies": 0,
     "nodes": list(NODES),
 }
