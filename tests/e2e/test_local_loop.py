@@ -107,3 +107,16 @@ async def test_a_closed_terminal_leaves_nothing(here: Here) -> None:
             await DapClient().connect(here.port)
     finally:
         await terminal.close()
+
+
+async def test_outside_of_a_job_it_says_that_it_runs_here(here: Here) -> None:
+    """Somebody is in the wrong directory: nothing of theirs is on the cluster."""
+    here.program.write_text(SOURCE)
+    del here.env["SLURM_JOB_ID"]
+    terminal = await here.loop("python", "2.py")
+    try:
+        await terminal.line(r"no cluster is configured here .*: running on this machine")
+        await terminal.line("armed")
+        assert await terminal.quit() == 0
+    finally:
+        await terminal.close()

@@ -35,7 +35,9 @@ def attach(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Bring the debugger into a Python that runs under `tk run` or `tk loop` without one.
+    """Bring the debugger into a Python that runs without one.
+
+    One of `tk run`, or a free one under `tk loop`:
 
     tk attach         the only one, else a list
     tk attach 3       rank 3

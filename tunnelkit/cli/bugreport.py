@@ -29,7 +29,7 @@ def bugreport(
         bool, typer.Option("--no-program-output", help="Leave out what your programs printed.")
     ] = False,
 ) -> None:
-    """Bundle versions, settings, checks and logs into one file, to go with a bug report.
+    """Bundle versions, settings, checks and logs for a bug report.
 
     Host names, user names and home paths become pseudonyms; keys, tokens, passwords
     and values of the environment are taken out. Nothing is sent anywhere.

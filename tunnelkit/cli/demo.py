@@ -21,7 +21,7 @@ def demo(
         str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
     ] = "auto",
 ) -> None:
-    """See all of it on this machine: a cluster, a job, F5, an edit, a cut, the end.
+    """See all of it on this machine: a cluster, a job, F5, a cut.
 
     Uses directories of its own: your settings, sessions and lab stay untouched.
 

@@ -29,7 +29,7 @@ def doctor(
     login: LoginOption = None,
     link: LinkOption = None,
 ) -> None:
-    """Check everything between this laptop and the node; each finding has a fix.
+    """Check everything from here to the node; each finding has a fix.
 
     A live session's connection is used; without one you are asked for a password or
     code once at most. Nothing is changed. Exits with 13 if a check fails.

@@ -58,7 +58,7 @@ def init(
     no_vscode: Annotated[bool, typer.Option("--no-vscode", help="Leave .vscode/ alone.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, take defaults.")] = False,
 ) -> None:
-    """Write tunnelkit.toml in this directory, and VS Code's tasks.json and launch.json.
+    """Set up this directory: tunnelkit.toml and VS Code's files.
 
     Asks for what the flags don't give.
 

@@ -36,7 +36,7 @@ def interrupt(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Pause the program where it is: the editor on it shows it stopped.
+    """Pause the program where it is; its editor shows it stopped.
 
     tk interrupt      all that editors debug
     tk interrupt 3    rank 3

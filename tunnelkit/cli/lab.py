@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="A cluster on this machine: real sshd and real Slurm, run by you, gone after `down`.",
+    help="A cluster on this machine: real sshd and Slurm, run by you.",
     no_args_is_help=True,
 )
 
@@ -158,7 +158,7 @@ def rtt(
     ms: Annotated[float, typer.Argument(metavar="MS", help="Milliseconds, 0 to 10000.")],
     dir: DirOption = None,
 ) -> None:
-    """Set the round-trip time from laptop to login, for live connections too.
+    """Set the round-trip time to login, for live connections too.
 
     Example:  tk lab rtt 150
     """

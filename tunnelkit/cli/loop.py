@@ -11,7 +11,7 @@ import typer
 
 from tunnelkit.cli.console import note
 
-_HELP = """Run a command under the restart loop: every F5 gets a fresh debuggee.
+_HELP = """Run a command again and again: every F5 gets a fresh debuggee.
 
     tk loop python -m debugpy --wait-for-client 2.py
     tk loop python train.py --epochs 1
@@ -128,7 +128,12 @@ def _session_or_none() -> Any:
         return find_session()
     except NoSessionError:
         inside_job = any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID"))
-        if inside_job or settings().cluster.login is None:
+        if inside_job:
+            return None
+        if settings().cluster.login is None:
+            note(
+                "[tk] no cluster is configured here (`tk init` does that): running on this machine"
+            )
             return None
         raise
 

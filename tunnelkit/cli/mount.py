@@ -31,11 +31,13 @@ def mount(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The mounts as JSON.")] = False,
 ) -> None:
-    """Mount a remote directory by sshfs, over the session's connection; alone: list the mounts.
+    """Mount a remote directory by sshfs; alone: list the mounts.
 
     tk mount ~/cluster
     tk mount /scratch/me/data ~/data
     tk mount --json
+
+    It rides on the session's connection, and ends with the session.
     """
     from tunnelkit.errors import UsageError
 
@@ -118,7 +120,7 @@ def umount(
         ),
     ],
 ) -> None:
-    """Unmount, also when the server is gone, or the session; needs no root.
+    """Unmount: without root, also when server or session is gone.
 
     tk umount ~/cluster
     """

@@ -38,7 +38,7 @@ def vscode(
         bool, typer.Option("--dry-run", help="Say what would change, write nothing.")
     ] = False,
 ) -> None:
-    """Write or merge .vscode/tasks.json and launch.json, so that F5 attaches through tk.
+    """Write or merge VS Code's files, so that F5 attaches through tk.
 
     Your own entries, comments and layout stay as they are; a second run changes nothing.
 

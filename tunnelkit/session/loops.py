@@ -233,7 +233,7 @@ class Loops:
         if loop_id is None or loop_id not in self._loops:
             raise DebugError(
                 "no debug loop is running",
-                hint="start one in a terminal: tk loop python -m debugpy --wait-for-client FILE",
+                hint="start one in a terminal: tk loop python FILE",
             )
         return self._loops[loop_id]
 

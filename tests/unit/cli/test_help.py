@@ -167,3 +167,12 @@ def test_both_ways_call_the_same_function() -> None:
     plain, through_typer = tk("ready", "--timeout", "5"), tk("ready", "--timeout=5")
     assert plain.stderr == through_typer.stderr
     assert plain.returncode == through_typer.returncode
+
+
+@pytest.mark.parametrize("group", [(), ("lab",), ("config",)], ids=lambda group: " ".join(group))
+def test_what_a_command_is_for_is_told_in_full(group: tuple[str, ...]) -> None:
+    """Nothing is cut off with dots on a terminal of 80 columns."""
+    _, _, listed = tk(*group, "--help").stdout.partition("Commands:")
+    cut = [line for line in listed.splitlines() if line.endswith("...")]
+    assert listed
+    assert not cut, "\n".join(cut)
