@@ -350,11 +350,10 @@ class Project:
         return [*tk_lab.on("login", self.lab.dir), *argv]
 
     async def do_on_login(self, *argv: str, code: int | None = 0) -> str:
-        """Run this on the login host, without ssh; what it printed. `code`: as for `tk`."""
-        words = self.on_login(*argv)
-        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True)
+        """Run this on the login host, without ssh; its stdout."""
+        done = await asyncio.to_thread(subprocess.run, self.on_login(*argv), capture_output=True)
         assert code is None or done.returncode == code, done.stderr
-        return done.stdout
+        return done.stdout.decode()
 
     async def jobs(self) -> list[str]:
         """`ID STATE` of the project's jobs that Slurm still has."""
