@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.lab_fixtures import running_lab, why_no_lab
+from tests.support import processes
 from tests.support.pbs_standin.rig import StandIn, install
 from tests.support.tkrig import PATIENCE_S, Project, eventually, project_on
 from tunnelkit import lab as tk_lab
+from tunnelkit.errors import AllocationError
 from tunnelkit.lab import LabInfo
+from tunnelkit.lab.layout import Layout
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +57,10 @@ async def ended(project: Project) -> str:
         detail = str(status["detail"])
         return bool(status["state"] == "ended")
 
-    for _ in range(60):
-        if await over():
-            return detail
-    raise AssertionError(f"it did not end: {detail}")
+    async with asyncio.timeout(PATIENCE_S):
+        while not await over():
+            await asyncio.sleep(0.1)
+    return detail
 
 
 @pytest.mark.parametrize(
@@ -248,6 +253,105 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
     assert (await project.tk("run", "--", "echo", "again")).out == "again\n"
     await project.tk("down")
     assert server.unfinished() == []
+
+
+# --- a job that a person made --------------------------------------------------------------------
+
+
+@pytest.fixture
+async def by_hand(project: Project, server: StandIn) -> str:
+    """A job as a person would submit it, running on node1."""
+    argv = project.on_login("qsub", "-N", "mine", "-l", "select=1:host=node1", "-v", "ODD=a  b")
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate(b"sleep 600\n")
+    job = out.decode().strip()
+    await eventually(lambda: server.jobs()[job]["job_state"] == "R", "the job runs")
+    return job
+
+
+async def test_a_job_made_by_hand_is_used_and_left_alone(
+    project: Project, server: StandIn, by_hand: str
+) -> None:
+    # As people type it.
+    number = by_hand.partition(".")[0]
+    status = await project.up("--attach-job", number)
+    assert (status["job"]["id"], status["job"]["made_by"]) == (number, "you")
+    assert (status["node"], status["route"]) == ("node1", "ssh")
+    assert "no part of job" not in project.session_log()
+    env = (await project.tk("run", "env")).out.splitlines()
+    for word in (f"PBS_JOBID={by_hand}", "PBS_JOBNAME=mine", "ODD=a  b"):
+        assert word in env
+    down = await project.tk("down")
+    assert f"job {number} is yours and goes on" in down.out
+    await project.nothing_left()
+    assert server.unfinished() == [by_hand]
+
+
+@pytest.mark.usefixtures("node1_refuses_the_laptop")
+async def test_one_made_by_hand_is_entered_from_the_login_host(
+    project: Project, by_hand: str
+) -> None:
+    assert (await project.up("--attach-job", by_hand))["route"] == "ssh-login"
+    assert f"PBS_JOBID={by_hand}" in (await project.tk("run", "env")).out
+
+
+@pytest.mark.usefixtures("node1_refuses_all")
+async def test_one_made_by_hand_where_no_ssh_leads(project: Project, by_hand: str) -> None:
+    done = await project.tk("up", "--attach-job", by_hand, code=int(AllocationError.exit_code))
+    assert "no ssh leads to the node" in done.err
+
+
+@pytest.mark.parametrize("attaches", [True, False], ids=["pbs_attach", "without"])
+async def test_what_runs_in_a_job_made_by_hand_ends_with_it(
+    project: Project, server: StandIn, by_hand: str, pbs_lab: LabInfo, attaches: bool
+) -> None:
+    program = Layout(pbs_lab.dir).bin / "pbs_attach"
+    away = program.with_name("away")
+    if not attaches:
+        program.rename(away)
+    try:
+        status = await project.up("--attach-job", by_hand)
+    finally:
+        if not attaches:
+            away.rename(program)
+    outside = f"the agent on node1 is no part of job {by_hand} (this node has no pbs_attach)"
+    assert (outside in project.session_log()) is not attaches
+    processes.kill([status["pid"]])  # the session could end it
+    server.qdel(by_hand)
+    await eventually(lambda: not project.cluster_processes(), "the agent ends")
+
+
+async def test_an_agent_on_each_node(project: Project, server: StandIn) -> None:
+    status = await project.up("--nodes", "2", "--cpus", "1")
+    # The lab's nodes have their processes in common: each is known by who started it.
+    first = await project.tk("run", "--node", "node1", "--", "sh", "-c", "echo $PPID $PBS_JOBID")
+    assert first.out.split() == [str(status["agent"]["pid"]), status["job"]["id"]]
+    second = await project.tk("run", "--node", "node2", "--", "sh", "-c", "echo $PPID $PBS_JOBID")
+    [other] = (await project.status())["other_nodes"]
+    assert (other["node"], other["why_not"]) == ("node2", None)
+    assert second.out.split() == [str(other["agent"]), status["job"]["id"]]
+    await project.tk("down")
+    await project.nothing_left()
+
+
+async def test_agents_of_a_job_made_by_hand_end_with_the_first(
+    project: Project, server: StandIn
+) -> None:
+    argv = project.on_login("qsub", "-l", "select=2")
+    process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.PIPE)
+    await process.communicate(b"sleep 600\n")
+    await eventually(lambda: server.jobs()["1.login"]["job_state"] == "R", "the job runs")
+    status = await project.up("--attach-job", "1.login")
+    await project.tk("run", "--node", "node2", "--", "true")
+    # The session is gone, and the first agent ends: nobody tells the second.
+    processes.kill([status["pid"]])
+    serving = [one for one in project.cluster_processes() if "serve" in one.argv]
+    first = next(one for one in serving if not any(".node2" in word for word in one.argv))
+    os.kill(first.pid, signal.SIGTERM)
+    await eventually(lambda: not project.cluster_processes(), "the other ends, too")
+    assert server.unfinished() == ["1.login"]
 
 
 async def test_the_doctor_knows_the_scheduler_and_tab_its_names(

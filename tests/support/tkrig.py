@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
-import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -24,23 +21,21 @@ import textwrap
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from tests.lab_fixtures import lab_environ
 from tests.support import processes
 from tests.support.processes import Seen
+from tests.support.terminal import PATIENCE_S, Done, Terminal
 from tunnelkit import lab as tk_lab
 from tunnelkit.debug.client import DapClient, Message
 from tunnelkit.lab import LabInfo
 
 TAG = "TK_TEST_PROJECT"
 _TK = Path(sys.executable).parent / "tk"
-#: How long a command may take before the test fails; the machine may be slow and shared.
-PATIENCE_S = 90.0
 
 PROGRAM = """\
 import os
@@ -52,7 +47,7 @@ if __name__ == "__main__":
     for step in range(3):
         total += step
         print("step", step, WORD, flush=True)
-    print("node", os.environ.get("SLURMD_NODENAME"), flush=True)
+    print("node", os.environ.get("SLURMD_NODENAME") or os.uname().nodename, flush=True)
 """
 
 
@@ -78,99 +73,14 @@ def line_of(source: str, text: str) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
-@dataclass(frozen=True)
-class Done:
-    """A `tk` command that has ended."""
-
-    argv: tuple[str, ...]
-    code: int
-    out: str
-    err: str
-
-    def __str__(self) -> str:
-        return f"tk {' '.join(self.argv)}: {self.code}\n{self.out}\n{self.err}"
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-class Terminal:
-    """A running `tk` command whose lines (stdout and stderr together) are read as they come."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._seen = 0
-        self._more = asyncio.Event()
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        while line := await self.process.stdout.readline():
-            self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
-            self._more.set()
-        self._more.set()
-
-    async def line(self, pattern: str, timeout_s: float = PATIENCE_S) -> re.Match[str]:
-        """The next line, after the one this found last, that matches."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    while self._seen < len(self.lines):
-                        found = re.search(pattern, self.lines[self._seen])
-                        self._seen += 1
-                        if found:
-                            return found
-                    assert not self._reading.done(), f"ended before {pattern!r}:\n{self.text}"
-                    self._more.clear()
-                    await self._more.wait()
-        except TimeoutError:
-            raise AssertionError(f"no line {pattern!r} in:\n{self.text}") from None
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
-
-    def skip(self) -> None:
-        """Look only at lines that come from now on."""
-        self._seen = len(self.lines)
-
-    def interrupt(self) -> None:
-        """Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
-
-    async def quit(self) -> int:
-        """Ctrl-C twice, as one does: the second after the first showed; its exit code."""
-        self.skip()
-        self.interrupt()
-        await self.line("Ctrl-C again: quit")
-        self.interrupt()
-        return await self.ended()
-
-    async def ended(self, timeout_s: float = PATIENCE_S) -> int:
-        """Wait for its end; its exit code."""
-        async with asyncio.timeout(timeout_s):
-            await self.process.wait()
-            await self._reading
-        assert self.process.returncode is not None
-        return self.process.returncode
-
-    async def close(self) -> None:
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.terminate()
-            with contextlib.suppress(TimeoutError):
-                await self.ended(15.0)
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.wait()
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-
-
 class Project:
     """A project directory with its own session, state and debug port, on a lab."""
+
+    #: What a program finds in the environment of a job with one GPU on node1.
+    node_environ: ClassVar[dict[str, str]] = {
+        "SLURMD_NODENAME": "node1",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
 
     def __init__(self, lab: LabInfo, base: Path) -> None:
         self.lab = lab

@@ -17,7 +17,7 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
     tk up node4 --gpus 1 --cpus 2  that node
     tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
     tk up --time 2:00:00 --partition gpu
-    tk up --attach-job 4711        a job that you made with salloc or sbatch
+    tk up --attach-job 4711        a job that you made: salloc, sbatch, qsub
 
 Called again, it tells the state of what is up, or takes over what a killed
 session left behind.

@@ -14,7 +14,7 @@ from tunnelkit.scheduler.base import Command
 SchedulerName = Literal["slurm", "pbs", "torque", "none"]
 
 #: A command over ssh gets no login shell, so a site's PATH may lack the scheduler: these are
-#: looked at too.
+#: looked at too, and where PBS's own configuration says.
 USUAL_DIRS = (
     "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin",
     "/cm/shared/apps/slurm/current/bin",
@@ -25,6 +25,8 @@ USUAL_DIRS = (
 # come before. Torque tells its version on stderr, OpenPBS on stdout.
 _SCRIPT = r"""
 PATH=$PATH${1:+:$1}
+conf=${PBS_CONF_FILE:-/etc/pbs.conf}
+[ -r "$conf" ] && PATH=$PATH:$(sed -n 's,^ *PBS_EXEC=\([^ ]*\).*,\1/bin,p' "$conf" | tail -n 1)
 for c in sbatch qsub qstat; do
   p=$(command -v "$c" 2>/dev/null) && printf 'tk-found %s %s\n' "$c" "$p"
 done

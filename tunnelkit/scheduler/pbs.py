@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
-from tunnelkit.scheduler import pbs_errors, pbs_submit
+from tunnelkit.scheduler import pbs_errors, pbs_step, pbs_submit
 from tunnelkit.scheduler.base import Command, Verdict
 from tunnelkit.scheduler.pbs_text import (
     Record,
@@ -51,6 +51,7 @@ class Qstat:
     # -- to be told by the dialect ----------------------------------------
 
     def _resources(self, request: ResourceRequest) -> list[str]:
+        """qsub's words for what is asked for."""
         raise NotImplementedError
 
     def _read(self, done: Completed) -> list[Record]:
@@ -232,8 +233,15 @@ class PBS(Qstat):
     def estimate(self, job_id: str) -> Command | None:
         return Command((self._program("qstat"), "-f", check_job_id(job_id)))
 
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on the job's node `node`, runs `argv` inside the job: pbs_step.py."""
+        number = sequence_number(check_job_id(job_id))
+        return pbs_step.step(re.escape(number), job_id, argv)
+
     def _resources(self, request: ResourceRequest) -> list[str]:
-        return pbs_submit.pbs_resources(request)
+        # Else qsub leaves a process of its own on the login host for a minute, that would do the
+        # next submission.
+        return ["-f", *pbs_submit.pbs_resources(request)]
 
     def _ending(self, record: Record) -> str:
         return ending(record.get("Exit_status"), record.get("comment").strip())

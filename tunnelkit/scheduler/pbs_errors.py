@@ -11,6 +11,10 @@ from tunnelkit.scheduler.refusal import refusal_of
 #: what is printed -> hint; the first that matches counts
 _HINTS: tuple[tuple[str, str], ...] = (
     ("unknown queue", "`qstat -Q` on the login host lists the queues"),
+    ("queue is not (enabled|started)", "that queue is closed at the moment: `qstat -Q` on the "
+     "login host lists the others"),
+    ("could not connect to mom", "its node does not answer; to end the job without it, on the "
+     "login host: qdel -W force JOBID"),
     ("unknown resource", "this PBS does not count that resource; `pbsnodes -a` on the login host "
      "shows what its nodes have. Where GPUs go by another name, ask for them with constraint "
      "instead of gpus"),

@@ -38,7 +38,7 @@ _REFUSED = {
     "r": "set requeue under [allocation], or: tk up --requeue",
     "V": "it would copy the whole environment, secrets too, to where others can read it",
     "z": "tk needs the job's id",
-    "f": "tk would hang until the job ends",
+    "f": _BY_TK,
     "q": "set partition (the queue) under [allocation] instead",
     "h": "tk would wait for a job that never starts",
     "u": "the job must be your own",
@@ -60,7 +60,8 @@ def submit_command(
     body: str,
     log_dir: str,
 ) -> Command:
-    """The qsub call; `resources`: the words of `-l` in this dialect. Raises UsageError."""
+    """The qsub call; `resources`: the words in this dialect for what is asked for. Raises
+    UsageError."""
     argv = [program, "-N", check_job_name(job_name), "-S", "/bin/sh"]
     argv += ["-r", "y" if request.requeue else "n"]
     argv += ["-j", "oe", "-o", _log_file(log_dir, job_name), *resources]

@@ -79,6 +79,9 @@ _COMMENTS: tuple[tuple[re.Pattern[str], Verdict, str], ...] = tuple(
          Verdict.HELD, "what it asks for is switched off at the moment"),
         (r"Insufficient amount of resource: (host|vnode)\b", Verdict.WAIT,
          "waiting for the node to become free"),
+        # Of a node that was named PBS tells no amounts, nor whether it ever has as much.
+        (r"Insufficient amount of resource: [^ (]+ *$", Verdict.WAIT,
+         "waiting for them to become free there; `pbsnodes NODE` tells how many there are"),
         (r"Insufficient amount of resource", Verdict.WAIT,
          "waiting for the resources to become free"),
         (r"No(t enough| available)|Nodes not available|.*(preempt|in use)", Verdict.WAIT,

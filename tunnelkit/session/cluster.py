@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,17 +13,27 @@ from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Allocation, Completed, JobState, JobStatus
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.session.adoption import Adoption, check_adoptable
+from tunnelkit.session.adoption import (
+    Adoption,
+    Steps,
+    check_adoptable,
+    enters_from_login,
+)
 from tunnelkit.session.agent_client import AgentGone
 from tunnelkit.session.cancelled import Cancelled
 from tunnelkit.session.detect import scheduler_of
 from tunnelkit.session.fate import Fate, fate_of, who_cancelled
 from tunnelkit.session.install import Installed, install
 from tunnelkit.session.job import JobHolder, in_words
+from tunnelkit.session.peers import peer_name
 from tunnelkit.session.schedulers import adapter
 from tunnelkit.session.ways import ByDialIn, ByLoginSsh, ByScheduler, BySsh, Way, Ways, invitation
 
 Say = Callable[[str], None]
+
+
+#: How often, and after what pauses, it is looked whether an agent that was started answers.
+_LOOKS, _LOOK_S = 50, 0.2
 
 
 class Cluster:
@@ -183,13 +194,38 @@ class Cluster:
         assert allocation is not None and allocation.job_id is not None
         return await self._adoption().has_agent(allocation.job_id, allocation.nodes[0])
 
-    def _adoption(self) -> Adoption:
+    async def start_peer(self, node: str) -> tuple[str, int] | None:
+        """Have an agent on another node of the allocation: its name and pid. None where the first
+        agent is the one to start it. Raises AllocationError, ConnectionFailed."""
+        if not isinstance(self.scheduler, Steps) or enters_from_login(self.scheduler):
+            return None
+        assert self.allocation is not None and self.allocation.job_id is not None
+        job_id, name = self.allocation.job_id, peer_name(self._name, node)
+        own, status_file = self._adoption(name), self._status_file_of(name)
+        if await own.has_agent(job_id, node):
+            told = holder.parse_status((await self._run(holder.read_status(status_file))).text)
+        else:
+            body = self._body(name)
+            told = await own.start(job_id, node, body, status_file, ends_with=self._status_file)
+            # Asked for again before it can answer, another one would be started.
+            for _ in range(_LOOKS):
+                if await own.has_agent(job_id, node):
+                    break
+                await asyncio.sleep(_LOOK_S)
+        if told is None or told.pid is None:
+            raise AllocationError(
+                f"the agent on {node} did not tell that it runs",
+                hint=f"see {self.installed.jobs_dir}/{name}.step.log on {self._link.login}",
+            )
+        return name, told.pid
+
+    def _adoption(self, name: str | None = None) -> Adoption:
         assert self.scheduler is not None
         return Adoption(
             self._link,
             self.scheduler,
             self.installed,
-            name=self._name,
+            name=name or self._name,
             node_ssh=self._settings.cluster.node_ssh,
             say=self._say,
         )
@@ -267,17 +303,17 @@ class Cluster:
 
     @property
     def _status_file(self) -> str:
-        return f"{self.installed.jobs_dir}/{self._name}.status"
+        return self._status_file_of(self._name)
 
-    def _serve_argv(self) -> list[str]:
-        """The agent in the job. Where the scheduler has no way in, it looks for a place to dial."""
+    def _status_file_of(self, name: str) -> str:
+        return f"{self.installed.jobs_dir}/{name}.status"
+
+    def _serve_argv(self, name: str) -> list[str]:
+        """An agent in the job. Where the scheduler has no way in, it looks for a place to dial."""
         assert self.scheduler is not None
-        entered = self.scheduler.enter("1", "node", [])
-        if entered is not None or self._settings.cluster.node_ssh == "yes":
-            return self.installed.argv("serve", self._name)
-        return self.installed.argv(
-            "serve", self._name, "--meet", invitation(self.installed, self._name)
-        )
+        if enters_from_login(self.scheduler) or self._settings.cluster.node_ssh == "yes":
+            return self.installed.argv("serve", name)
+        return self.installed.argv("serve", name, "--meet", invitation(self.installed, name))
 
     def _with_prologue(self, argv: list[str]) -> list[str]:
         prologue = self._settings.cluster.prologue
@@ -292,11 +328,11 @@ class Cluster:
         request = self._settings.allocation.request(node)
         return await self.job.submit(request, body=self._body(), log_dir=self.installed.jobs_dir)
 
-    def _body(self) -> str:
+    def _body(self, name: str | None = None) -> str:
         return holder.body(
-            agent_argv=self._serve_argv(),
+            agent_argv=self._serve_argv(name or self._name),
             prologue=self._settings.cluster.prologue,
-            status_file=self._status_file,
+            status_file=self._status_file_of(name or self._name),
         )
 
     def _check_same_node(self, found: JobStatus, node: str | None) -> None:

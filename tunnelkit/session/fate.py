@@ -58,6 +58,11 @@ async def fate_of(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> 
                     limit.reschedule(first_s + _SETTLE_S)
                 elif status.state is JobState.PENDING and not status.ending:
                     return Fate(back=may_come_back)
+                elif status.state is JobState.RUNNING and status.time_left_s == 0:
+                    # PBS calls it running for as long as its node takes to kill it all.
+                    known = Fate(ended=f"job {status.job_id}: the job reached its time limit")
+                    first_s = now() if first_s is None else first_s
+                    limit.reschedule(first_s + _SETTLE_S)
                 elif status.ending:
                     first_s = now() if first_s is None else first_s
                     limit.reschedule(first_s + _CLEARING_S)

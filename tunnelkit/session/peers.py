@@ -1,12 +1,14 @@
 """The allocation's other nodes: an agent on each, and a link of its own to those that are used.
 
-The first node's agent starts them, as steps of the job (agent/peers.py), and they end with it.
+The first node's agent starts them, as steps of the job (agent/peers.py); where it can't, as in a
+job of PBS, they are started from here. They end with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -19,6 +21,16 @@ from tunnelkit.session.execs import Execs
 
 #: More than these get their agents when they are first wanted: each costs a job step.
 _AT_ONCE = 8
+_NAME_CHARS = 64
+
+
+def peer_name(name: str, node: str) -> str:
+    """The agent's name on another node, where it is not the first agent that names it. All are
+    different, and none is too long for a name."""
+    whole = f"{name}.{node}"
+    if len(whole) <= _NAME_CHARS:
+        return whole
+    return whole[: _NAME_CHARS - 9] + "." + hashlib.sha256(whole.encode()).hexdigest()[:8]
 
 
 class _Peer:
@@ -27,12 +39,14 @@ class _Peer:
     def __init__(self, node: str) -> None:
         self.node = node
         self.pid: int | None = None
+        #: Not the first agent has started it.
+        self.from_here = False
         self.failure: TunnelkitError | None = None
         self.client: AgentClient | None = None
         self.life: asyncio.Task[Any] | None = None
         self.execs = Execs(self._agent)
-        #: One start, one connection at a time.
-        self.busy = asyncio.Lock()
+        #: One connection, one start at a time.
+        self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
 
     def _agent(self) -> AgentClient:
         if self.client is None:
@@ -55,16 +69,19 @@ class _Peer:
 class Peers:
     """The other nodes' agents. `allocated`, then `start`; `close` lets go of them all.
 
-    agent: the first node's. dial: a stream to the agent of that name on that node.
+    agent: the first node's. dial: a stream to the agent of that name on that node. start: have an
+    agent on a node, its name and pid; None where the first one is asked for that.
     """
 
     def __init__(
         self,
         agent: Callable[[], AgentClient],
         dial: Callable[[str, str], Awaitable[ByteStream]],
+        start: Callable[[str], Awaitable[tuple[str, int] | None]],
     ) -> None:
         self._agent = agent
         self._dial = dial
+        self._start_there = start
         self._first = ""
         self._peers: dict[str, _Peer] = {}
 
@@ -99,6 +116,12 @@ class Peers:
         """Each other node, for `tk status`."""
         return [peer.describe() for peer in self._peers.values()]
 
+    async def shut_down(self) -> None:
+        """End those that were started from here: what ends with the first agent needs nothing, but
+        PBS would kill these before they have tidied up."""
+        ours = [peer for peer in self._peers.values() if peer.from_here and peer.pid is not None]
+        await asyncio.gather(*(self._end(peer) for peer in ours), return_exceptions=True)
+
     async def close(self) -> None:
         """Let go of the links. The agents end with the first one."""
         peers, self._peers = list(self._peers.values()), {}
@@ -106,13 +129,18 @@ class Peers:
 
     async def _start(self, peer: _Peer) -> str:
         """Have its agent run; its name."""
-        try:
-            told = await self._agent().call("peer.start", node=peer.node)
-        except TunnelkitError as error:
-            peer.pid, peer.failure = None, error
-            raise
-        peer.pid, peer.failure = int(told["pid"]), None
-        return str(told["name"])
+        async with peer.starting:
+            try:
+                started = await self._start_there(peer.node)
+                peer.from_here = started is not None
+                if started is None:
+                    told = await self._agent().call("peer.start", node=peer.node)
+                    started = str(told["name"]), int(told["pid"])
+            except TunnelkitError as error:
+                peer.pid, peer.failure = None, error
+                raise
+            (name, peer.pid), peer.failure = started, None
+            return name
 
     async def _connect(self, peer: _Peer) -> None:
         async with peer.busy:
@@ -125,6 +153,11 @@ class Peers:
             await client.connect_patiently(_never)
             peer.client = client
             peer.life = asyncio.create_task(self._mind(peer, client))
+
+    async def _end(self, peer: _Peer) -> None:
+        await self._connect(peer)
+        if peer.client is not None:
+            await peer.client.shut_down("tk down")
 
     async def _mind(self, peer: _Peer, client: AgentClient) -> None:
         """Keep the conversation up; once it is over the next use begins another."""

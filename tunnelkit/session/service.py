@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tunnelkit import __version__
 from tunnelkit.debug.command import LoopCommand, understand
-from tunnelkit.errors import DebugError, MirrorError, TunnelkitError
+from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux

@@ -108,7 +108,7 @@ class Session:
             by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
         )
         self.execs = Execs(self.agent)
-        self.peers = Peers(self.agent, self.cluster.peer_stream)
+        self.peers = Peers(self.agent, self.cluster.peer_stream, self.cluster.start_peer)
         self.time_limit = timelimit.TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobWatch(self.cluster, self.time_limit, self._agent_is_lost)
         #: How often the job went back into the queue.
@@ -307,8 +307,7 @@ class Session:
     async def down(self, ending: Ending | None = None) -> None:
         """End everything, the allocation too; `all_ended` tells whether that is sure.
         Idempotent. Never takes much longer than `ending` allows, whatever hangs."""
-        over = self.state == "ended"
-        ending = ending or Ending()
+        over, ending = self.state == "ended", ending or Ending()
         self._become("closing")
         # But the link is kept: one that is cut just now may be back before patience ends.
         others = [task for task in self._tasks if task is not self._keeping]
@@ -316,6 +315,7 @@ class Session:
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
         ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
+            await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
             ended = await ending.step("the agent", self._agent.shut_down("tk down"), 8.0) or ended
         if self.cluster.job is not None and not self.cluster.job.foreign:
             # It takes all that runs in it along.

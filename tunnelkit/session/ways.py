@@ -54,20 +54,7 @@ class ByLoginSsh:
     def __init__(self, link: Link, installed: Installed, node: str, argv: Sequence[str]) -> None:
         self.title = f"the ssh of {link.login}"
         self._link, self._node, self._argv = link, node, argv
-        known = f'"{installed.base}/known_hosts" "{installed.home}/.ssh/known_hosts"'
-        options = {
-            "BatchMode": "yes",
-            "ConnectTimeout": str(_CONNECT_TIMEOUT_S),
-            "ServerAliveInterval": "15",
-            "StrictHostKeyChecking": "accept-new",
-            "UserKnownHostsFile": known,
-            "LogLevel": "ERROR",
-            "ClearAllForwardings": "yes",
-            "ForwardAgent": "no",
-            "ForwardX11": "no",
-            "RequestTTY": "no",
-        }
-        self._ssh = ["ssh", *(f"-o{key}={value}" for key, value in options.items()), "--", node]
+        self._ssh = login_ssh(installed, node)
         self._proven = False
 
     async def open(self) -> ByteStream:
@@ -96,6 +83,24 @@ class ByLoginSsh:
             cause=lines[-1] if lines else f"exit status {done.exit_code}",
             hint="`tk doctor` checks whether nodes may be entered by ssh",
         )
+
+
+def login_ssh(installed: Installed, node: str) -> list[str]:
+    """argv of the login host's ssh to `node`, without the remote command."""
+    known = f'"{installed.base}/known_hosts" "{installed.home}/.ssh/known_hosts"'
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(_CONNECT_TIMEOUT_S),
+        "ServerAliveInterval": "15",
+        "StrictHostKeyChecking": "accept-new",
+        "UserKnownHostsFile": known,
+        "LogLevel": "ERROR",
+        "ClearAllForwardings": "yes",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "RequestTTY": "no",
+    }
+    return ["ssh", *(f"-o{key}={value}" for key, value in options.items()), "--", node]
 
 
 class ByScheduler:

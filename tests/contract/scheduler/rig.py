@@ -72,6 +72,10 @@ class Cluster:
     def home(self, name: str) -> Path:
         return self.info.home / name
 
+    def file(self, node: str, path: str) -> str:
+        """A file on that node's own disk."""
+        return Path(path).read_text()
+
 
 @contextmanager
 def cluster(info: LabInfo, scheduler: Scheduler) -> Iterator[Cluster]:

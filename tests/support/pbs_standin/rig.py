@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.pbs_standin.state import DEFAULTS, SERVER, State
+from tests.support.pbs_programs import state as server
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
-CHECKOUT = Path(__file__).parents[3]
-PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
+PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes", "pbs_attach")
 
 
 class StandIn:
@@ -27,16 +25,16 @@ class StandIn:
         many of the next submits are answered by an error."""
         for file in self.root.iterdir():
             file.unlink()
-        State(self.root).write_config({**DEFAULTS, **config})
+        server.State(self.root).write_config({**server.DEFAULTS, **config})
 
     def set(self, **config: Any) -> None:
         """Change some of that."""
-        state = State(self.root)
+        state = server.State(self.root)
         state.write_config({**state.config, **config})
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """What the server knows of each job, finished ones too."""
-        with State(self.root).locked() as state:
+        with server.State(self.root).locked() as state:
             return state.jobs()
 
     def unfinished(self) -> list[str]:
@@ -44,7 +42,7 @@ class StandIn:
 
     def qdel(self, job_id: str, who: str = "root@login") -> None:
         """Delete a job, as an administrator."""
-        with State(self.root).locked() as state:
+        with server.State(self.root).locked() as state:
             state.delete(job_id, who)
 
     def clear(self) -> None:
@@ -60,8 +58,7 @@ def install(info: LabInfo) -> StandIn:
     root.mkdir(mode=0o700, exist_ok=True)
     for name in PROGRAMS:
         path = Layout(info.dir).bin / name
-        argv = [f"PYTHONPATH={CHECKOUT}", sys.executable, *SERVER, name, str(root)]
-        path.write_text(f'#!/bin/sh\nexec env {shlex.join(argv)} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(server.words(name, root))} "$@"\n')
         path.chmod(0o755)
     stand_in = StandIn(root)
     stand_in.reset()

@@ -12,14 +12,15 @@ from tunnelkit.model import Completed
 from tunnelkit.scheduler.detect import DETECT, USUAL_DIRS, Detected, detect, parse_detect
 
 
-def answer(path: Path, beside: tuple[Path, ...] = ()) -> Completed:
+def answer(path: Path, beside: tuple[Path, ...] = (), **environ: str) -> Completed:
     """As a login host with only `path` would answer, and the usual places `beside`: never this
     machine's own, which may have a real scheduler."""
-    for tool in ("sh", "sed"):
+    for tool in ("sh", "sed", "tail"):
         (path / tool).symlink_to(f"/usr/bin/{tool}" if Path(f"/usr/bin/{tool}").exists()
                                  else f"/bin/{tool}")  # fmt: skip
     argv = detect(tuple(map(str, beside))).argv
-    done = subprocess.run(argv, env={"PATH": str(path)}, capture_output=True, check=False)
+    env = {"PATH": str(path), "PBS_CONF_FILE": "/nowhere", **environ}
+    done = subprocess.run(argv, env=env, capture_output=True, check=False)
     return Completed(done.returncode, done.stdout, done.stderr)
 
 
@@ -52,6 +53,17 @@ def test_openpbs(tmp_path: Path) -> None:
     assert found.bin_dirs == {"qsub": str(tmp_path), "qstat": str(tmp_path)}
 
 
+def test_openpbs_where_its_own_configuration_says(tmp_path: Path) -> None:
+    there = tmp_path / "pbs" / "bin"
+    there.mkdir(parents=True)
+    program(there, "qsub", "exit 1")
+    program(there, "qstat", "echo pbs_version = 23.06.06")
+    conf = tmp_path / "pbs.conf"
+    conf.write_text(f"PBS_HOME=/var/spool/pbs\nPBS_EXEC={there.parent}\n")
+    found = parse_detect(answer(tmp_path, PBS_CONF_FILE=str(conf)))
+    assert (found.name, found.bin_dir) == ("pbs", str(there))
+
+
 def test_openpbs_tells_whether_it_keeps_history(tmp_path: Path) -> None:
     program(tmp_path, "qsub", "exit 1")
     script = (
@@ -59,7 +71,7 @@ def test_openpbs_tells_whether_it_keeps_history(tmp_path: Path) -> None:
     )
     for told, history in (("True", True), ("False", False)):
         program(tmp_path, "qstat", script % told)
-        for tool in ("sh", "sed"):
+        for tool in ("sh", "sed", "tail"):
             (tmp_path / tool).unlink(missing_ok=True)
         assert parse_detect(answer(tmp_path)).history is history
 
@@ -78,7 +90,7 @@ def test_a_usual_place_is_looked_at_after_the_path(tmp_path: Path) -> None:
     program(opt, "qstat", "echo pbs_version = 23.06.06")
     assert parse_detect(answer(on_path, (opt,))) == Detected("pbs", "23.06.06", str(opt))
     program(on_path, "qstat", "echo Version: 6.1.2 >&2")
-    for tool in ("sh", "sed"):
+    for tool in ("sh", "sed", "tail"):
         (on_path / tool).unlink()
     assert parse_detect(answer(on_path, (opt,))).name == "torque"
 

@@ -259,6 +259,11 @@ def test_cancel_of_what_is_over_is_fine() -> None:
     )  # fmt: skip
     with pytest.raises(SchedulerError):
         PBS().parse_cancel(done(stderr=b"qdel: Unauthorized Request 1.login\n", code=159))
+    with pytest.raises(SchedulerError) as caught:
+        PBS().parse_cancel(
+            done(stderr=b"qdel: Server could not connect to MOM 0.login\n", code=222)
+        )
+    assert "qdel -W force" in (caught.value.hint or "")
 
 
 def test_estimate() -> None:
@@ -279,6 +284,7 @@ def test_estimate() -> None:
     [
         ("", Verdict.WAIT),
         ("Not Running: Insufficient amount of resource: host ", Verdict.WAIT),
+        ("Not Running: Insufficient amount of resource: ngpus", Verdict.WAIT),
         ("Not Running: No available resources on nodes", Verdict.WAIT),
         ("Not Running: Job would conflict with reservation or top job", Verdict.WAIT),
         ("Not Running: Draining system to allow 3.server to run", Verdict.WAIT),
@@ -418,3 +424,12 @@ def _only_scheduler_errors(told: Completed) -> None:
                 call()
             except SchedulerError as error:
                 assert error.one_line()
+
+
+def test_a_named_node_may_never_have_as_many() -> None:
+    words = judge("Not Running: Insufficient amount of resource: ngpus")[1]
+    assert "(ngpus)" in words and "pbsnodes" in words
+    assert (
+        "pbsnodes"
+        not in judge("Not Running: Insufficient amount of resource: ngpus (R: 2 A: 0 T: 2)")[1]
+    )

@@ -45,7 +45,7 @@ def test_pbs_asks_by_select() -> None:
         account="lab-42", constraint="gpu_model=a100", extra=("-l place=excl", "-Pproj"),
     )  # fmt: skip
     assert command.argv == (
-        *HOLDER, "-l", "select=1:ncpus=2:ngpus=1:mem=16gb:host=node4:gpu_model=a100",
+        *HOLDER, "-f", "-l", "select=1:ncpus=2:ngpus=1:mem=16gb:host=node4:gpu_model=a100",
         "-l", "walltime=02:00:00", "-q", "gpu", "-A", "lab-42",
         "-l", "place=excl", "-P", "proj",
     )  # fmt: skip
@@ -73,8 +73,8 @@ def test_several_nodes() -> None:
 
 @pytest.mark.parametrize("scheduler", [PBS(), Torque()])
 def test_what_is_not_asked_for_is_left_to_the_site(scheduler: Qstat) -> None:
-    word = "select=1" if scheduler.name == "pbs" else "nodes=1"
-    assert submit(scheduler, gpus=0).argv == (*HOLDER, "-l", word)
+    words = ("-f", "-l", "select=1") if scheduler.name == "pbs" else ("-l", "nodes=1")
+    assert submit(scheduler, gpus=0).argv == (*HOLDER, *words)
 
 
 @pytest.mark.parametrize(

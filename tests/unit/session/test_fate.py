@@ -44,6 +44,14 @@ async def test_what_runs_may_have_come_back_unseen() -> None:
     assert await fate_of(told(RUNNING), may_come_back=False) == Fate()
 
 
+@pytest.mark.parametrize("may", [True, False])
+async def test_what_runs_though_its_time_is_up_has_reached_its_limit(may: bool) -> None:
+    late = JobStatus("7", JobState.RUNNING, "R", nodes=("n1",), time_left_s=0)
+    fate = await fate_of(told(RUNNING, late), may_come_back=may)
+    assert fate == Fate(ended="job 7: the job reached its time limit")
+    assert "NODE_FAIL" in str((await fate_of(told(late, OVER), may_come_back=may)).ended)
+
+
 @pytest.mark.parametrize(
     ("accounting", "ids", "words"),
     [

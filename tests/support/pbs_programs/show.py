@@ -1,4 +1,4 @@
-"""qstat, qselect, pbsnodes: what is told of jobs and nodes."""
+"""qstat, qselect, qdel, pbsnodes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import re
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
-from tests.support.pbs_standin.state import (
+from tests.support.pbs_programs.state import (
     FINISHED,
     NODES,
     UNKNOWN_JOB,
@@ -91,6 +91,7 @@ def attributes(job: Job) -> dict[str, Any]:
         "Variable_List": {
             "PBS_O_HOME": os.environ.get("HOME", "/"), "PBS_O_LOGNAME": user(),
             "PBS_O_PATH": os.environ.get("PATH", ""), "PBS_O_HOST": "login",
+            **job["environment"],
         },
     }  # fmt: skip
     if "started" in job:
@@ -108,6 +109,8 @@ def print_json(jobs: list[Job], *, broken: bool) -> None:
     if jobs:
         told["Jobs"] = {job["id"]: attributes(job) for job in jobs}
     text = json.dumps(told, indent="\t", separators=(",", ":\t"))
+    # What C's strtod takes goes unquoted, whether or not JSON has such numbers.
+    text = re.sub(r'(?<=:\t)"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|inf|nan))"', r"\1", text)
     # As in openpbs issue 1255: what is in a value is not quoted.
     print(text.replace('"queue":\t"workq"', '"queue":\t"work"q"') if broken else text)
 
@@ -146,9 +149,44 @@ def qselect(state: State, argv: list[str]) -> None:
                 print(job_id)
 
 
+def qdel(state: State, ids: list[str]) -> None:
+    code, errors = 0, []
+    with state.locked():
+        for job_id in ids:
+            full, job = f"{job_id.partition('.')[0]}.login", state.job(job_id)
+            if job is None:
+                errors.append(f"qdel: Unknown Job Id {job_id}")
+                code = UNKNOWN_JOB
+            elif job["job_state"] == "F":
+                errors.append(f"qdel: Job has finished {full}")
+                code = FINISHED
+            elif job["job_state"] == "C":
+                errors.append(
+                    "qdel: Request invalid for state of job MSG=invalid state for job - "
+                    f"COMPLETE {full}"
+                )
+                code = UNKNOWN_QUEUE
+            else:
+                state.delete(job_id, f"{user()}@login")
+    fail(code, *errors)
+
+
 def pbsnodes(state: State, argv: list[str]) -> None:
     for name, size in NODES.items():
         print(f"{name}\n     Mom = {name}\n     ntype = PBS\n     state = free")
         for what, amount in size.items():
             print(f"     resources_available.{what} = {amount}")
         print()
+
+
+def refuse_connection(program: str, argv: list[str]) -> NoReturn:
+    """As a client of a server that is away."""
+    if program == "qstat" and "json" in argv:
+        print_json([], broken=False)
+    words = f"{program}: cannot connect to server login (errno=15010)"
+    if program == "qdel":
+        words = "Couldn't connect to cluster: login"
+    elif program == "pbsnodes":
+        words = "pbsnodes: cannot connect to server login, error=15010"
+    codes = {"qstat": 255, "pbsnodes": 1}
+    fail(codes.get(program, 162), "Connection refused", words)

@@ -1,7 +1,4 @@
-"""What the stand-in's server knows, in one directory.
-
-Standard library only, as in all that the programs import.
-"""
+"""The server's memory, and what all programs share."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import fcntl
 import json
 import os
 import pwd
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -27,16 +25,15 @@ DEFAULTS = {
     "nodes": list(NODES),
 }
 #: Low bytes of PBS's error numbers, as the recorded answers have them.
-UNKNOWN_JOB = 153
-FINISHED = 35
-UNKNOWN_QUEUE = 170
-BAD_RESOURCE = 187
-BAD_VALUE = 166
-BAD_NODES = 241
-
-#: What Python is to run, with the checkout as PYTHONPATH: without site-packages, and with
-#: nothing from the directory it stands in.
-SERVER = ("-S", "-P", "-m", "tests.support.pbs_standin.server")
+UNKNOWN_JOB, FINISHED, UNKNOWN_QUEUE, BAD_RESOURCE, BAD_VALUE, BAD_NODES = (
+    153,
+    35,
+    170,
+    187,
+    166,
+    241,
+)
+KILL_DELAY_S = 2.0
 Job = dict[str, Any]
 
 
@@ -142,3 +139,20 @@ def limit_s(job: Job) -> float:
         return float("inf")
     parts = [int(part) for part in clock.split(":")]
     return float(sum(part * 60**power for power, part in enumerate(reversed(parts))))
+
+
+def start(program: str, state: State, *argv: str) -> None:
+    """In the background, as a daemon would run."""
+    subprocess.Popen(
+        [*words(program, state.root), *argv],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, cwd="/",
+    )  # fmt: skip
+
+
+def words(program: str, root: Path) -> list[str]:
+    """The argv that runs one of the programs."""
+    checkout = str(Path(__file__).parents[3])
+    script = "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    script += "from tests.support.pbs_programs.main import main; main()"
+    return [sys.executable, "-I", "-S", "-c", script, checkout, program, str(root)]

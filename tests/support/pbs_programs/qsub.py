@@ -1,4 +1,4 @@
-"""qsub: what is asked for, and what is refused at once."""
+"""qsub: reads a request, and has a node's side begin with the job."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import getopt
 import os
 import re
 import sys
+import time
 
-from tests.support.pbs_standin.mom import start_mom
-from tests.support.pbs_standin.state import (
+from tests.support.pbs_programs.state import (
     BAD_NODES,
     BAD_RESOURCE,
     BAD_VALUE,
@@ -19,13 +19,14 @@ from tests.support.pbs_standin.state import (
     ctime,
     fail,
     fits,
+    start,
     user,
 )
 
 
 def qsub(state: State, argv: list[str]) -> None:
     try:
-        options, rest = getopt.getopt(argv, "a:A:c:e:hj:k:l:m:N:o:p:P:q:r:S:u:v:W:zVI")
+        options, rest = getopt.getopt(argv, "a:A:c:e:fhj:k:l:m:N:o:p:P:q:r:S:u:v:W:zVI")
     except getopt.GetoptError as error:
         fail(2, f"qsub: invalid option -- '{error.opt[:1]}'", "usage: qsub [-a date_time] ...")
     if rest:
@@ -42,7 +43,9 @@ def qsub(state: State, argv: list[str]) -> None:
         (state.root / f"{number}.SC").chmod(0o700)
         config = state.config
     if "-h" not in given:
-        start_mom(state, job)
+        start("mom", state, job["id"])
+    if "-f" not in given and not state.torque:
+        start("linger", state, *argv)
     if config["lost_replies"]:
         state.write_config({**config, "lost_replies": config["lost_replies"] - 1})
         fail(1, "qsub: Communication failure.")
@@ -84,6 +87,9 @@ def make_job(state: State, given: dict[str, str], limits: dict[str, str]) -> Job
         "Output_Path": "login:" + os.path.abspath(given.get("-o", "STDIN.o")),
         "Resource_List": {**{f"n{k[1:]}": v for k, v in need.items()}, **limits},
         "shell": given.get("-S", "/bin/bash"),
+        "environment": dict(
+            one.partition("=")[::2] for one in given.get("-v", "").split(",") if one
+        ),
         "want": [count, need, host],
     }
 
@@ -109,3 +115,8 @@ def parse_request(limits: dict[str, str], torque: bool) -> tuple[int, dict[str, 
         elif name != "mem":
             fail(BAD_RESOURCE, f"qsub: Unknown resource: {name}")
     return count, need, host
+
+
+def linger(state: State, argv: list[str]) -> None:
+    """qsub's own background process, which waits for the next submission."""
+    time.sleep(60)

@@ -1,0 +1,62 @@
+"""The way into a PBS job that tk has not submitted: a script, run on one of the job's nodes.
+
+PBS starts nothing in a job from outside. But `pbs_attach`, on the node, makes what runs there by
+ssh a part of the job: in its cgroup, counted, and ended with it. The job's environment is
+that of its first process; on nodes where it has none there is only its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Before why what was started is no part of the job; in what the script writes.
+OUTSIDE = "tk-outside: "
+
+# $1 the job's number, $2 its id, then what is to run. The job's first process is the oldest of ours
+# that bears its id and whose parent doesn't. Arguments are rotated, since the environment may hold
+# anything and comes as words. Without pbs_attach nobody else would end it with the job.
+_STEP = r"""
+number=$1 job=$2; shift 2
+id_of() { tr '\0' '\n' <"$1/environ" 2>/dev/null | grep -aE "^PBS_JOBID=$number(\.|\$)"; }
+first=
+for dir in /proc/[0-9]*; do
+  [ -O "$dir" ] || continue
+  pid=${dir#/proc/}
+  [ -z "$first" ] || [ "$pid" -lt "$first" ] || continue
+  told=$(id_of "$dir") && stat=$(cat "$dir/stat" 2>/dev/null) || continue
+  ! id_of "/proc/$(set -- ${stat##*) }; echo "$2")" >/dev/null || continue
+  first=$pid job=${told#PBS_JOBID=}
+done
+case $job in
+  *.*) ;;
+  *) job=$job.$( (. /etc/pbs.conf && echo "$PBS_SERVER") 2>/dev/null) ;;
+esac
+attach=$(command -v pbs_attach) ||
+  attach=$( (. /etc/pbs.conf && echo "$PBS_EXEC/bin/pbs_attach") 2>/dev/null)
+if [ ! -x "$attach" ]; then why="this node has no pbs_attach"
+else why=$("$attach" -j "$job" -p $$ 2>&1) && why=
+fi
+if [ -z "$first" ] && [ -n "$why" ]; then
+  echo "$why; nor does anything of the job run there" >&2; exit 1
+fi
+count=$#
+run() {
+  [ -n "$first" ] || { shift; exec env PBS_JOBID="$job" "$@"; }
+  exec xargs -0 -x -a "/proc/$first/environ" sh -c '
+    count=$1; shift
+    while [ "$count" -gt 0 ]; do set -- "$@" "$1"; shift; count=$((count-1)); done
+    exec env -i "$@"' sh "$@"
+}
+[ -n "$why" ] || run "$count" "$@"
+echo "OUTSIDE$why" | head -n 1
+run "$count" "$@" &
+while kill -0 $! 2>/dev/null && [ -e "/proc/$first" ]; do sleep 2; done
+trap '' TERM
+kill -TERM 0
+wait $!
+""".replace("OUTSIDE", OUTSIDE)
+
+
+def step(number: str, job_id: str, argv: Sequence[str]) -> list[str]:
+    """argv that, run on a node of the job, runs `argv` in it."""
+    return ["sh", "-c", _STEP, "sh", number, job_id, *argv]
