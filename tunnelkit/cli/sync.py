@@ -44,7 +44,7 @@ def sync(
     watch: Annotated[bool, typer.Option("--watch", help="Show each batch as it is sent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Return once every file, as saved now, is proven to be on the node.
+    """Return once every file, as saved now, is proven on the node.
 
     Once the allocation is over there is only the login host: then it says so, and with --wait
     it fails.
