@@ -121,7 +121,7 @@ async def test_the_server_goes_and_comes(project: SiteProject) -> None:
     assert (again["state"], again["job"]["id"]) == ("ready", status["job"]["id"])
     assert (await project.tk("run", "--", "hostname")).out == "node1\n"
     await project.tk("down")
-    assert project.site.pbs.unfinished() == []
+    await project.nothing_left()
 
 
 async def test_no_server(project: SiteProject) -> None:

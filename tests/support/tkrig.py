@@ -76,6 +76,8 @@ def line_of(source: str, text: str) -> int:
 class Project:
     """A project directory with its own session, state and debug port, on a lab."""
 
+    #: What cancels a job.
+    canceller: ClassVar[str] = "scancel"
     #: What a program finds in the environment of a job with one GPU on node1.
     node_environ: ClassVar[dict[str, str]] = {
         "SLURMD_NODENAME": "node1",
@@ -315,7 +317,7 @@ class Project:
             print(down, self.session_log())
         processes.kill(self.laptop_processes())
         for job in await self.jobs():
-            await self.do_on_login("scancel", job.split()[0], code=None)
+            await self.do_on_login(self.canceller, job.split()[0], code=None)
 
 
 P = TypeVar("P", bound=Project)

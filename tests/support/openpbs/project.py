@@ -17,7 +17,7 @@ class SiteProject(Project):
         super().__init__(site.info, base)
         self.site = site
 
-    #: What is true in the job.
+    canceller: ClassVar[str] = "qdel"
     node_environ: ClassVar[dict[str, str]] = {"PBS_ENVIRONMENT": "PBS_BATCH", "PBS_QUEUE": "workq"}
 
     def on_login(self, *argv: str) -> list[str]:
@@ -48,8 +48,3 @@ class SiteProject(Project):
         find = ("sh", "-c", f"find /tmp -path '*/tk-{self.dir.name}-*' -type s")
         found = [f"{node}: {self.site.hosts[node].run(*find)}" for node in self.lab.nodes]
         return [*await super().left(), *(line for line in found if not line.endswith(": "))]
-
-    async def close(self) -> None:
-        await super().close()
-        for job in await self.jobs():
-            self.site.pbs.qdel("-W", "force", job.split()[0])
