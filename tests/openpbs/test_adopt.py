@@ -33,7 +33,7 @@ async def by_hand(project: SiteProject) -> AsyncIterator[str]:
 
 def is_running(project: SiteProject, job: str) -> bool:
     return any(
-        one["id"] == job and one["job_state"] == "R" and one["substate"] == 42
+        one["id"] == job and one["job_state"] == "R" and one["substate"] == "42"
         for one in project.site.pbs.jobs()
     )
 
@@ -98,7 +98,7 @@ async def test_an_interactive_job(project: SiteProject) -> None:
     )
     try:
         await eventually(
-            lambda: any(job["substate"] == 42 for job in project.site.pbs.jobs()), "it runs"
+            lambda: any(job["substate"] == "42" for job in project.site.pbs.jobs()), "it runs"
         )
         [job] = project.site.pbs.unfinished()
         status = await project.up("--attach-job", job)

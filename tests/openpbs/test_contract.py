@@ -53,7 +53,7 @@ class Administrator:
     def set(self, *, down: bool) -> None:
         if down:
             # What has not quite begun would begin once more.
-            until(lambda: all(job["substate"] == 42 for job in self._pbs.jobs()), "all begun")
+            until(lambda: all(job["substate"] == "42" for job in self._pbs.jobs()), "all begun")
             self._pbs.stop_server()
         else:
             self._pbs.start_server()

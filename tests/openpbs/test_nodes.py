@@ -44,7 +44,7 @@ async def test_in_a_job_made_by_hand(project: SiteProject, given: str) -> None:
     script = "echo 'sleep 600' | qsub -f -l select=2:ncpus=1 -l place=scatter"
     job = project.site.on("login", "sh", "-c", script).strip()
     await eventually(
-        lambda: all(one["substate"] == 42 for one in project.site.pbs.jobs()), "the job runs"
+        lambda: all(one["substate"] == "42" for one in project.site.pbs.jobs()), "the job runs"
     )
     named = job if given == "as qstat shows it" else job.partition(".")[0]
     await project.up("--attach-job", named)

@@ -112,7 +112,7 @@ async def test_the_server_goes_and_comes(project: SiteProject) -> None:
     """What runs goes on."""
     status = await project.up("node1")
     await eventually(
-        lambda: all(job["substate"] == 42 for job in project.site.pbs.jobs()), "it has begun"
+        lambda: all(job["substate"] == "42" for job in project.site.pbs.jobs()), "it has begun"
     )
     project.site.pbs.stop_server()
     assert (await project.tk("run", "--", "hostname")).out == "node1\n"

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.openpbs.host import Host
 from tests.support.processes import until
+from tunnelkit.scheduler.pbs_text import parse_full
 
 #: What a node's users don't have of OpenPBS.
 _NOT_ON_NODES = ("qsub", "qstat", "qdel", "qselect", "qmgr", "pbsnodes")
@@ -111,10 +112,10 @@ class Pbs:
     # -- jobs -----------------------------------------------------------------
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The jobs that have not ended, with `id` and PBS's attributes."""
-        text = self._login.run(f"{self._bin}/qstat", "-f", "-F", "json")
-        jobs: dict[str, dict[str, Any]] = json.loads(text).get("Jobs", {})
-        return [{"id": job_id, **job} for job_id, job in jobs.items()]
+        """The jobs that have not ended. As text: its JSON of odd environments is none."""
+        records = parse_full(self._login.run(f"{self._bin}/qstat", "-f"))
+        told = ("Job_Name", "job_state", "substate")
+        return [{"id": one.job_id, **{name: one.get(name) for name in told}} for one in records]
 
     def unfinished(self) -> list[str]:
         """The jobs that have not ended."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.support.openpbs.site import Site
-from tests.support.tkrig import PATIENCE_S, Project
+from tests.support.terminal import PATIENCE_S
+from tests.support.tkrig import Project
 
 
 class SiteProject(Project):
