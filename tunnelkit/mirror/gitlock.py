@@ -11,6 +11,8 @@ from collections.abc import Callable
 #: unless many files change meanwhile; then it is waited for up to the second.
 _LIMIT_S = 10.0
 _MOST_S = 120.0
+#: For so long a repository is where it was found: each save asks several times.
+_SAME_S = 0.02
 
 
 class GitLock:
@@ -18,6 +20,8 @@ class GitLock:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._directory: str | None = None
+        self._looked_at: float | None = None
         self._known: tuple[int, int] | None = None
         self._given_up: tuple[int, int] | None = None
 
@@ -40,11 +44,13 @@ class GitLock:
         return self._file("index")
 
     def _file(self, name: str) -> tuple[int, int] | None:
-        directory = git_dir(self._root)
-        if directory is None:
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at > _SAME_S:
+            self._directory, self._looked_at = git_dir(self._root), now
+        if self._directory is None:
             return None
         try:
-            info = os.lstat(os.path.join(directory, name))
+            info = os.lstat(os.path.join(self._directory, name))
         except OSError:
             return None
         return info.st_ino, info.st_mtime_ns
@@ -63,6 +69,11 @@ class GitWork:
         self._since: float | None = None
         self._busy_at = 0.0
         #: the index when the whole tree was looked at last, and when anything was
+        self._whole: tuple[int, int] | None = None
+        self._settled: tuple[int, int] | None = None
+
+    def begin(self) -> None:
+        """What it did so far does not count."""
         self._whole = self._settled = self._lock.index()
 
     def at_work(self, now: float) -> bool:

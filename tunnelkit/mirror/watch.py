@@ -115,6 +115,7 @@ class Watcher(FileSystemEventHandler):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._root_id = identity(self._root)
+        self._git.begin()
         self._complaints.attach()
         cookie.sweep(self._root)
         await self._observation.begin()
