@@ -24,6 +24,8 @@ from tunnelkit.mirror.disk import is_local
 from tunnelkit.mirror.inotify import Inotify
 
 log = logging.getLogger("tunnelkit.mirror")
+#: What watchdog says at its own end, of which we know.
+_STOPPED = "when the thread is inactive"
 _CONFIRM_S = 0.3
 
 
@@ -198,7 +200,8 @@ class Complaints(logging.Handler):
         self._logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._on_complaint()
+        if _STOPPED not in record.msg:
+            self._on_complaint()
 
 
 def identity(path: str) -> tuple[int, int] | None:

@@ -270,7 +270,10 @@ async def test_the_last_watch_is_used_up_later(children: Children) -> None:
 
 async def test_watchdogs_own_complaint_is_heard(watched: Watched) -> None:
     await watched.start()
-    logging.getLogger("watchdog.observers.inotify_c").warning("Inotify queue overflowed")
+    said = logging.getLogger("watchdog.observers.inotify_c")
+    said.error("InotifyEmitter.queue_events() called when the thread is inactive")
+    assert not watched.watcher.take()
+    said.warning("Inotify queue overflowed")
     assert (await watched.batch()).everything == "overflow"
     await watched.watcher.stop()
     assert not logging.getLogger("watchdog.observers").handlers
