@@ -114,7 +114,7 @@ class Inotify:
             self._kernel.open()
             try:
                 self._keep(self._root, self._kernel.watch(self._root))
-                for path in self._cookies:
+                for path in self._cookies:  # also where they are ignored
                     self._watch(path)
                 for _ in self._watch_below(self._root):
                     if self._loop is None:

@@ -151,7 +151,8 @@ class Watcher(FileSystemEventHandler):
         news = [self._relative(path) for path in self._observation.widen(paths)]
         self._unchecked.update(news)
         now = time.monotonic()
-        if any([self._gathering.note(path, Change.AGAIN, now) for path in news]):  # noqa: C419
+        first = [self._gathering.note(path, Change.AGAIN, now) for path in news]
+        if any(first):
             self._wake()
 
     async def settle(self, git_step_s: float | None = None) -> bool:

@@ -27,11 +27,11 @@ MAX_NAMES = 5_000
 MAX_PROJECTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
 
-# $1: the scheduler, $2: where its commands are (scheduler/detect.py), "" for the PATH. Each line
-# is marked, since banners may come before. Only the first command decides whether it answers.
+# $1: the scheduler, $2: where its commands are (scheduler/detect.py), "" for the PATH, $3: where
+# else they may be. Each line is marked, since banners may come before. Only the first command
+# decides whether it answers.
 _SCRIPT = r"""
-PATH=${2:+$2:}$PATH:/opt/slurm/bin:/usr/local/slurm/bin:/opt/slurm/current/bin
-PATH=$PATH:/cm/shared/apps/slurm/current/bin:/opt/pbs/bin:/opt/torque/bin:/usr/local/torque/bin
+PATH=${2:+$2:}$PATH:$3
 me=$(id -un)
 code=0
 if [ "$1" = slurm ]; then
@@ -54,7 +54,9 @@ echo "tk-code $code"
 
 def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
     """argv of the one command on a login host that tells the names."""
-    return ("sh", "-c", _SCRIPT, "sh", scheduler, bin_dir)
+    from tunnelkit.scheduler.detect import USUAL_DIRS  # not for a TAB, which asks nothing
+
+    return ("sh", "-c", _SCRIPT, "sh", scheduler, bin_dir, ":".join(USUAL_DIRS))
 
 
 @dataclass(frozen=True, slots=True)
