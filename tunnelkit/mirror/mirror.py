@@ -190,8 +190,9 @@ class Mirror:
             agent_soon=self._agent_soon,
             sizes=self.sizes,
         )
-        with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
-            await syncer.look_around()  # so that nothing is watched that is ignored
+        if ground.quick:  # elsewhere ignored directories are watched all the same
+            with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
+                await syncer.look_around()
         wake = asyncio.Event()
         watcher = self._watcher = Watcher(
             self.local_root,
