@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchlib import cli, f5, f5report, forwards, links, mirror, mirrorcase, mirrorreport
+from benchlib.disk import place
 from benchlib.measure import to_json
 from benchlib.report import (
     Measures,
@@ -35,19 +36,12 @@ def main() -> int:
     # As Ctrl-C does: the lab is taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rounds = args.rounds or (_QUICK_ROUNDS if args.quick else _ROUNDS)
-    os.environ[DIR_VARIABLE] = args.dir
-    facts = machine(args.rtt, rounds, args.dir)
-    print("\n".join(machine_lines(facts)), flush=True)
-    results: dict[str, dict[str, object]] = {}
     try:
-        for part in _PARTS if args.part == "all" else [args.part]:
-            work = _PARTS[part]
-            if work is None:
-                results[part] = _mirror(args)
-                continue
-            measures, lines = work(args.rtt, rounds)
-            print("\n".join(lines), flush=True)
-            results[part] = to_json(measures)
+        with place(args.dir) as directory:
+            os.environ[DIR_VARIABLE] = directory
+            facts = machine(args.rtt, rounds, directory)
+            print("\n".join(machine_lines(facts)), flush=True)
+            results = _measure(args, rounds)
     except TunnelkitError as error:
         print(f"bench: {error.one_line()}", file=sys.stderr)
         return int(error.exit_code)
@@ -57,6 +51,19 @@ def main() -> int:
     if args.json is not None:
         args.json.write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
     return 0
+
+
+def _measure(args: argparse.Namespace, rounds: int) -> dict[str, dict[str, object]]:
+    results: dict[str, dict[str, object]] = {}
+    for part in _PARTS if args.part == "all" else [args.part]:
+        work = _PARTS[part]
+        if work is None:
+            results[part] = _mirror(args)
+            continue
+        measures, lines = work(args.rtt, rounds)
+        print("\n".join(lines), flush=True)
+        results[part] = to_json(measures)
+    return results
 
 
 def _arguments() -> argparse.Namespace:
@@ -76,9 +83,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--dir",
-        default="/tmp",  # noqa: S108 (a short path, for sockets)
         metavar="DIR",
-        help="where laptop's and cluster's files are (/tmp); on /dev/shm no disk has a say",
+        help="where laptop's and cluster's files are (/tmp; as root, where that is an ext4"
+        " without a journal, an image with one in it); on /dev/shm no disk has a say",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     return parser.parse_args()

@@ -265,7 +265,10 @@ async def by_hand(project: Project, server: StandIn) -> str:
     """A job as a person would submit it, running on node1."""
     argv = project.on_login("qsub", "-N", "mine", "-l", "select=1:host=node1", "-v", "ODD=a  b")
     process = await asyncio.create_subprocess_exec(
-        *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *argv,
+        cwd=project.lab.home,  # its output file comes here
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate(b"sleep 600\n")
     job = out.decode().strip()
@@ -342,7 +345,9 @@ async def test_agents_of_a_job_made_by_hand_end_with_the_first(
     project: Project, server: StandIn
 ) -> None:
     argv = project.on_login("qsub", "-l", "select=2")
-    process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *argv, cwd=project.lab.home, stdin=asyncio.subprocess.PIPE
+    )
     await process.communicate(b"sleep 600\n")
     await eventually(lambda: server.jobs()["1.login"]["job_state"] == "R", "the job runs")
     status = await project.up("--attach-job", "1.login")
