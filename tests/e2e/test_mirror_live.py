@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.live import LiveChannel
+from tunnelkit.mirror.live import LiveChannel, OnProof
 from tunnelkit.mirror.progress import Batch
 
 pytestmark = needs_rsync
@@ -136,3 +138,50 @@ async def test_an_agent_that_is_gone_is_done_without(live_rig: Rig) -> None:
     with pytest.raises(TimeoutExpired):
         await mirror.barrier(1.0)
     assert mirror.status().state is MirrorState.IN_SYNC
+
+
+def meddle(rig: Rig, path: str, work: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+    """Have somebody there at work between the next publication of that path and its reading
+    back, and the agent tell of it."""
+    take = LiveChannel._take
+    to_do = [work]
+
+    async def late(live: LiveChannel, header: dict[str, Any], on_proof: OnProof) -> None:
+        if path in header.get("proof", ()) and to_do:
+            to_do.pop()()
+            header["proof"].pop(path)
+            header["differ"][path] = "content" if (rig.far / path).exists() else "absent"
+        await take(live, header, on_proof)
+
+    patch.setattr(LiveChannel, "_take", late)
+
+
+async def test_an_edit_in_the_moment_of_the_publication_is_told(
+    live_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = live_rig
+    rig.write("a.py", "1\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    meddle(rig, "a.py", lambda: (rig.far / "a.py").write_text("somebody's\n"), monkeypatch)
+    rig.write("a.py", "2\n")
+    # Nothing happens here any more, and nobody asks.
+    await until(lambda: mirror.status().state is MirrorState.CONFLICT, "the conflict")
+    assert mirror.status().conflicts == ("a.py",)
+    assert (rig.far / "a.py").read_text() == "somebody's\n"
+
+
+async def test_a_directory_moved_away_in_that_moment_comes_back(
+    live_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = live_rig
+    rig.write("pkg/a.py", "1\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    away = rig.far / "elsewhere"
+    meddle(rig, "pkg/a.py", lambda: (rig.far / "pkg").rename(away), monkeypatch)
+    rig.write("pkg/a.py", "2\n")
+    await until(lambda: away.exists() and (rig.far / "pkg/a.py").exists(), "the file")
+    await mirror.barrier(20)
+    assert (rig.far / "pkg/a.py").read_text() == "2\n"
+    assert (away / "a.py").exists(), "what somebody has is left to him"

@@ -17,11 +17,20 @@ _ASK_AGAIN_S = 10.0
 
 
 class Lane:
-    """Opens a live channel to whatever agent there is, and gives it up with the agent."""
+    """Opens a live channel to whatever agent there is, and gives it up with the agent.
 
-    def __init__(self, ground: Ground, agent: Callable[[], FileAgent | None]) -> None:
+    on_differ: told that somebody has changed what was published before it could be read back.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        agent: Callable[[], FileAgent | None],
+        on_differ: Callable[[], None] = lambda: None,
+    ) -> None:
         self._ground = ground
         self._agent = agent
+        self._on_differ = on_differ
         self._live: LiveChannel | None = None
         self._not_before = 0.0
         self._prover: str | None = None
@@ -58,7 +67,11 @@ class Lane:
     async def _open(self, agent: FileAgent) -> None:
         ground = self._ground
 
-        async def proof(digests: Mapping[str, str], stamps: Mapping[str, str]) -> None:
+        async def proof(
+            digests: Mapping[str, str], stamps: Mapping[str, str], differ: Mapping[str, str]
+        ) -> None:
+            if differ.keys() & digests.keys():
+                self._on_differ()
             rows = ground.manifest.rows
             seen = {
                 path: text

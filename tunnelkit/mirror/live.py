@@ -42,8 +42,9 @@ class Answer:
     replaced_dir: str | None = None
 
 
-#: (digests of a batch, stamps of those of its paths that the agent has read back so), by path
-OnProof = Callable[[Mapping[str, str], Mapping[str, str]], Awaitable[None]]
+#: (digests of a batch, stamps of those of its paths that the agent has read back so, why the
+#: others differ), by path
+OnProof = Callable[[Mapping[str, str], Mapping[str, str], Mapping[str, str]], Awaitable[None]]
 
 
 class LiveChannel:
@@ -197,7 +198,8 @@ class LiveChannel:
                 answer.set_result(Answer(results, header.get("replaced_dir")))
         elif "proof" in header and batch in self._proofs:
             try:
-                await on_proof(await self._proofs[batch], header["proof"])
+                digests = await self._proofs[batch]
+                await on_proof(digests, header["proof"], header.get("differ") or {})
             finally:
                 if not header.get("more"):
                     self._proofs.pop(batch, None)

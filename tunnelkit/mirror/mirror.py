@@ -182,6 +182,7 @@ class Mirror:
             quick=is_local(self.local_root),
         )
         scanner = Scanner(self.local_root, rules, self.links.apply)
+        wake = asyncio.Event()
         syncer = self._syncer = Syncer(
             ground,
             scanner,
@@ -189,11 +190,11 @@ class Mirror:
             agent=self._agent,
             agent_soon=self._agent_soon,
             sizes=self.sizes,
+            wake=wake.set,
         )
         if ground.quick:  # elsewhere ignored directories are watched all the same
             with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
                 await syncer.look_around()
-        wake = asyncio.Event()
         watcher = self._watcher = Watcher(
             self.local_root,
             wake.set,

@@ -34,6 +34,8 @@ LIVE_BATCH_BYTES = 256 << 20
 _MUCH_FILES = 200
 #: Git may work again and again; each time what it leaves is looked at.
 _MORE_LOOKS = 3
+#: A directory that is moved away under a publication has come to rest by then.
+_DIFFER_S = 0.2
 
 Again = Callable[[], Awaitable[Dirty | None]]
 
@@ -46,7 +48,7 @@ class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
     agent: the agent of this moment, or None. agent_soon: returns once there is one, or in a
-    moment.
+    moment. wake: called when another pass should be made without any event here.
     """
 
     def __init__(
@@ -58,11 +60,16 @@ class Syncer:
         agent: Callable[[], FileAgent | None] = lambda: None,
         agent_soon: Callable[[], Awaitable[None]] | None = None,
         sizes: SizeWatch | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
-        self._lane = Lane(ground, agent)
+        self._lane = Lane(ground, agent, self._differ)
+        self._wake = wake
+        #: what was read back was not what was sent: all is to be looked at there
+        self._differs = False
+        self._timer: asyncio.TimerHandle | None = None
         self._agent_soon = agent_soon
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
@@ -118,8 +125,13 @@ class Syncer:
             assert self._agent_soon is not None
             await self._agent_soon()
             live = await self._lane.live()
-        if wishes.repair and live is not None:
-            changed_there = await verify(live.agent, ground)
+        if (wishes.repair or self._differs) and live is not None:
+            differs, self._differs = self._differs, False
+            try:
+                changed_there = await verify(live.agent, ground)
+            except BaseException:
+                self._differs |= differs
+                raise
             wishes = replace(wishes, repair=False, force=wishes.force | changed_there)
         only = self._only(looked, wishes)
         self._owed = only
@@ -156,6 +168,16 @@ class Syncer:
                 self._ahead = None
                 await self._lane.close()
                 raise
+
+    def _differ(self) -> None:
+        """Somebody was there in the very moment: look again once that is over."""
+        self._differs = True
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_DIFFER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._wake()
 
     def _is_little(self, dirty: Dirty, owed: frozenset[str] | None) -> bool:
         """Whether there are only a few known files to look at, all of them in memory."""
@@ -254,6 +276,9 @@ class Syncer:
 
     async def close(self) -> None:
         """Let go of the agent. Idempotent."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         await self._lane.close()
 
     async def look_around(self) -> None:
