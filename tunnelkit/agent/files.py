@@ -65,7 +65,7 @@ class Files:
             dev, ino = identity
             hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance}
             channel.write_nowait(encode(hello))
-            await _feed(channel, batches, worker)
+            await _Feed(channel, batches, worker).run()
         except Refused as refused:
             channel.write_nowait(encode(refused.as_json()))
         except (TypeError, KeyError) as error:
@@ -130,15 +130,49 @@ class Files:
             differ += await self._reader.do(_differing, base, some)
 
 
-async def _feed(channel: Channel, batches: Batches, worker: Worker) -> None:
-    """Give the worker what comes, much at once; meanwhile the channel's window fills."""
-    while True:
-        data = await channel.read()
-        if not data or channel.is_over:
+class _Feed:
+    """Gives the worker what comes, much at once; meanwhile the channel's window fills.
+
+    By callbacks: a task that waits for the channel would be a turn of the loop later.
+    """
+
+    def __init__(self, channel: Channel, batches: Batches, worker: Worker) -> None:
+        self._channel = channel
+        self._batches = batches
+        self._worker = worker
+        self._is_busy = False
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Return at the channel's end. Raises what the work raised."""
+        self._channel.watch(self._news, None)
+        try:
+            self._news()
+            await self._over
+        finally:
+            self._channel.watch(None, None)
+
+    def _news(self) -> None:
+        if self._is_busy or self._over.done():
             return
-        data += channel.read_nowait()
-        if not await worker.do(batches.feed, data):
+        data = self._channel.read_nowait()
+        if self._channel.is_over or (not data and self._channel.at_eof):
+            self._over.set_result(None)
+        elif data:
+            self._is_busy = True
+            self._worker.do(self._batches.feed, data).add_done_callback(self._fed)
+
+    def _fed(self, feeding: "asyncio.Future[bool]") -> None:
+        self._is_busy = False
+        if feeding.cancelled() or self._over.done():
             return
+        error = feeding.exception()
+        if error is not None:
+            self._over.set_exception(error)
+        elif not feeding.result():
+            self._over.set_result(None)
+        else:
+            self._news()
 
 
 async def _kept(opening: "asyncio.Future[Any]", undo: Any) -> Any:

@@ -5,6 +5,7 @@ staged as a whole, with final names inside, to be published by one rename. Runs 
 channel's worker thread.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -225,6 +226,9 @@ class Batch:
 
     def _add(self, kind: str, header: Dict[str, Any]) -> Item:
         item = Item(kind, header)
+        for path, mode, sets_mode in header.get("above", ()):
+            wanted = Directory(path, int(mode) & 0o7777, bool(sets_mode))
+            self.directories.setdefault(path_of(path), wanted)
         if self._writing is not None:
             self.complete()
         before = self.items.get(item.raw)
@@ -259,6 +263,12 @@ class Batch:
 
     def _place(self, path: bytes) -> Tuple[bytes, Optional[Fresh]]:
         """Where that directory is to be filled; it is made there if it isn't."""
+        if not self.fresh:
+            # Mostly it is there, and opening it tells: one look instead of one each component.
+            with contextlib.suppress(OSError, Blocked):
+                self.tree.directory(path)
+                self._places[path] = path, None
+                return path, None
         place: Tuple[bytes, Optional[Fresh]] = (b"", None)
         end = 0
         while end < len(path):

@@ -117,10 +117,11 @@ def git_dir(root: str) -> str | None:
     directory = root
     while True:
         git = os.path.join(directory, ".git")
-        if os.path.isdir(git):
-            return git
-        if os.path.isfile(git):
-            return _named(directory, git)
+        if os.access(git, os.F_OK):  # the cheapest question: mostly there is none
+            if os.path.isdir(git):
+                return git
+            if os.path.isfile(git):
+                return _named(directory, git)
         above = os.path.dirname(directory)
         if above == directory:
             return None

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 #: More paths than this are quicker written in one transaction.
 FEW = 10
 
@@ -41,7 +42,7 @@ class Intents:
 
     def add(self, rows: Mapping[str, Iterable[Any]]) -> None:
         """Note what each path is about to be. Raises OSError; then nothing may be sent."""
-        lines = [json.dumps([path, *row], separators=(",", ":")) for path, row in rows.items()]
+        lines = [_encode([path, *row]) for path, row in rows.items()]
         text = ("\n".join(lines) + "\n").encode()
         if os.write(self._fd, text) < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))

@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS entry (
 """
 _VERSION = 2
 _NS = 1_000_000_000
+_MANY = 100
 #: Version 1 had no stamps.
 _UPGRADE = "ALTER TABLE entry ADD COLUMN stamp TEXT NOT NULL DEFAULT ''"
 
@@ -199,7 +200,15 @@ class Manifest:
                 )
             for path, row in rows.items():
                 self._set(path, row)
+            self._shrink(len(rows))
             self._intents.settled(rows)
+
+    def _shrink(self, count: int) -> None:
+        """A set keeps the table of its greatest size, and each save walks that of `unsettled`."""
+        if count > _MANY or not self.unsettled:
+            self.unsettled = set(self.unsettled)
+        if count > _MANY or not self._unproven:
+            self._unproven = set(self._unproven)
 
     def refresh(self, seen: Mapping[str, tuple[Entry, bool]]) -> None:
         """Note the new stat (and `racy`) of paths whose content is as sent. All else of the
@@ -226,6 +235,7 @@ class Manifest:
                 )
             for path in gone:
                 self._set(path, None)
+            self._shrink(len(gone))
             self._intents.settled(gone)
 
     def unproven(self) -> dict[str, str]:

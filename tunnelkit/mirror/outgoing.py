@@ -22,6 +22,7 @@ from tunnelkit.mux.parcels import encode
 
 #: One slice of a batch: what is read before it is sent.
 SLICE_BYTES = 1 << 20
+SLICE_PATHS = 500
 #: At most this much of a file in one parcel.
 _PIECE_BYTES = 512 << 10
 _NS = 1_000_000_000
@@ -57,16 +58,16 @@ def slices(
 ) -> Iterator[Slice]:
     """Read what may have changed, directories first (blocking). What can't be read, or changes
     while it is read, goes into `out`."""
-    piece, parents = Slice(), set[str]()
+    piece, ways = Slice(), _Ways(scan, known.rows, difference.changed)
     parts: list[bytes] = []
+    size_bytes = 0
     paths = sorted(difference.changed, key=lambda one: difference.changed[one].kind != DIR)
     for path in paths:
         entry = difference.changed[path]
         if path in scan.unreadable:
             continue  # a directory: its permissions there must not become these
-        before = len(parts)
         try:
-            found = _one(root, path, entry, known, piece)
+            found = _one(root, path, entry, known, piece, ways)
         except FileNotFoundError:
             found = None
         except OSError as error:
@@ -75,14 +76,15 @@ def slices(
         if found is None:
             out.changing.add(path)
             continue
-        parts += found
-        if len(parts) > before and entry.kind != DIR:
-            parts[before:before] = _parents(path, scan, known.rows, difference.changed, parents)
+        for part in found:
+            parts.append(part)
+            size_bytes += len(part)
+        if found:
             piece.size_bytes += entry.size
-        if sum(map(len, parts)) >= SLICE_BYTES or len(piece.sends) >= 500:
+        if size_bytes >= SLICE_BYTES or len(piece.sends) >= SLICE_PATHS:
             piece.data = b"".join(parts)
             yield piece
-            piece, parts = Slice(), []
+            piece, parts, size_bytes = Slice(), [], 0
     piece.data = b"".join(parts)
     piece.last = True
     yield piece
@@ -112,7 +114,33 @@ def expectation(path: str, known: Known) -> dict[str, Any] | None:
     return {"stamp": row.stamp, "size": size, "mtime_s": mtime_s, "digests": sorted(digests)}
 
 
-def _one(root: str, path: str, entry: Entry, known: Known, piece: Slice) -> list[bytes] | None:
+class _Ways:
+    """The directories above what is sent, told once each, in case one is gone there."""
+
+    def __init__(self, scan: Scan, rows: Mapping[str, Row], changed: Collection[str]) -> None:
+        self._entries = scan.entries
+        self._rows = rows
+        #: those of the batch speak for themselves
+        self._changed = changed
+        self._told: set[str] = set()
+
+    def above(self, path: str) -> list[tuple[str, int, bool]]:
+        """(path, mode, whether that is to be set if it is there) of each, nearest first."""
+        found = []
+        for above in plan.parents(path):
+            if above in self._told:
+                break
+            self._told.add(above)
+            entry, row = self._entries.get(above), self._rows.get(above)
+            if entry is not None and row is not None and above not in self._changed:
+                # One that tk made is opened again if somebody has closed it.
+                found.append((above, entry.mode, row.made))
+        return found
+
+
+def _one(
+    root: str, path: str, entry: Entry, known: Known, piece: Slice, ways: _Ways
+) -> list[bytes] | None:
     """The parcels of one path; none if nothing has to be sent; None if it changed meanwhile."""
     row, seen_ns = known.rows.get(path), time.time_ns()
     forced = path in known.forced
@@ -146,6 +174,9 @@ def _one(root: str, path: str, entry: Entry, known: Known, piece: Slice) -> list
         "expect": expectation(path, known),
         "unlike": _unlike(path, row, known),
     }
+    above = ways.above(path)
+    if above:
+        header["above"] = above
     if entry.kind == LINK:
         return [encode({"op": "link", "target": target, **header})]
     header.update(mode=entry.mode, size=entry.size)
@@ -187,24 +218,3 @@ def _read(full: str, size: int) -> bytes:
     finally:
         with contextlib.suppress(OSError):
             os.close(fd)
-
-
-def _parents(
-    path: str,
-    scan: Scan,
-    rows: Mapping[str, Row],
-    changed: Collection[str],
-    told: set[str],
-) -> list[bytes]:
-    """Parcels for the directories above a path, in case one is gone there."""
-    found = []
-    for above in plan.parents(path):
-        if above in told:
-            break
-        told.add(above)
-        entry = scan.entries.get(above)
-        if entry is not None and above in rows and above not in changed:
-            parcel = {"op": "dir", "path": above, "mode": entry.mode, "new": False}
-            # One that tk made is opened again if somebody has closed it.
-            found.append(encode({**parcel, "chmod": rows[above].made}))
-    return found[::-1]

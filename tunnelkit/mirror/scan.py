@@ -86,6 +86,8 @@ class Scanner:
         self._by_policy = by_policy
         self._ignore_files: dict[str, tuple[bytes, bytes]] = {}
         self._verdicts: dict[tuple[str, bool], bool] = {}
+        #: in the update that is under way
+        self._root_seen = False
 
     def scan(self) -> Scan:
         """Walk the tree (blocking). Raises MirrorHalted if the root itself can't be listed."""
@@ -115,11 +117,7 @@ class Scanner:
         scan.started_ns = time.time_ns()
         looked: set[str] = set()
         sound: dict[str, bool] = {}
-        try:
-            with os.scandir(self.root):
-                pass
-        except OSError as error:
-            raise root_lost(self.root, error) from error
+        self._root_seen = False
         # A directory comes before what is in it, and speaks for that.
         for path in sorted(paths):
             top = self._known(scan, path, sound)
@@ -155,12 +153,13 @@ class Scanner:
         """One path as it is now, with all below."""
         cut = path.rfind("/") + 1
         base, name = path[:cut], path[cut:]
-        looked.add(path)
-        self._drop(scan, base, name, looked)
         try:
             info = os.lstat(os.path.join(self.root, path))
         except OSError:
+            self._see_root()
+            self._drop(scan, base, name, looked)
             return
+        self._drop(scan, base, name, looked)
         is_dir = stat.S_ISDIR(info.st_mode)
         rules = scan.rules[base]
         if self._ignored(path, name, is_dir, rules, self._verdicts):
@@ -172,6 +171,16 @@ class Scanner:
         scan.children[base].add(name)
         if is_dir:
             self._walk(scan, path + "/", rules, self._ignore_files, self._verdicts, looked)
+
+    def _see_root(self) -> None:
+        """Something is missing: is it the root that has gone? Asked once an update."""
+        if self._root_seen:
+            return
+        try:
+            with os.scandir(self.root):
+                self._root_seen = True
+        except OSError as error:
+            raise root_lost(self.root, error) from error
 
     def _drop(self, scan: Scan, base: str, name: str, looked: set[str]) -> None:
         """Forget a path with all below."""

@@ -169,6 +169,8 @@ class Worker:
 
     def _wishes(self, taken: list[Request]) -> Wishes:
         verifies = self._syncer.can_verify and time.monotonic() >= self._verify_at
+        if not (taken or verifies):
+            return NOTHING_SPECIAL
         wanted = [request.wishes for request in taken]
         return Wishes.together([*wanted, Wishes(repair=verifies)])
 

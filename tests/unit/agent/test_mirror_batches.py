@@ -210,3 +210,20 @@ def test_nonsense_ends_the_channel(root: Path, header: dict[str, object]) -> Non
     assert not side.send(header)
     assert side.answers[-1]["error"] == "protocol"
     side.close()
+
+
+def test_directories_above_are_made_again_or_opened(side: Side, root: Path) -> None:
+    above = {"above": [["d/e", 0o750, True], ["d", 0o755, True]]}
+    assert side.batch(file("d/e/a", b"1", **above)) == {}
+    assert tree_of(root) == {"d": None, "d/e": None, "d/e/a": b"1"}
+    assert stat.S_IMODE(os.lstat(root / "d/e").st_mode) == 0o750
+    # There, but closed by somebody: tk made it, so it is as on the laptop again.
+    (root / "d/e").chmod(0o700)
+    assert side.batch(file("d/e/b", b"2", **above)) == {}
+    assert stat.S_IMODE(os.lstat(root / "d/e").st_mode) == 0o750
+    # There before tk: its mode is left alone.
+    (root / "d/e").chmod(0o700)
+    above = {"above": [["d/e", 0o750, False]]}
+    assert side.batch(link("d/e/c", "b", **above)) == {}
+    assert stat.S_IMODE(os.lstat(root / "d/e").st_mode) == 0o700
+    assert tree_of(root)["d/e/c"] == ("link", "b")

@@ -153,3 +153,18 @@ def test_many_intents_are_one_transaction(tmp_path: Path) -> None:
     again.open()
     assert len(again.rows) == 50
     again.close()
+
+
+def test_a_save_after_a_first_copy_walks_no_table_of_its_size(tmp_path: Path) -> None:
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    paths = [f"f{number}" for number in range(20_000)]
+    manifest.put({path: _ROW._replace(sent=False) for path in paths})
+    assert len(manifest.unsettled) == len(paths)
+    manifest.put(dict.fromkeys(paths, _ROW))
+    manifest.prove(dict.fromkeys(paths, _ROW.digest))
+    one = _ROW._replace(racy=True)
+    manifest.put({"f1": one})  # one more keeps neither from being small
+    assert manifest.unsettled == {"f1"}
+    assert sys.getsizeof(manifest.unsettled) < 4096
+    manifest.close()
