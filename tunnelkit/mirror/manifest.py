@@ -1,8 +1,8 @@
 """What tk has sent: the only paths it may ever delete or overwrite without asking.
 
 Kept in memory and in one SQLite file on the laptop, so that a killed session knows
-what is its own. A row is written before the first transfer of a path (`sent` False; a few of
-them in intents.py's notes) and completed after it.
+what is its own. What is about to be sent is noted first (`sent` False; in intents.py's notes or as
+a row), and its row completed afterwards.
 """
 
 from __future__ import annotations
@@ -172,11 +172,8 @@ class Manifest:
             marked.discard(path)
 
     def intend(self, rows: Mapping[str, Row]) -> None:
-        """As `put`, of what is about to be sent: quick if that is little."""
+        """As `put`, of what is about to be sent: quicker, and as durable."""
         with self._lock:
-            if len(rows) > intents.FEW:
-                self.put(rows)
-                return
             if rows:
                 self._connection()
                 self._intents.add(rows)
@@ -254,16 +251,31 @@ class Manifest:
 
     def _note(self, digests: Mapping[str, str], stamps: Mapping[str, str], *, proven: bool) -> int:
         with self._lock:
-            noted = {
-                path: self.rows[path]._replace(
-                    proven=proven or self.rows[path].proven,
-                    stamp=stamps.get(path, self.rows[path].stamp),
-                )
-                for path, text in digests.items()
-                if path in self.rows and self.rows[path].sent and self.rows[path].digest == text
-            }
-            self.put({path: row for path, row in noted.items() if row != self.rows[path]})
-            return len(noted)
+            count, noted = 0, {}
+            for path, text in digests.items():
+                row = self.rows.get(path)
+                if row is None or not row.sent or row.digest != text:
+                    continue
+                count += 1
+                is_proven, stamp = proven or row.proven, stamps.get(path, row.stamp)
+                if (is_proven, stamp) != (row.proven, row.stamp):
+                    noted[path] = Row(row.entry, text, True, row.racy, row.made, is_proven, stamp)
+            self._put_proofs(noted)
+            return count
+
+    def _put_proofs(self, rows: Mapping[str, Row]) -> None:
+        """As `put`, where nothing but the proof and the stamp of complete rows is new."""
+        if not rows:
+            return
+        db = self._connection()
+        with db:
+            db.executemany(
+                "UPDATE entry SET proven=?, stamp=? WHERE path=?",
+                [(row.proven, row.stamp, os.fsencode(path)) for path, row in rows.items()],
+            )
+        for path, row in rows.items():
+            self._set(path, row)
+        self._shrink(len(rows))
 
     def forget_proofs(self) -> None:
         """Have every file proven anew: the compute node is another one."""

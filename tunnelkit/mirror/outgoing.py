@@ -5,7 +5,6 @@ All of this runs in a worker thread; nothing here waits for the network.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
@@ -18,7 +17,7 @@ from tunnelkit.mirror import plan
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry, Scan, lstat, racy
-from tunnelkit.mux.parcels import encode
+from tunnelkit.mux.parcels import encode, head
 
 #: One slice of a batch: what is read before it is sent.
 SLICE_BYTES = 1 << 20
@@ -26,6 +25,8 @@ SLICE_PATHS = 500
 #: At most this much of a file in one parcel.
 _PIECE_BYTES = 512 << 10
 _NS = 1_000_000_000
+# It may have become a symlink or a fifo since the scan.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ def slices(
             continue  # a directory: its permissions there must not become these
         try:
             found = _one(root, path, entry, known, piece, ways)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             found = None
         except OSError as error:
             out.failed[path] = f"can't be read: {error.strerror or error}"
@@ -126,7 +127,9 @@ class _Ways:
 
     def above(self, path: str) -> list[tuple[str, int, bool]]:
         """(path, mode, whether that is to be set if it is there) of each, nearest first."""
-        found = []
+        found: list[tuple[str, int, bool]] = []
+        if path.rpartition("/")[0] in self._told:
+            return found
         for above in plan.parents(path):
             if above in self._told:
                 break
@@ -141,7 +144,8 @@ class _Ways:
 def _one(
     root: str, path: str, entry: Entry, known: Known, piece: Slice, ways: _Ways
 ) -> list[bytes] | None:
-    """The parcels of one path; none if nothing has to be sent; None if it changed meanwhile."""
+    """The parcels of one path, whole or in parts; none if nothing has to be sent; None if it
+    changed meanwhile."""
     row, seen_ns = known.rows.get(path), time.time_ns()
     forced = path in known.forced
     if entry.kind == DIR:
@@ -156,12 +160,14 @@ def _one(
     if entry.kind == LINK:
         target = os.readlink(os.path.join(root, path))
         content, text = b"", hashlib.sha256(os.fsencode(target)).hexdigest()
+        if lstat(root, path) != entry:
+            return None
     else:
         target = ""
-        content = _read(os.path.join(root, path), entry.size)
-        text = hashlib.sha256(content).hexdigest()
-    if lstat(root, path) != entry:
-        return None
+        read = _read(os.path.join(root, path), entry)
+        if read is None:
+            return None
+        content, text = read, hashlib.sha256(read).hexdigest()
     is_racy = racy(entry, seen_ns)
     if not forced and plan.same_content(row, entry, text):
         piece.refreshed[path] = (entry, is_racy)
@@ -193,8 +199,10 @@ def _unlike(path: str, row: Row | None, known: Known) -> str:
 
 
 def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
-    first = content[:_PIECE_BYTES]
-    parcels = [encode({"op": "file", "more": len(content) > len(first), **header}, first)]
+    if len(content) <= _PIECE_BYTES:
+        # In two parts: the whole slice is joined once.
+        return [head({"op": "file", **header}, len(content)), content]
+    parcels = [encode({"op": "file", "more": True, **header}, content[:_PIECE_BYTES])]
     for begin in range(_PIECE_BYTES, len(content), _PIECE_BYTES):
         last = begin + _PIECE_BYTES >= len(content)
         piece = content[begin : begin + _PIECE_BYTES]
@@ -202,19 +210,26 @@ def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
     return parcels
 
 
-def _read(full: str, size: int) -> bytes:
-    # O_NOFOLLOW, O_NONBLOCK: it may have become a symlink or a fifo since the scan.
-    fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _read(full: str, entry: Entry) -> bytes | None:
+    """Its content; None if it is not (any more) what `entry` says."""
+    fd = os.open(full, _READ)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise FileNotFoundError(full)
-        content = os.read(fd, size + 1)
+        content, size = os.read(fd, entry.size + 1), entry.size
         while 0 < len(content) < size:
             more = os.read(fd, size + 1 - len(content))
             if not more:
                 break
             content += more
-        return content
+        # After the reading. Of the file that was opened: if the path leads to another one by
+        # now, there is an event of that.
+        info = os.fstat(fd)
+        same = (
+            info.st_ino == entry.inode
+            and info.st_ctime_ns == entry.ctime_ns
+            and info.st_mtime_ns == entry.mtime_ns
+            and info.st_size == size
+            and info.st_mode == stat.S_IFREG | entry.mode
+        )
+        return content if same else None
     finally:
-        with contextlib.suppress(OSError):
-            os.close(fd)
+        os.close(fd)

@@ -27,36 +27,48 @@ class ParcelError(Exception):
 def encode(header: Mapping[str, Any], data: bytes = b"") -> bytes:
     """A parcel as bytes. Raises ParcelError if it is too large, TypeError or ValueError if
     the header is no JSON object."""
+    return head(header, len(data)) + data
+
+
+def head(header: Mapping[str, Any], size: int) -> bytes:
+    """A parcel up to its `size` bytes of data. Raises as `encode`."""
     text = _encode(header).encode("ascii")
-    if len(text) > MAX_HEADER_BYTES or len(data) > MAX_DATA_BYTES:
-        raise ParcelError(f"a parcel of {len(text)} + {len(data)} bytes is too large")
-    return b"".join((_HEAD.pack(len(text), len(data)), text, data))
+    if len(text) > MAX_HEADER_BYTES or size > MAX_DATA_BYTES:
+        raise ParcelError(f"a parcel of {len(text)} + {size} bytes is too large")
+    return _HEAD.pack(len(text), size) + text
 
 
 class ParcelCutter:
     """Cuts a byte stream, split anywhere, into parcels."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._pieces: List[bytes] = []
+        self._size = 0
+        #: how much completes what was begun, as far as that is known
+        self._wanted = _HEAD.size
 
     def feed(self, data: bytes) -> List[Parcel]:
         """Take the next bytes and return the parcels they complete. Raises ParcelError."""
-        buffer = self._buffer
-        buffer += data
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size < self._wanted:
+            return []
+        data, size = b"".join(self._pieces), self._size
         parcels: List[Parcel] = []
-        start, size = 0, len(buffer)
+        start, self._wanted = 0, _HEAD.size
         while size - start >= _HEAD.size:
-            header_len, data_len = _HEAD.unpack_from(buffer, start)
+            header_len, data_len = _HEAD.unpack_from(data, start)
             if header_len > MAX_HEADER_BYTES or data_len > MAX_DATA_BYTES:
                 raise ParcelError(f"a parcel of {header_len} + {data_len} bytes is too large")
             body = start + _HEAD.size
             end = body + header_len + data_len
             if end > size:
+                self._wanted = end - start
                 break
-            header = _object(buffer[body : body + header_len])
-            parcels.append((header, bytes(buffer[body + header_len : end])))
+            header = _object(data[body : body + header_len])
+            parcels.append((header, data[body + header_len : end]))
             start = end
-        del buffer[:start]
+        self._pieces, self._size = [data[start:]], size - start
         return parcels
 
 
@@ -80,7 +92,7 @@ class ParcelReader:
         return self._ready.pop()
 
 
-def _object(text: bytearray) -> Dict[str, Any]:
+def _object(text: bytes) -> Dict[str, Any]:
     try:
         header = _decode(text.decode("utf-8"))
     except (ValueError, RecursionError) as failure:

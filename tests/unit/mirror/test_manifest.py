@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def test_what_was_intended_is_known_after_a_kill(tmp_path: Path) -> None:
     killed.intend({"a": sending, "b\n\udcff": sending})
     # Without `close`; and the power went in the middle of a line.
     with open(path.with_suffix(".intents"), "ab") as stream:
-        stream.write(b'["c", [')
+        stream.write(b'{"c": [[')
     after = Manifest(path)
     after.open()
     assert after.rows == {"a": sending, "b\n\udcff": sending}
@@ -143,16 +144,48 @@ def test_an_intent_is_forgotten_once_the_row_is_written(tmp_path: Path) -> None:
     again.close()
 
 
-def test_many_intents_are_one_transaction(tmp_path: Path) -> None:
-    manifest = Manifest(tmp_path / "m.sqlite")
-    manifest.open()
-    manifest.intend({str(number): _ROW._replace(sent=False) for number in range(50)})
-    assert (tmp_path / "m.intents").stat().st_size == 0
-    manifest.close()
+def test_a_first_copy_that_was_killed_is_known(tmp_path: Path) -> None:
+    killed = Manifest(tmp_path / "m.sqlite")
+    killed.open()
+    for begin in (0, 500):
+        paths = (str(number) for number in range(begin, begin + 500))
+        killed.intend(dict.fromkeys(paths, _ROW._replace(sent=False)))
     again = Manifest(tmp_path / "m.sqlite")
     again.open()
-    assert len(again.rows) == 50
+    assert again.rows == killed.rows and len(again.rows) == 1000
     again.close()
+    killed.close()
+
+
+def test_what_could_not_be_noted_whole_is_not_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    write = os.write
+    sending = _ROW._replace(sent=False)
+    with monkeypatch.context() as patch:  # as a disk that is full
+        patch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
+        with pytest.raises(OSError, match="No space"):
+            manifest.intend({"a": sending})
+    manifest.intend({"b": sending})
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open()
+    assert again.rows == {"b": sending}
+    again.close()
+    manifest.close()
+
+
+def test_a_line_cut_short_swallows_no_other(tmp_path: Path) -> None:
+    (tmp_path / "m.intents").write_bytes(b'{"a": [')
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    manifest.intend({"b": _ROW._replace(sent=False)})
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open()
+    assert set(again.rows) == {"b"}
+    again.close()
+    manifest.close()
 
 
 def test_a_save_after_a_first_copy_walks_no_table_of_its_size(tmp_path: Path) -> None:
