@@ -19,6 +19,7 @@ from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.outgoing import Known, Slice, deletion, slices
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.readahead import Early, ReadAhead
 from tunnelkit.mirror.scan import DIR, Entry, Scan
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.wishes import OnPending, Wishes
@@ -53,10 +54,13 @@ class LivePass:
         live: LiveChannel,
         *,
         sizes: SizeWatch | None = None,
+        early: Early | None = None,
     ) -> None:
+        """early: what was read before there was a channel; its owner closes it."""
         self._ground = ground
         self.live = live
         self._sizes = sizes
+        self._early = early
         self._batch = _Batch()
 
     @property
@@ -153,43 +157,46 @@ class LivePass:
         *,
         whole: bool = False,
     ) -> None:
-        """Read slice by slice, the next one while the last one is on its way."""
-        reading = slices(self._ground.local_root, scan, difference, known, out)
+        """Read slice by slice, the next ones while the last one is on its way."""
+        pieces = slices(self._ground.local_root, scan, difference, known, out)
         if self._ground.quick and local.is_little(difference.changed.values()):
-            piece = next(reading)  # quicker than a thread is
+            await self._send_slice(next(pieces), out, on_pending, whole)  # quicker than a thread
+            return
+        early, self._early = self._early, None
+        if early is not None and early.fits(difference, known):
+            reading = early.reading
         else:
-            piece = await asyncio.to_thread(next, reading)
-        while True:
-            after = None
+            reading = ReadAhead(pieces)
+        try:
+            last = False
+            while not last:
+                piece = await reading.next()
+                last = piece.last
+                await self._send_slice(piece, out, on_pending, whole)
+        finally:
+            await reading.close()
+
+    async def _send_slice(
+        self, piece: Slice, out: Outcome, on_pending: OnPending, whole: bool
+    ) -> None:
+        few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
+        if piece.data:
+            batch = self._begin()
+            batch.sends.update(piece.sends)
+            batch.size_bytes += len(piece.data)
+            if few and piece.last and not whole:
+                batch.rest += piece.data  # goes with the commit that comes at once
+            else:
+                await self._write(piece.data)
             if not piece.last:
-                after = asyncio.create_task(asyncio.to_thread(next, reading))
-            try:
-                few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
-                if piece.data:
-                    batch = self._begin()
-                    batch.sends.update(piece.sends)
-                    batch.size_bytes += len(piece.data)
-                    if few and piece.last and not whole:
-                        batch.rest += piece.data  # goes with the commit that comes at once
-                    else:
-                        await self._write(piece.data)
-                    if not piece.last:
-                        on_pending(frozenset(batch.sends))
-                if few:
-                    self._batch.news |= self._intend(piece)  # quicker than a thread is
-                else:
-                    self._batch.news |= await asyncio.to_thread(self._intend, piece)
-                self._show(piece)
-                if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
-                    await self._commit(out, on_pending)
-            except BaseException:
-                if after is not None:
-                    after.cancel()
-                    await asyncio.wait([after])
-                raise
-            if after is None:
-                return
-            piece = await after
+                on_pending(frozenset(batch.sends))
+        if few:
+            self._batch.news |= self._intend(piece)  # quicker than a thread is
+        else:
+            self._batch.news |= await asyncio.to_thread(self._intend, piece)
+        self._show(piece)
+        if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
+            await self._commit(out, on_pending)
 
     def _intend(self, piece: Slice) -> set[str]:
         """Write down what is about to be published, so that whoever comes after a

@@ -32,9 +32,9 @@ from tunnelkit.mirror.owner import Claim, this_owner
 from tunnelkit.mirror.progress import Batch, Progress
 from tunnelkit.mirror.proof import not_read_back, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.scan import Scanner
+from tunnelkit.mirror.scan import Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
-from tunnelkit.mirror.sync import Syncer
+from tunnelkit.mirror.sync import MUCH_FILES, Syncer
 from tunnelkit.mirror.target import (
     Target,
     check_local_dir,
@@ -48,6 +48,7 @@ from tunnelkit.mirror.watch import Watcher
 from tunnelkit.mirror.wishes import Wishes
 from tunnelkit.mirror.worker import Request, Worker
 from tunnelkit.model import MirrorSpec
+from tunnelkit.mux.waiting import cancel_all
 
 _RELEASE_S = 3.0
 _CLOSE_S = 5.0
@@ -151,7 +152,34 @@ class Mirror:
         self.local_root = str(local)
         never = inside(self._state_dir, local)
         rules = self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
-        target = await self._prepare()
+        scanner = Scanner(self.local_root, rules, self.links.apply)
+        looking = asyncio.create_task(self._first_look(scanner))
+        preparing = asyncio.create_task(self._prepare())
+        hurrying = asyncio.create_task(self._hurry(preparing, looking))
+        try:
+            await self._start_at(await preparing, scanner, looking)
+        finally:
+            await cancel_all(hurrying, preparing, looking)
+
+    async def _first_look(self, scanner: Scanner) -> Scan | None:
+        """From then on it is known what is of interest. None where all is watched anyhow."""
+        if is_local(self.local_root):
+            with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
+                return await asyncio.to_thread(scanner.scan)
+        return None
+
+    async def _hurry(
+        self, preparing: asyncio.Task[Target], looking: asyncio.Task[Scan | None]
+    ) -> None:
+        """A first copy of much will wait for an agent: have it come."""
+        target, scan = await asyncio.gather(preparing, looking)
+        is_much = target.fresh and scan is not None and len(scan.entries) > MUCH_FILES
+        if is_much and self._agent_soon is not None:
+            await self._agent_soon()
+
+    async def _start_at(
+        self, target: Target, scanner: Scanner, looking: asyncio.Task[Scan | None]
+    ) -> None:
         rsync = self._rsync = await choose_transfer(
             self._remote,
             self.local_root,
@@ -181,7 +209,6 @@ class Mirror:
             self.spec.delete_limit,
             quick=is_local(self.local_root),
         )
-        scanner = Scanner(self.local_root, rules, self.links.apply)
         wake = asyncio.Event()
         syncer = self._syncer = Syncer(
             ground,
@@ -192,9 +219,7 @@ class Mirror:
             sizes=self.sizes,
             wake=wake.set,
         )
-        if ground.quick:  # elsewhere ignored directories are watched all the same
-            with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
-                await syncer.look_around()
+        syncer.last_scan = await looking
         watcher = self._watcher = Watcher(
             self.local_root,
             wake.set,

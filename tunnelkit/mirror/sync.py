@@ -22,7 +22,9 @@ from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.lane import Lane
 from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.local import Outcome
+from tunnelkit.mirror.outgoing import Known, slices
 from tunnelkit.mirror.owner import Displaced
+from tunnelkit.mirror.readahead import Early, ReadAhead
 from tunnelkit.mirror.scan import DECIDING, FILE, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
@@ -31,7 +33,8 @@ from tunnelkit.mirror.wishes import OnPending, Wishes
 
 #: More than this at once goes by rsync.
 LIVE_BATCH_BYTES = 256 << 20
-_MUCH_FILES = 200
+#: For so many an agent, faster than rsync, is waited for.
+MUCH_FILES = 200
 #: Git may work again and again; each time what it leaves is looked at.
 _MORE_LOOKS = 3
 #: A directory that is moved away under a publication has come to rest by then.
@@ -75,6 +78,7 @@ class Syncer:
         #: what earlier passes looked at and could not bring to an end; None: everything
         self._owed: frozenset[str] | None = None
         self._ahead: LivePass | None = None
+        self._early: Early | None = None
         #: somebody else has the target now; for good: two who push in turns would be worse
         self._displaced: Displaced | None = None
         self.last_scan: Scan | None = None
@@ -102,6 +106,10 @@ class Syncer:
         except Displaced as error:
             self._displaced = error
             raise
+        finally:
+            early, self._early = self._early, None
+            if early is not None:
+                await early.reading.close()
 
     async def _run(
         self, dirty: Dirty, wishes: Wishes, again: Again, on_pending: OnPending
@@ -123,6 +131,7 @@ class Syncer:
             out.failed[path] = f"can't be read: {why}"
         if live is None and self._is_much(scan, looked):
             assert self._agent_soon is not None
+            self._read_early(scan, out)
             await self._agent_soon()
             live = await self._lane.live()
         if (wishes.repair or self._differs) and live is not None:
@@ -209,7 +218,17 @@ class Syncer:
         if self._agent_soon is None or looked is not None:
             return False
         rows = self.ground.manifest.rows
-        return sum(path not in rows for path in scan.entries) > _MUCH_FILES
+        return sum(path not in rows for path in scan.entries) > MUCH_FILES
+
+    def _read_early(self, scan: Scan, out: Outcome) -> None:
+        ground = self.ground
+        if not ground.fresh or ground.folding or ground.manifest.rows:
+            return
+        difference = plan.compare({}, scan.entries)
+        small, _ = plan.split(difference, {path for path in scan.entries if _is_big(scan, path)})
+        known = Known(ground.manifest.rows, ground.tried)
+        pieces = slices(ground.local_root, scan, small, known, out)
+        self._early = Early(small.changed, ReadAhead(pieces))
 
     def _only(self, looked: frozenset[str] | None, wishes: Wishes) -> frozenset[str] | None:
         """The paths that may not be settled; None: any."""
@@ -240,7 +259,7 @@ class Syncer:
             return
         by_live = ahead
         if by_live is None or by_live.live is not live:
-            by_live = LivePass(ground, live, sizes=self._sizes)
+            by_live = LivePass(ground, live, sizes=self._sizes, early=self._early)
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = plan.split(difference, big)
@@ -280,10 +299,6 @@ class Syncer:
         if timer is not None:
             timer.cancel()
         await self._lane.close()
-
-    async def look_around(self) -> None:
-        """A first look: from now on it is known what is of interest. Raises MirrorHalted."""
-        self.last_scan = await asyncio.to_thread(self._scanner.scan)
 
     def directories(self) -> Collection[str]:
         """Those that are mirrored, or were looked into and left out: "" or "a/b/"."""

@@ -7,6 +7,7 @@ gives up (or is cancelled) never breaks off a transfer that others wait for.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
 from collections.abc import Callable
@@ -285,7 +286,7 @@ class Worker:
     ) -> None:
         files, size_bytes = self._manifest.totals()
         old = self.status
-        shown = tuple(sorted(paths)[:_SHOWN_PATHS])
+        shown = tuple(heapq.nsmallest(_SHOWN_PATHS, paths))
         new = MirrorStatus(
             state, files, size_bytes, len(paths), shown, time.time(), reason, self._watcher.alive()
         )

@@ -1,0 +1,58 @@
+"""Slices of a batch, read in a thread while earlier ones are on their way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tunnelkit.mirror import plan
+from tunnelkit.mirror.outgoing import Known, Slice
+from tunnelkit.mirror.scan import Entry
+from tunnelkit.mux.waiting import cancel_all
+
+#: So many wait in memory at most, about a megabyte each.
+_AHEAD = 16
+
+
+class ReadAhead:
+    """Begins to read when it is made, in a running loop. `close` in any case."""
+
+    def __init__(self, pieces: Iterator[Slice]) -> None:
+        self._pieces = pieces
+        self._ready: asyncio.Queue[Slice | Exception] = asyncio.Queue(_AHEAD)
+        self._task = asyncio.create_task(self._read(), name="tk-mirror-read")
+
+    async def next(self) -> Slice:
+        """The next one, up to the `last`. Raises what the reading raised."""
+        found = await self._ready.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def close(self) -> None:
+        """Stop reading; what is being read in the thread is left to itself. Idempotent."""
+        await cancel_all(self._task)
+
+    async def _read(self) -> None:
+        try:
+            last = False
+            while not last:
+                piece = await asyncio.to_thread(next, self._pieces)
+                last = piece.last
+                await self._ready.put(piece)
+        except Exception as error:
+            await self._ready.put(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """What a first copy sends, read while an agent is waited for: it does not hang on who will
+    take it. changed: what is read."""
+
+    changed: Mapping[str, Entry]
+    reading: ReadAhead
+
+    def fits(self, difference: plan.Difference, known: Known) -> bool:
+        """Whether that is what is to be sent now."""
+        return not (known.forced or known.ours) and difference.changed == self.changed
