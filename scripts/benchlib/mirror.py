@@ -22,6 +22,7 @@ from benchlib.mirrorcase import (
     BARRIER,
     CHECKOUT,
     COMMAND,
+    COPY,
     DELTA_BYTES,
     DELTA_S,
     EDIT_BYTES,
@@ -192,6 +193,24 @@ def _first_copies(case: Case) -> None:
             shutil.rmtree(rig.remote_project)
 
 
+def _copies(case: Case) -> None:
+    """As rsync's: the ways are open, nothing of the tree was seen before."""
+    rig = case.rig("copy")
+    rig.project.joinpath("one.py").write_text("one\n")
+    paths = _paths(rig)
+    with rig.session():
+        rig.tk("sync", "--wait")
+        for rtt_ms in case.distances("copies"):
+            for number in range(case.sizes.first_rounds):
+                name = f"copy{rtt_ms:g}-{number}"
+                tree, remote = case.base / name, case.info.home / f"other-{name}"
+                make_tree(tree, case.sizes.tree)
+                case.found.add(rtt_ms, COPY, RSYNC, _rsync_s(case.master, tree, remote))
+                tree.rename(rig.project / name)
+                asking = partial(ask, paths, "sync", timeout_s=120.0, allow_deletes=False)
+                case.found.add(rtt_ms, COPY, TK, timed(asking))
+
+
 def _rsync_s(master: Mux, local: Path, remote: Path) -> float:
     remote.mkdir()
     return timed(lambda: master.rsync(local, remote))
@@ -355,6 +374,7 @@ CASES: dict[str, Callable[[Case], None]] = {
     "edits": _edits,
     "barrier": _barriers,
     "first-copy": _first_copies,
+    "copy": _copies,
     "big-file": _deltas,
     "idle": _idle,
 }

@@ -15,10 +15,11 @@ from benchlib.mirrorways import Mux
 from benchlib.rig import Rig
 from tunnelkit import lab
 
-VISIBLE, BARRIER, FIRST, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
+VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
     "edit to visible, ms",
     "clean barrier, ms",
-    "first copy, s",
+    "tk up, from the link to the first copy's end, s",
+    "a tree copied by a session that is up, to read back by the node, s",
     "git checkout to all visible, s",
     "of that, old and new side by side, s",
     "4 bytes of a big file changed, to visible, s",
