@@ -194,30 +194,42 @@ def _first_copies(case: Case) -> None:
 
 
 def _copies(case: Case) -> None:
-    """As rsync's: the ways are open, nothing of the tree was seen before."""
+    """The way is open for both, and neither has seen anything of the tree."""
     rig = case.rig("copy")
     rig.project.joinpath("one.py").write_text("one\n")
-    paths = _paths(rig)
     with rig.session():
         rig.tk("sync", "--wait")
         for rtt_ms in case.distances("copies"):
             for number in range(case.sizes.first_rounds):
                 name = f"copy{rtt_ms:g}-{number}"
                 tree, remote = case.base / name, case.info.home / f"other-{name}"
-                make_tree(tree, case.sizes.tree)
+                names = make_tree(tree, case.sizes.tree)
                 case.found.add(rtt_ms, COPY, RSYNC, _rsync_s(case.master, tree, remote))
-                tree.rename(rig.project / name)
-                asking = partial(ask, paths, "sync", timeout_s=120.0, allow_deletes=False)
-                case.found.add(rtt_ms, COPY, TK, timed(asking))
+                os.sync()
+                took_s = timed(
+                    partial(_appears, tree, rig.project / name, rig.remote_project / name)
+                )
+                case.found.add(rtt_ms, COPY, TK, took_s)
+                rig.tk("sync", "--wait")
+                if not same_trees(rig.project / name, rig.remote_project / name, names):
+                    raise RuntimeError("tk: not the same after the copy")
+
+
+def _appears(tree: Path, place: Path, remote: Path) -> None:
+    """Move the tree into the project. What is new appears there by one rename, whole."""
+    tree.rename(place)
+    wait_until(remote.exists, f"{remote.name} on the node")
 
 
 def _rsync_s(master: Mux, local: Path, remote: Path) -> float:
+    os.sync()  # what was written before is not written meanwhile
     remote.mkdir()
     return timed(lambda: master.rsync(local, remote))
 
 
 def _up_s(rig: Rig) -> float:
     """`tk up`, from the moment the link is there to the line that says what is mirrored."""
+    os.sync()
     start = took_s = 0.0
     argv = [TK_PROGRAM, "up", NODE, "--gpus", "1", "--cpus", "2"]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

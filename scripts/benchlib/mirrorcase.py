@@ -19,7 +19,7 @@ VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
     "edit to visible, ms",
     "clean barrier, ms",
     "tk up, from the link to the first copy's end, s",
-    "a tree copied by a session that is up, to read back by the node, s",
+    "a new tree while the session is up, to all visible, s",
     "git checkout to all visible, s",
     "of that, old and new side by side, s",
     "4 bytes of a big file changed, to visible, s",

@@ -33,7 +33,8 @@ _FIRST_COPY_BYTES = 64 << 20
 @dataclass(slots=True)
 class _Batch:
     """What is under way. sends: (entry, digest, racy) by path; news: those never sent before;
-    rest: parcels that wait for the commit, to go with it."""
+    rest: parcels that wait for the commit, to go with it; told: how many paths were told to be
+    pending."""
 
     number: int = 0
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class _Batch:
     size_bytes: int = 0
     rest: bytes = b""
     began: bool = False
+    told: int = 0
 
 
 class LivePass:
@@ -188,7 +190,9 @@ class LivePass:
                 batch.rest += piece.data  # goes with the commit that comes at once
             else:
                 await self._write(piece.data)
-            if not piece.last:
+            # Each time twice as many: to tell of all with every slice costs more than to read it.
+            if not piece.last and len(batch.sends) >= 2 * batch.told:
+                batch.told = len(batch.sends)
                 on_pending(frozenset(batch.sends))
         if few:
             self._batch.news |= self._intend(piece)  # quicker than a thread is
