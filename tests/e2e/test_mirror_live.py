@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -185,3 +186,32 @@ async def test_a_directory_moved_away_in_that_moment_comes_back(
     await mirror.barrier(20)
     assert (rig.far / "pkg/a.py").read_text() == "2\n"
     assert (away / "a.py").exists(), "what somebody has is left to him"
+
+
+async def test_a_first_copy_is_read_while_an_agent_is_waited_for(live_rig: Rig) -> None:
+    rig = live_rig
+    for number in range(400):
+        rig.write(f"pkg{number % 7}/m{number}.py", f"{number}\n")
+    there, asked = False, 0
+    reading = asyncio.Event()
+
+    async def soon() -> None:
+        nonlocal there, asked
+        asked += 1
+        await reading.wait()
+        there = True
+
+    starting = asyncio.create_task(
+        rig.started(agent=lambda: rig.file_agent() if there else None, agent_soon=soon)
+    )
+    await until(lambda: asked > 1, "both, who hurries it and who waits for it")
+    # What was read may be old by now, and nobody has seen these events yet.
+    rig.write("pkg1/m1.py", "newer\n")
+    rig.write("pkg1/more.py", "1\n")
+    (rig.local / "pkg2/m2.py").unlink()
+    reading.set()
+    mirror = await starting
+    await mirror.barrier(20)
+    assert rig.equal()
+    assert mirror.status().state is MirrorState.IN_SYNC
+    assert mirror.status().files == 400

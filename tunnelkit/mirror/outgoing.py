@@ -128,8 +128,6 @@ class _Ways:
     def above(self, path: str) -> list[tuple[str, int, bool]]:
         """(path, mode, whether that is to be set if it is there) of each, nearest first."""
         found: list[tuple[str, int, bool]] = []
-        if path.rpartition("/")[0] in self._told:
-            return found
         for above in plan.parents(path):
             if above in self._told:
                 break

@@ -11,8 +11,8 @@ from tunnelkit.mirror.outgoing import Known, Slice
 from tunnelkit.mirror.scan import Entry
 from tunnelkit.mux.waiting import cancel_all
 
-#: So many wait in memory at most, about a megabyte each.
-_AHEAD = 16
+#: About so much waits in memory.
+AHEAD_BYTES = 16 << 20
 
 
 class ReadAhead:
@@ -20,7 +20,9 @@ class ReadAhead:
 
     def __init__(self, pieces: Iterator[Slice]) -> None:
         self._pieces = pieces
-        self._ready: asyncio.Queue[Slice | Exception] = asyncio.Queue(_AHEAD)
+        self._ready: asyncio.Queue[Slice | Exception] = asyncio.Queue()
+        self._waiting_bytes = 0
+        self._room = asyncio.Event()
         self._task = asyncio.create_task(self._read(), name="tk-mirror-read")
 
     async def next(self) -> Slice:
@@ -28,6 +30,8 @@ class ReadAhead:
         found = await self._ready.get()
         if isinstance(found, Exception):
             raise found
+        self._waiting_bytes -= len(found.data)
+        self._room.set()
         return found
 
     async def close(self) -> None:
@@ -40,9 +44,13 @@ class ReadAhead:
             while not last:
                 piece = await asyncio.to_thread(next, self._pieces)
                 last = piece.last
-                await self._ready.put(piece)
+                self._waiting_bytes += len(piece.data)
+                self._ready.put_nowait(piece)
+                while self._waiting_bytes >= AHEAD_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
         except Exception as error:
-            await self._ready.put(error)
+            self._ready.put_nowait(error)
 
 
 @dataclass(frozen=True, slots=True)
