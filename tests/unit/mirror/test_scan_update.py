@@ -285,3 +285,20 @@ def test_random_edits(rounds: list[list[tuple[str, str, str]]]) -> None:
 def _above(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+def test_a_root_that_is_gone_is_no_deletion(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_text("1")
+    scanner = Scanner(str(root), IgnoreRules())
+    scan = scanner.scan()
+    root.rename(tmp_path / "elsewhere")
+    with pytest.raises(MirrorHalted, match="can't be read"):
+        scanner.update(scan, {"a"})
+    assert "a" in scan.entries
+    # It is asked for anew each time.
+    (tmp_path / "elsewhere").rename(root)
+    (root / "a").unlink()
+    scan, _ = scanner.update(scan, {"a"})
+    assert scan.entries == {}
