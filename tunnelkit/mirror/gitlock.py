@@ -95,6 +95,10 @@ class GitWork:
         """Whether `at_work` has seen it since `settled`."""
         return self._since is not None
 
+    def index(self) -> tuple[int, int] | None:
+        """Which index there is."""
+        return self._lock.index()
+
     def worked(self, *, burst: bool) -> bool:
         """Whether the whole tree has to be looked at: it was waited for; or, in a burst, it has
         come and gone unseen, and events of what it did are still to come."""

@@ -89,6 +89,11 @@ class Observation:
         """Whether it listens."""
         return self._source is not None and self._source.alive()
 
+    @property
+    def is_late(self) -> bool:
+        """Whether events come through threads: some of what has happened may not be told yet."""
+        return isinstance(self._source, Watchdog)
+
     def widen(self, directories: Iterable[str]) -> list[str]:
         """Watch these absolute paths, too; those that had no watch."""
         return self._source.widen(directories) if self._source is not None else []

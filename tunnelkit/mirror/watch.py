@@ -31,6 +31,7 @@ from tunnelkit.mirror.pauses import Pauses
 _TICK_S = 1.0
 _SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
 _GIT_STEP_S = 0.01
+_LATE_S = 0.5  # for events that are on their way
 _REVIVAL_S = 60.0  # observers that die more often than this are given up
 _LOST_COOKIES = 3
 _DEAF_S = 10.0
@@ -174,10 +175,16 @@ class Watcher(FileSystemEventHandler):
                 break
             await self._rest(rest_s)
         worked = self._git.worked(burst=self._gathering.is_burst)
+        told = False
+        if not worked and self._observation.is_late and self._git.worked(burst=True):
+            # Of what it did in a moment there may be no more than the first events yet.
+            index = self._git.index()
+            told = await self.flush(_LATE_S) and self._git.index() == index
+            worked = not told or self._gathering.is_burst
         if worked:
             # A scan tells what it did; events of that may come for a while yet.
             self._everything("git")
-        self._git.settled(whole=worked)
+        self._git.settled(whole=worked or told)
         self._gathering.settled()
         return True
 
