@@ -7,12 +7,13 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PROGRAM, Project, line_of
+from tests.support.tkrig import PROGRAM, Project, eventually, line_of
 from tunnelkit.debug.client import DapClient
 from tunnelkit.errors import DebugError
 
@@ -111,6 +112,37 @@ async def test_probes_of_the_dial_in_port_harm_nothing(looping: Project) -> None
         await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
         await editor.finish(thread)
         await _probe(dial_in)
+
+
+SLOW = """\
+#!/bin/sh
+case "$*" in
+  *2.py*)
+    echo >>begun
+    until [ -e go ]; do sleep 0.02; done
+    rm go
+    ;;
+esac
+exec python3 "$@"
+"""
+
+
+async def test_a_probe_that_comes_before_the_debuggee_is_no_debuggee(project: Project) -> None:
+    Path(project.write("python", SLOW)).chmod(0o755)
+    begun, go = project.remote("begun"), project.remote("go")
+    await project.up("node1", "--cpus", "2")
+    go.touch()
+    await project.loop("--no-standby", "./python", "2.py")
+    dial_in = _dial_in(project, (await project.status())["agent"]["pid"])
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    for number in range(2, 5):
+        await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+        await editor.finish(thread)
+        await eventually(lambda count=number: begun.stat().st_size == count, "the next one")
+        await _probe(dial_in)
+        go.touch()
+        editor, thread, frame = await project.f5_to_stop(STOP)
+        assert await editor.evaluate("step", frame) == "0"
 
 
 async def _probe(port: int) -> None:

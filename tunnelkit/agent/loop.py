@@ -14,6 +14,7 @@ the next one's program is read, and every event carries its generation.
 import asyncio
 import contextlib
 import socket
+import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -28,6 +29,7 @@ from tunnelkit.agent.ranked import RankDoors, Visitor, visitor
 from tunnelkit.agent.rendezvous import NoPlace
 from tunnelkit.agent.run import Run
 from tunnelkit.agent.starter import Starter
+from tunnelkit.agent.strangers import Strangers
 from tunnelkit.agent.worker import Gate
 from tunnelkit.mux import rpc
 from tunnelkit.mux.waiting import cancel_all, first_of
@@ -79,6 +81,7 @@ class Loop:
         self._next: Optional[Run] = None
         #: Dialled in while the run that they belong to is being made.
         self._early: Optional[List[Tuple[socket.socket, Visitor]]] = None
+        self._strangers = Strangers(self._admit)
         self._failures = 0
         #: Two that ask at once both get what is true after what the first one did.
         self._refreshing = asyncio.Lock()
@@ -173,6 +176,7 @@ class Loop:
             self._note_end(self._made, {"error": str(error)}, "not started", attached=False)
         finally:
             self._dialin.close()
+            self._strangers.close()
             for run in (self._front, self._next):
                 if run is not None:
                     await self._table.end(run.process, self._grace_s)
@@ -308,8 +312,12 @@ class Loop:
     def _dialled_far(self, sock: socket.socket, who: Visitor) -> None:
         self._visit(sock, who)
 
-    def _visit(self, sock: socket.socket, who: Visitor) -> None:
-        """A process has dialled in: hand it over as one of the run that it belongs to."""
+    def _admit(self, sock: socket.socket, who: Visitor) -> None:
+        self._visit(sock, who, stayed=True)
+
+    def _visit(self, sock: socket.socket, who: Visitor, *, stayed: bool = False) -> None:
+        """A process has dialled in: hand it over as one of the run that it belongs to. stayed:
+        nobody knows it, but it has not hung up."""
         runs = [run for run in (self._front, self._next) if run is not None]
         run = next((one for one in runs if one.process.tag == who.identity.tag), None)
         if run is None and self._early is not None and not self._stopped.is_set():
@@ -317,6 +325,12 @@ class Loop:
             self._early.append((sock, who))
             return
         if run is None and runs:
+            # Elsewhere nobody can tell which process it is.
+            if sys.platform == "linux" and not (
+                runs[0].dialled or stayed or self._stopped.is_set()
+            ):
+                self._strangers.hold(sock, who)
+                return
             run = runs[0]
         if run is None or self._stopped.is_set():
             sock.close()
