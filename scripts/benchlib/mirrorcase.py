@@ -82,6 +82,7 @@ class Case:
         for rtt_ms in self.rtts_ms:
             print(f"  mirror: {what} at RTT {rtt_ms:g}", file=sys.stderr)
             lab.set_rtt(rtt_ms, self.info.dir)
+            os.sync()  # what was written before is not written while something is measured
             yield rtt_ms
             self.found.load.append(os.getloadavg()[0])
         lab.set_rtt(0, self.info.dir)
