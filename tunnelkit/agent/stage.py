@@ -241,7 +241,10 @@ class Batch:
 
     def _create(self, item: Item) -> int:
         fd = self._stage(item)
-        return os.open(item.staged_name, _CREATE, 0o600, dir_fd=fd)
+        # Mostly it has its mode at once then. Some file systems let nobody write what is
+        # read-only.
+        mode = item.mode if item.mode & 0o7200 == 0o200 else 0o600
+        return os.open(item.staged_name, _CREATE, mode, dir_fd=fd)
 
     def _write_whole(self, item: Item, data: bytes) -> None:
         fd = self._create(item)
@@ -360,5 +363,6 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _dress(fd: int, item: Item) -> None:
-    os.fchmod(fd, item.mode)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != item.mode:
+        os.fchmod(fd, item.mode)
     os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))

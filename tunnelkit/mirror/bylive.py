@@ -70,10 +70,19 @@ class LivePass:
         """What `stage` has sent, and as what it was read."""
         return {path: entry for path, (entry, _, _) in self._batch.sends.items()}
 
+    @property
+    def staged_bytes(self) -> int:
+        """How much was sent and not yet published."""
+        return self._batch.size_bytes
+
     async def stage(self, scan: Scan, difference: plan.Difference) -> None:
         """Send without publishing; `run` goes on with it. What can't be read is its affair."""
         known = Known(self._ground.manifest.rows, self._ground.tried)
         await self._send(scan, difference, known, Outcome(), lambda paths: None, whole=True)
+
+    async def add(self, piece: Slice) -> None:
+        """Send what was read already, without publishing. Raises ConnectionFailed."""
+        await self._send_slice(piece, Outcome(), lambda paths: None, whole=True)
 
     def abort(self) -> None:
         """Have the agent forget what is not published."""

@@ -65,8 +65,13 @@ class Scan:
     duration_s: float = 0.0
 
 
+#: So many new paths are told together.
+_FOUND_PATHS = 500
+
 #: (root, entries, paths that were looked at; None: all)
 Policy = Callable[[str, dict[str, Entry], Collection[str] | None], None]
+#: told of paths that are new, while there are more to be looked at
+Found = Callable[[list[str]], None]
 
 
 class Scanner:
@@ -102,13 +107,17 @@ class Scanner:
         scan.duration_s = time.monotonic() - begin
         return scan
 
-    def update(self, scan: Scan, paths: Collection[str]) -> tuple[Scan, set[str]]:
+    def update(
+        self, scan: Scan, paths: Collection[str], found: Found | None = None
+    ) -> tuple[Scan, set[str]]:
         """Look again at these paths, of directories at all that is in them (blocking).
 
         Changes `scan` in place, to what a scan would find if nothing else has changed since,
         and returns it; or a new one, if a path decides over others (an ignore file, the mark
         of a virtual environment, the root). Beside it all paths that were looked at, have
-        appeared or have gone. Raises MirrorHalted as `scan` does.
+        appeared or have gone. found: told of much that is new as soon as it is in `scan`, of a
+        directory before what is in it; a policy may take it out again. Raises MirrorHalted as
+        `scan` does.
         """
         if any(path.rpartition("/")[2] in DECIDING or not path for path in paths):
             fresh = self.scan()
@@ -122,7 +131,7 @@ class Scanner:
         for path in sorted(paths):
             top = self._known(scan, path, sound)
             if top not in looked:
-                self._look(scan, top, looked)
+                self._look(scan, top, looked, found)
             looked.add(path)
         if self._by_policy is not None:
             self._by_policy(self.root, scan.entries, looked)
@@ -149,7 +158,7 @@ class Scanner:
             sound[path] = found
         return found
 
-    def _look(self, scan: Scan, path: str, looked: set[str]) -> None:
+    def _look(self, scan: Scan, path: str, looked: set[str], found: Found | None) -> None:
         """One path as it is now, with all below."""
         cut = path.rfind("/") + 1
         base, name = path[:cut], path[cut:]
@@ -170,7 +179,8 @@ class Scanner:
         scan.entries[path] = entry
         scan.children[base].add(name)
         if is_dir:
-            self._walk(scan, path + "/", rules, self._ignore_files, self._verdicts, looked)
+            inner = path + "/"
+            self._walk(scan, inner, rules, self._ignore_files, self._verdicts, looked, found)
 
     def _see_root(self) -> None:
         """Something is missing: is it the root that has gone? Asked once an update."""
@@ -203,15 +213,16 @@ class Scanner:
         seen: dict[str, tuple[bytes, bytes]],
         verdicts: dict[tuple[str, bool], bool],
         looked: set[str] | None = None,
+        found: Found | None = None,
     ) -> None:
         """All that is in the directory `top` ("" or "a/b/"), whose parent has these rules."""
-        stack = [(top, above)]
+        stack, news = [(top, above)], list[str]()
         while stack:
             base, rules = stack.pop()
             directory = os.path.join(self.root, base) if base else self.root
             try:
-                with os.scandir(directory) as found:
-                    children = list(found)
+                with os.scandir(directory) as listing:
+                    children = list(listing)
             except OSError as error:
                 if not base:
                     raise root_lost(self.root, error) from error
@@ -227,6 +238,8 @@ class Scanner:
                     del scan.entries[base[:-1]]
                     scan.rules[base] = replace(rules, closed=closed)
                     continue
+            if found is not None:
+                news.append(base[:-1])
             for child in children:
                 path = base + child.name
                 is_dir = child.is_dir(follow_symlinks=False)
@@ -244,6 +257,11 @@ class Scanner:
                     looked.add(path)
                 if entry.kind == DIR:
                     stack.append((path + "/", rules))
+                elif found is not None:
+                    news.append(path)
+            if found is not None and len(news) >= _FOUND_PATHS:
+                found(news)
+                news = []
 
     def _ignored(
         self,

@@ -10,9 +10,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from tunnelkit.mirror import local, plan
-from tunnelkit.mirror.ahead import LIVE_FILE_BYTES, ahead_of
+from tunnelkit.mirror.ahead import LIVE_FILE_BYTES, Ahead, is_bulk
 from tunnelkit.mirror.base import FileAgent
 from tunnelkit.mirror.bylive import LivePass
 from tunnelkit.mirror.byshell import ShellPass
@@ -25,14 +27,12 @@ from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.outgoing import Known, slices
 from tunnelkit.mirror.owner import Displaced
 from tunnelkit.mirror.readahead import Early, ReadAhead
-from tunnelkit.mirror.scan import DECIDING, FILE, Scan, Scanner
+from tunnelkit.mirror.scan import DECIDING, FILE, Found, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.verify import greet, verify
 from tunnelkit.mirror.wishes import OnPending, Wishes
 
-#: More than this at once goes by rsync.
-LIVE_BATCH_BYTES = 256 << 20
 #: For so many an agent, faster than rsync, is waited for.
 MUCH_FILES = 200
 #: Git may work again and again; each time what it leaves is looked at.
@@ -40,6 +40,7 @@ _MORE_LOOKS = 3
 #: A directory that is moved away under a publication has come to rest by then.
 _DIFFER_S = 0.2
 
+_T = TypeVar("_T")
 Again = Callable[[], Awaitable[Dirty | None]]
 
 
@@ -77,7 +78,7 @@ class Syncer:
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
         self._owed: frozenset[str] | None = None
-        self._ahead: LivePass | None = None
+        self._ahead = Ahead(ground, sizes)
         self._early: Early | None = None
         #: somebody else has the target now; for good: two who push in turns would be worse
         self._displaced: Displaced | None = None
@@ -119,8 +120,11 @@ class Syncer:
         live, before = await self._lane.live(), self.last_scan
         if self._is_little(dirty, owed):
             scan, looked = self._look(dirty, owed)  # quicker than a thread is
-        else:
+        elif live is None or before is None or not self._is_plain(wishes):
             scan, looked = await asyncio.to_thread(self._look, dirty, owed)
+        else:
+            look = partial(self._look, dirty, owed)
+            scan, looked = await self._sent_ahead(self._ahead.while_looking(live, before, look))
         for _ in range(_MORE_LOOKS):
             late = await again()
             if late is None:
@@ -165,18 +169,21 @@ class Syncer:
             return  # the pass looks at everything
         scan, looked = await asyncio.to_thread(self._look, dirty, owed)
         self._owed = looked
-        if self._ahead is None or self._ahead.live is not live:
-            self._ahead = LivePass(self.ground, live, sizes=self._sizes)
-        difference = await asyncio.to_thread(
-            ahead_of, self.ground.manifest.rows, scan, looked, self._ahead.staged
-        )
-        if difference.changed and not _is_bulk(difference):
-            try:
-                await self._ahead.stage(scan, difference)
-            except BaseException:
-                self._ahead = None
-                await self._lane.close()
-                raise
+        await self._sent_ahead(self._ahead.stage(live, scan, looked))
+
+    async def _sent_ahead(self, work: Awaitable[_T]) -> _T:
+        """Await it; where it fails, what the agent has so far is not to be published."""
+        try:
+            return await work
+        except BaseException:
+            await self._lane.close()
+            raise
+
+    def _is_plain(self, wishes: Wishes) -> bool:
+        """Whether nothing but what has changed here says what is to be sent, and how."""
+        ground = self.ground
+        special = wishes.force or wishes.ours or wishes.repair or ground.conflicts
+        return not (special or ground.folding)
 
     def _differ(self) -> None:
         """Somebody was there in the very moment: look again once that is over."""
@@ -202,7 +209,7 @@ class Syncer:
         )
 
     def _look(
-        self, dirty: Dirty, owed: frozenset[str] | None
+        self, dirty: Dirty, owed: frozenset[str] | None, found: Found | None = None
     ) -> tuple[Scan, frozenset[str] | None]:
         """Blocking: what is here, and which paths were looked at; None: all of them."""
         scan, root = self.last_scan, _identity(self.ground.local_root)
@@ -210,7 +217,7 @@ class Syncer:
             self.last_scan = scan = self._scanner.scan()
             self._root = root
             return scan, None
-        self.last_scan, looked = self._scanner.update(scan, dirty.paths | owed)
+        self.last_scan, looked = self._scanner.update(scan, dirty.paths | owed, found)
         return self.last_scan, frozenset(looked)
 
     def _is_much(self, scan: Scan, looked: frozenset[str] | None) -> bool:
@@ -251,8 +258,8 @@ class Syncer:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
         shell = ShellPass(ground, self._rsync, self._sizes)
-        ahead, self._ahead = self._ahead, None
-        if live is None or ground.folding or (not ground.fresh and _is_bulk(difference)):
+        ahead = self._ahead.take()
+        if live is None or ground.folding or (not ground.fresh and is_bulk(difference)):
             if ahead is not None:
                 ahead.abort()
             await shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
@@ -328,7 +335,3 @@ def _identity(directory: str) -> tuple[int, int] | None:
 def _is_big(scan: Scan, path: str) -> bool:
     entry = scan.entries.get(path)
     return entry is not None and entry.kind == FILE and entry.size > LIVE_FILE_BYTES
-
-
-def _is_bulk(difference: plan.Difference) -> bool:
-    return sum(entry.size for entry in difference.changed.values()) > LIVE_BATCH_BYTES

@@ -33,6 +33,18 @@ def test_a_file_arrives_whole_with_mode_and_time(side: Side, root: Path) -> None
     assert side.committed["replaced_dir"] is None
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o777])
+def test_a_file_gets_its_mode_whatever_the_agents_umask(side: Side, root: Path, umask: int) -> None:
+    modes = [0o644, 0o600, 0o666, 0o777, 0o444, 0o000, 0o4755, 0o2644, 0o1755]
+    before = os.umask(umask)
+    try:
+        assert side.batch(*(file(f"m{mode:o}", b"x", mode=mode) for mode in modes)) == {}
+    finally:
+        os.umask(before)
+    found = [stat.S_IMODE((root / f"m{mode:o}").stat().st_mode) for mode in modes]
+    assert found == modes
+
+
 def test_a_file_in_pieces(side: Side, root: Path) -> None:
     data = os.urandom(3_000_000)
     header, _ = file("big", data, more=True)

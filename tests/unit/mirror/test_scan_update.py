@@ -302,3 +302,35 @@ def test_a_root_that_is_gone_is_no_deletion(tmp_path: Path) -> None:
     (root / "a").unlink()
     scan, _ = scanner.update(scan, {"a"})
     assert scan.entries == {}
+
+
+def test_much_that_is_new_is_told_before_all_is_found(tree: Tree) -> None:
+    """A directory before what is in it; nothing that is left out; nothing of what was there."""
+    for number in range(1_300):
+        tree.write(f"n/d{number // 20}/f{number}.py")
+        tree.write(f"n/d{number // 20}/f{number}.log")
+    tree.write("n/.gitignore", "*.log")
+    tree.write("n/venv/pyvenv.cfg")
+    tree.write("n/venv/lib/x.py")
+    told: list[str] = []
+
+    def found(paths: list[str]) -> None:
+        assert all(path in tree.scan.entries for path in paths), "the scan knows of them"
+        told.extend(paths)
+
+    tree.scan, looked = tree.scanner.update(tree.scan, {"n", "a"}, found)
+    assert 1_000 <= len(told) < len(looked)
+    assert len(set(told)) == len(told)
+    assert set(told) <= {path for path in tree.scan.entries if path.startswith("n")}
+    for number, path in enumerate(told):
+        above = path.rpartition("/")[0]
+        assert not above or above in told[:number]
+    agree(tree.root, tree.scan)
+
+
+def test_little_that_is_new_is_not_told(tree: Tree) -> None:
+    tree.write("n/o.py")
+    told: list[list[str]] = []
+    tree.scan, _ = tree.scanner.update(tree.scan, {"n", "e.py"}, told.append)
+    assert told == []
+    agree(tree.root, tree.scan)
