@@ -7,8 +7,9 @@ before the pass that publishes it has looked at everything.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
 from tunnelkit.mirror import plan
@@ -18,9 +19,9 @@ from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.outgoing import Known, Slice, slices
-from tunnelkit.mirror.readahead import AHEAD_BYTES
 from tunnelkit.mirror.scan import DIR, FILE, Entry, Found, Scan
 from tunnelkit.mirror.sizes import SizeWatch
+from tunnelkit.mirror.wishes import OnPending
 from tunnelkit.mux.waiting import cancel_all
 
 #: A file above this goes by rsync, which sends what changed in it.
@@ -29,6 +30,7 @@ LIVE_FILE_BYTES = 8 << 20
 LIVE_BATCH_BYTES = 256 << 20
 #: Nor is more sent while we look: it may turn out to be much more.
 _UNSEEN_BYTES = 64 << 20
+_PATHS = 500
 #: A file that is so old is not being written any more; and its time stamps tell.
 _SETTLED_NS = 100_000_000
 
@@ -63,31 +65,28 @@ class Ahead:
                 raise
         return staged
 
-    async def while_looking(self, live: LiveChannel, scan: Scan, look: Callable[[Found], _T]) -> _T:
+    async def while_looking(
+        self,
+        live: Callable[[], Awaitable[LiveChannel | None]],
+        scan: Scan,
+        look: Callable[[Found], _T],
+        *,
+        before: Collection[str] = (),
+        on_pending: OnPending,
+    ) -> _T:
         """What `look` (blocking, in a thread) returns; what it finds is in `scan`, and on its way
-        before it has found all. Raises what it raises, and as `stage`.
+        over what `live` returns before it has found all. before: paths of `scan` that are read
+        before it looks. Raises what the two raise, and as `stage`.
 
         What is found is read in the same thread: two that look and read would only wait for each
         other, for Python's lock.
         """
-        loop, staged = asyncio.get_running_loop(), self._open(live)
-        known = Known(self._ground.manifest.rows, self._ground.tried)
-        before = staged.staged
-        pieces: asyncio.Queue[Slice | None] = asyncio.Queue()
-        read_bytes = 0
-
-        def found(paths: list[str]) -> None:
-            nonlocal read_bytes
-            if read_bytes > _UNSEEN_BYTES or read_bytes - staged.staged_bytes > AHEAD_BYTES:
-                return  # the pass itself reads what is left
-            difference = ahead_of(known.rows, scan, paths, before)
-            for piece in slices(self._ground.local_root, scan, difference, known, Outcome()):
-                read_bytes += len(piece.data)
-                loop.call_soon_threadsafe(pieces.put_nowait, piece)
-
-        looking = asyncio.ensure_future(asyncio.to_thread(look, found))
-        looking.add_done_callback(lambda _: pieces.put_nowait(None))
-        sending = asyncio.create_task(self._send(staged, pieces), name="tk-mirror-ahead")
+        reading = _Reading(self._ground, scan, self._staged.staged if self._staged else {})
+        looking = asyncio.ensure_future(asyncio.to_thread(reading.run, before, look))
+        looking.add_done_callback(lambda _: reading.pieces.put_nowait(None))
+        sending = asyncio.create_task(
+            self._send(live, reading.pieces, on_pending), name="tk-mirror-ahead"
+        )
         try:
             result = await looking
             await sending
@@ -95,14 +94,53 @@ class Ahead:
             await cancel_all(sending)
         return result
 
-    async def _send(self, staged: LivePass, pieces: asyncio.Queue[Slice | None]) -> None:
+    async def _send(
+        self,
+        live: Callable[[], Awaitable[LiveChannel | None]],
+        pieces: asyncio.Queue[Slice | None],
+        on_pending: OnPending,
+    ) -> None:
+        channel = await live()
+        if channel is None:
+            return
+        staged = self._open(channel)
         while (piece := await pieces.get()) is not None:
-            await staged.add(piece)
+            await staged.add(piece, on_pending)
 
     def _open(self, live: LiveChannel) -> LivePass:
         if self._staged is None or self._staged.live is not live:
             self._staged = LivePass(self._ground, live, sizes=self._sizes)
         return self._staged
+
+
+class _Reading:
+    """Reads, in a thread, what a look finds. Made in a running loop. pieces: what was read; None
+    comes last, from whoever owns this."""
+
+    def __init__(self, ground: Ground, scan: Scan, staged: Mapping[str, Entry]) -> None:
+        self.pieces: asyncio.Queue[Slice | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._root = ground.local_root
+        self._known = Known(ground.manifest.rows, ground.tried)
+        self._scan = scan
+        self._staged = staged
+        self._size_bytes = 0
+
+    def run(self, before: Collection[str], look: Callable[[Found], _T]) -> _T:
+        """Read these, then look, and read what that finds."""
+        paths = iter(before)
+        while some := list(itertools.islice(paths, _PATHS)):
+            self._found(some)
+        return look(self._found)
+
+    def _found(self, paths: list[str]) -> None:
+        if self._size_bytes > _UNSEEN_BYTES:
+            return  # the pass itself reads what is left
+        difference = ahead_of(self._known.rows, self._scan, paths, self._staged)
+        for piece in slices(self._root, self._scan, difference, self._known, Outcome()):
+            self._size_bytes += len(piece.data)
+            piece.last = False
+            self._loop.call_soon_threadsafe(self.pieces.put_nowait, piece)
 
 
 def is_bulk(difference: plan.Difference) -> bool:

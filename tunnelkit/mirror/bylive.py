@@ -19,7 +19,7 @@ from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.outgoing import Known, Slice, deletion, slices
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.mirror.readahead import Early, ReadAhead
+from tunnelkit.mirror.readahead import ReadAhead
 from tunnelkit.mirror.scan import DIR, Entry, Scan
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.wishes import OnPending, Wishes
@@ -56,13 +56,10 @@ class LivePass:
         live: LiveChannel,
         *,
         sizes: SizeWatch | None = None,
-        early: Early | None = None,
     ) -> None:
-        """early: what was read before there was a channel; its owner closes it."""
         self._ground = ground
         self.live = live
         self._sizes = sizes
-        self._early = early
         self._batch = _Batch()
 
     @property
@@ -70,19 +67,14 @@ class LivePass:
         """What `stage` has sent, and as what it was read."""
         return {path: entry for path, (entry, _, _) in self._batch.sends.items()}
 
-    @property
-    def staged_bytes(self) -> int:
-        """How much was sent and not yet published."""
-        return self._batch.size_bytes
-
     async def stage(self, scan: Scan, difference: plan.Difference) -> None:
         """Send without publishing; `run` goes on with it. What can't be read is its affair."""
         known = Known(self._ground.manifest.rows, self._ground.tried)
         await self._send(scan, difference, known, Outcome(), lambda paths: None, whole=True)
 
-    async def add(self, piece: Slice) -> None:
+    async def add(self, piece: Slice, on_pending: OnPending) -> None:
         """Send what was read already, without publishing. Raises ConnectionFailed."""
-        await self._send_slice(piece, Outcome(), lambda paths: None, whole=True)
+        await self._send_slice(piece, Outcome(), on_pending, whole=True)
 
     def abort(self) -> None:
         """Have the agent forget what is not published."""
@@ -106,7 +98,8 @@ class LivePass:
             if path in scan.entries:
                 difference.changed.setdefault(path, scan.entries[path])
         self._keep_staged(scan, difference, wishes)
-        ground.progress = Progress.of(difference.changed, difference.changed)
+        if ground.progress is None:
+            ground.progress = Progress.of(difference.changed, difference.changed)
         try:
             await self._send(scan, difference, known, out, on_pending)
             await self._delete(scan, difference, known, wishes, out)
@@ -173,11 +166,7 @@ class LivePass:
         if self._ground.quick and local.is_little(difference.changed.values()):
             await self._send_slice(next(pieces), out, on_pending, whole)  # quicker than a thread
             return
-        early, self._early = self._early, None
-        if early is not None and early.fits(difference, known):
-            reading = early.reading
-        else:
-            reading = ReadAhead(pieces)
+        reading = ReadAhead(pieces)
         try:
             last = False
             while not last:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from tunnelkit.mirror import plan
-from tunnelkit.mirror.outgoing import Known, Slice
-from tunnelkit.mirror.scan import Entry
+from tunnelkit.mirror.outgoing import Slice
 from tunnelkit.mux.waiting import cancel_all
 
 #: About so much waits in memory.
@@ -51,16 +48,3 @@ class ReadAhead:
                     await self._room.wait()
         except Exception as error:
             self._ready.put_nowait(error)
-
-
-@dataclass(frozen=True, slots=True)
-class Early:
-    """What a first copy sends, read while an agent is waited for: it does not hang on who will
-    take it. changed: what is read."""
-
-    changed: Mapping[str, Entry]
-    reading: ReadAhead
-
-    def fits(self, difference: plan.Difference, known: Known) -> bool:
-        """Whether that is what is to be sent now."""
-        return not (known.forced or known.ours) and difference.changed == self.changed

@@ -24,9 +24,8 @@ from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.lane import Lane
 from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.local import Outcome
-from tunnelkit.mirror.outgoing import Known, slices
 from tunnelkit.mirror.owner import Displaced
-from tunnelkit.mirror.readahead import Early, ReadAhead
+from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.scan import DECIDING, FILE, Found, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
@@ -79,7 +78,6 @@ class Syncer:
         #: what earlier passes looked at and could not bring to an end; None: everything
         self._owed: frozenset[str] | None = None
         self._ahead = Ahead(ground, sizes)
-        self._early: Early | None = None
         #: somebody else has the target now; for good: two who push in turns would be worse
         self._displaced: Displaced | None = None
         self.last_scan: Scan | None = None
@@ -108,9 +106,7 @@ class Syncer:
             self._displaced = error
             raise
         finally:
-            early, self._early = self._early, None
-            if early is not None:
-                await early.reading.close()
+            self.ground.progress = None
 
     async def _run(
         self, dirty: Dirty, wishes: Wishes, again: Again, on_pending: OnPending
@@ -118,13 +114,16 @@ class Syncer:
         ground = self.ground
         owed, self._owed = self._owed, None  # until it is known better
         live, before = await self._lane.live(), self.last_scan
+        look = partial(self._look, dirty, owed)
         if self._is_little(dirty, owed):
-            scan, looked = self._look(dirty, owed)  # quicker than a thread is
-        elif live is None or before is None or not self._is_plain(wishes):
-            scan, looked = await asyncio.to_thread(self._look, dirty, owed)
+            scan, looked = look()  # quicker than a thread is
+        elif before is None or not self._goes_ahead(live, before, wishes):
+            scan, looked = await asyncio.to_thread(look)
         else:
-            look = partial(self._look, dirty, owed)
-            scan, looked = await self._sent_ahead(self._ahead.while_looking(live, before, look))
+            first = live is None
+            (scan, looked), live = await self._look_and_send(before, look, on_pending, first=first)
+            if first and live is not None:
+                wishes = replace(wishes, repair=False)  # looked at before anything was sent
         for _ in range(_MORE_LOOKS):
             late = await again()
             if late is None:
@@ -134,10 +133,7 @@ class Syncer:
         for path, why in scan.unreadable.items():
             out.failed[path] = f"can't be read: {why}"
         if live is None and self._is_much(scan, looked):
-            assert self._agent_soon is not None
-            self._read_early(scan, out)
-            await self._agent_soon()
-            live = await self._lane.live()
+            live = await self._live_soon()
         if (wishes.repair or self._differs) and live is not None:
             differs, self._differs = self._differs, False
             try:
@@ -179,11 +175,15 @@ class Syncer:
             await self._lane.close()
             raise
 
-    def _is_plain(self, wishes: Wishes) -> bool:
-        """Whether nothing but what has changed here says what is to be sent, and how."""
+    def _goes_ahead(self, live: LiveChannel | None, before: Scan, wishes: Wishes) -> bool:
+        """Whether what a look finds may be sent before it is over: nothing but what is here says
+        what is to be sent, and how."""
         ground = self.ground
-        special = wishes.force or wishes.ours or wishes.repair or ground.conflicts
-        return not (special or ground.folding)
+        if wishes.force or wishes.ours or ground.conflicts or ground.folding:
+            return False
+        if live is None:
+            return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
+        return not wishes.repair
 
     def _differ(self) -> None:
         """Somebody was there in the very moment: look again once that is over."""
@@ -227,15 +227,32 @@ class Syncer:
         rows = self.ground.manifest.rows
         return sum(path not in rows for path in scan.entries) > MUCH_FILES
 
-    def _read_early(self, scan: Scan, out: Outcome) -> None:
-        ground = self.ground
-        if not ground.fresh or ground.folding or ground.manifest.rows:
-            return
-        difference = plan.compare({}, scan.entries)
-        small, _ = plan.split(difference, {path for path in scan.entries if _is_big(scan, path)})
-        known = Known(ground.manifest.rows, ground.tried)
-        pieces = slices(ground.local_root, scan, small, known, out)
-        self._early = Early(small.changed, ReadAhead(pieces))
+    async def _look_and_send(
+        self, before: Scan, look: Callable[[Found], _T], on_pending: OnPending, *, first: bool
+    ) -> tuple[_T, LiveChannel | None]:
+        """What `look` returns, and the channel over which what is new was sent meanwhile. first:
+        nothing was sent ever, and all of `before` is new."""
+        paths = before.entries if first else ()
+        if first:
+            self.ground.progress = Progress.of(paths, before.entries)
+        live = self._first_live if first else self._lane.live
+        result = await self._sent_ahead(
+            self._ahead.while_looking(live, before, look, before=paths, on_pending=on_pending)
+        )
+        return result, await self._lane.live()
+
+    async def _live_soon(self) -> LiveChannel | None:
+        """The channel, in a moment if there is none yet."""
+        if self._agent_soon is not None:
+            await self._agent_soon()
+        return await self._lane.live()
+
+    async def _first_live(self) -> LiveChannel | None:
+        """What an earlier mirror may have left goes before anything is sent."""
+        live = await self._live_soon()
+        if live is not None:
+            await verify(live.agent, self.ground)
+        return live
 
     def _only(self, looked: frozenset[str] | None, wishes: Wishes) -> frozenset[str] | None:
         """The paths that may not be settled; None: any."""
@@ -266,7 +283,7 @@ class Syncer:
             return
         by_live = ahead
         if by_live is None or by_live.live is not live:
-            by_live = LivePass(ground, live, sizes=self._sizes, early=self._early)
+            by_live = LivePass(ground, live, sizes=self._sizes)
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = plan.split(difference, big)
