@@ -50,9 +50,7 @@ class Ahead:
         staged, self._staged = self._staged, None
         return staged
 
-    async def stage(
-        self, live: LiveChannel, scan: Scan, looked: Collection[str] | None
-    ) -> LivePass:
+    async def stage(self, live: LiveChannel, scan: Scan, looked: Collection[str] | None) -> None:
         """Send what is new and whole of what was looked at; None: any. Raises ConnectionFailed,
         and then nothing is staged."""
         staged, rows = self._open(live), self._ground.manifest.rows
@@ -63,7 +61,6 @@ class Ahead:
             except BaseException:
                 self._staged = None
                 raise
-        return staged
 
     async def while_looking(
         self,
