@@ -18,8 +18,8 @@ from tunnelkit import lab
 VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
     "edit to visible, ms",
     "clean barrier, ms",
-    "tk up, from the link to the first copy's end, s",
-    "a new tree while the session is up, to all visible, s",
+    "first copy within tk up, s, from the link on: an agent's start included",
+    "first copy, s, to all visible, both over links that are up",
     "git checkout to all visible, s",
     "of that, old and new side by side, s",
     "4 bytes of a big file changed, to visible, s",

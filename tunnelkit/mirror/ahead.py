@@ -30,6 +30,7 @@ LIVE_FILE_BYTES = 8 << 20
 LIVE_BATCH_BYTES = 256 << 20
 #: Nor is more sent while we look: it may turn out to be much more.
 _UNSEEN_BYTES = 64 << 20
+#: So many paths are compared and read together.
 _PATHS = 500
 #: A file that is so old is not being written any more; and its time stamps tell.
 _SETTLED_NS = 100_000_000

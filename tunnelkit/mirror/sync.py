@@ -183,7 +183,7 @@ class Syncer:
             return False
         if live is None:
             return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
-        return not wishes.repair
+        return not (wishes.repair or self._differs)
 
     def _differ(self) -> None:
         """Somebody was there in the very moment: look again once that is over."""
