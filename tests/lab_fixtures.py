@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tunnelkit import lab as tk_lab
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.programs import missing
 
@@ -27,7 +28,11 @@ def running_lab(**options: object) -> Iterator[LabInfo]:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TK_CONFIG_DIR", str(base / "config"))
-            info = tk_lab.up(base / "lab", **options)  # type: ignore[arg-type]
+            try:
+                info = tk_lab.up(base / "lab", **options)  # type: ignore[arg-type]
+            except TunnelkitError as error:
+                error.add_note(error.one_line())  # a report would show the message alone
+                raise
         try:
             yield info
         finally:

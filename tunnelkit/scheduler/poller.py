@@ -109,16 +109,17 @@ class Poller:
         self._pokes += 1
         poked.set()
 
-    async def watch(self, job_id: str) -> AsyncGenerator[JobStatus]:
+    async def watch(self, job_id: str, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
         """Yield the job's status after each look, until it has ENDED (the last one yielded). One
-        that is `ending` is looked at further: how it ended is not known yet.
+        that is `ending` is looked at further: how it ended is not known yet. hurried: a change is
+        due, also of one that runs; to be left early.
 
         Raises SchedulerError if the scheduler refuses for good; an error that may pass
         yields UNKNOWN and goes on. Leave early through `contextlib.aclosing`.
         """
         self._watched[job_id] = self._watched.get(job_id, 0) + 1
         try:
-            async for status in self._looks(job_id):
+            async for status in self._looks(job_id, hurried=hurried):
                 yield status
         finally:
             self._watched[job_id] -= 1
@@ -126,7 +127,7 @@ class Poller:
                 del self._watched[job_id]
                 self._answers.pop(job_id, None)
 
-    async def _looks(self, job_id: str) -> AsyncIterator[JobStatus]:
+    async def _looks(self, job_id: str, *, hurried: bool) -> AsyncIterator[JobStatus]:
         pace = _Pace()
         known: JobStatus | None = None
         vanished = 0
@@ -153,7 +154,7 @@ class Poller:
             if status.state is JobState.ENDED and not status.ending:
                 return
             pace.looks = 1 if not vanished and _changed(known, status) else pace.looks + 1
-            pace.settled = status.state is JobState.RUNNING
+            pace.settled = status.state is JobState.RUNNING and not hurried
             known = known if vanished else status
             pause_s = SECOND_LOOK_S if vanished == 1 else pace.pause_s()
             await self._pause_until(asked_at + pause_s, pokes)

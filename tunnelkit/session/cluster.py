@@ -285,12 +285,13 @@ class Cluster:
         known = [way for way in ways if way.name == route]
         return await Ways(self._link, node, known or ways, self._say).open()
 
-    async def fate(self) -> Fate:
-        """What became of the job, as the scheduler tells. Raises SchedulerError."""
+    async def fate(self, *, gone: bool = False) -> Fate:
+        """What became of the job, as the scheduler tells. gone: its agent is; the scheduler may
+        be about to learn why. Raises SchedulerError."""
         if self.job is None or self.allocation is None:
             return Fate()
         may_come_back = self._settings.allocation.requeue and not self.job.foreign
-        return await fate_of(self.job.watch(), may_come_back=may_come_back)
+        return await fate_of(self.job.watch(hurried=gone), may_come_back=may_come_back)
 
     async def has_ended(self) -> str | None:
         """Why the allocation is over, as the scheduler tells; None if it isn't (known to be)."""

@@ -111,10 +111,11 @@ class JobHolder:
             f"job {self.job_id} is no longer known to the scheduler", hint="get a new one: tk up"
         )
 
-    def watch(self) -> AsyncGenerator[JobStatus]:
-        """The job's states as they change, at a pace that the scheduler's manual allows."""
+    def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
+        """The job's states as they change, at a pace that the scheduler's manual allows. hurried:
+        see `Poller.watch`."""
         assert self.job_id is not None
-        return self._poller.watch(self.job_id)
+        return self._poller.watch(self.job_id, hurried=hurried)
 
     async def _confirm_end(self, job_id: str) -> bool:
         """Proof that a job which the scheduler forgot has ended: its body told so, or the

@@ -48,7 +48,7 @@ class JobWatch:
         if self._over is not None:
             return Fate(ended=self._over)
         with contextlib.suppress(TunnelkitError):
-            return await self._cluster.fate()
+            return await self._cluster.fate(gone=True)
         return Fate()
 
     async def last_state(self) -> str | None:

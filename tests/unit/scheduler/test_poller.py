@@ -146,6 +146,24 @@ async def test_a_running_job_is_settled_at_once(
     assert set(watch.states) == {JobState.RUNNING}
 
 
+async def test_one_that_is_thought_to_end_is_looked_at_as_often_as_a_new_one(
+    clock: FakeClock, cluster: Cluster, poller: Poller
+) -> None:
+    """Its agent is gone; the scheduler may hear of that a moment later."""
+    cluster.running("1")
+    async with watching(poller, "1"):
+        await clock.advance(10)
+        states = poller.watch("1", hurried=True)
+        looking = asyncio.ensure_future(states.__anext__())
+        await clock.advance(0)
+        assert (await looking).state is JobState.RUNNING
+        cluster.rows["1"] = "1|CANCELLED|None|n1|n1|S|E|0:00|x"
+        looking = asyncio.ensure_future(states.__anext__())
+        await clock.advance(1)
+        assert (await looking).state is JobState.ENDED
+        await states.aclose()
+
+
 async def test_one_query_serves_all_watchers(
     clock: FakeClock, cluster: Cluster, poller: Poller
 ) -> None:
