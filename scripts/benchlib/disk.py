@@ -77,6 +77,13 @@ def image(base: Path) -> Iterator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def flush() -> None:
+    """What was written before is not written while something is measured. Twice: what lies in an
+    image is written to the image first, which is a file itself."""
+    os.sync()
+    os.sync()
+
+
 def _do(*argv: str) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120.0)
     if done.returncode != 0:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchlib.disk import flush
 from benchlib.measure import timed
 from benchlib.mirrorcase import (
     BARRIER,
@@ -218,7 +219,7 @@ def _copies(case: Case) -> None:
                 tree, remote = case.base / name, case.info.home / f"other-{name}"
                 names = make_tree(tree, case.sizes.tree)
                 case.found.add(rtt_ms, COPY, RSYNC, _rsync_s(case.master, tree, remote))
-                os.sync()
+                flush()
                 took_s = timed(
                     partial(_appears, tree, rig.project / name, rig.remote_project / name)
                 )
@@ -235,14 +236,14 @@ def _appears(tree: Path, place: Path, remote: Path) -> None:
 
 
 def _rsync_s(master: Mux, local: Path, remote: Path) -> float:
-    os.sync()  # what was written before is not written meanwhile
+    flush()
     remote.mkdir()
     return timed(lambda: master.rsync(local, remote))
 
 
 def _up_s(rig: Rig) -> float:
     """`tk up`, from the moment the link is there to the line that says what is mirrored."""
-    os.sync()
+    flush()
     start = took_s = 0.0
     lines = []
     argv = [TK_PROGRAM, "up", NODE, "--gpus", "1", "--cpus", "2"]

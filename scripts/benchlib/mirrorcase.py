@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchlib.disk import flush
 from benchlib.measure import Series
 from benchlib.mirrortrees import Eyes
 from benchlib.mirrorways import Mux
@@ -82,7 +83,7 @@ class Case:
         for rtt_ms in self.rtts_ms:
             print(f"  mirror: {what} at RTT {rtt_ms:g}", file=sys.stderr)
             lab.set_rtt(rtt_ms, self.info.dir)
-            os.sync()  # what was written before is not written while something is measured
+            flush()
             yield rtt_ms
             self.found.load.append(os.getloadavg()[0])
         lab.set_rtt(0, self.info.dir)
