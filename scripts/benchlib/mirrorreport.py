@@ -117,14 +117,11 @@ def _verdicts(found: Found) -> list[str]:
                 out.append(f"- {at}, {FILES_FROM} / tk: **{value:.3g}x** (target ≥ 8x{met})")
         if TK in rows.get(BARRIER, {}):
             out.append(_within(f"{at}, {BARRIER}", rows[BARRIER][TK].median, rtt_ms + 30))
-        for measure, limit in ((COPY, 1.1), (DELTA_BYTES, 1.5)):
+        for measure, limit in ((COPY, 1.1), (FIRST, 1.1), (DELTA_BYTES, 1.5)):
             ways = rows.get(measure, {})
             if TK in ways and RSYNC in ways:
                 value = ratio(ways[TK], ways[RSYNC])
                 out.append(_within(f"{at}, {measure}, tk / rsync -a", value, limit))
-        if TK in rows.get(FIRST, {}):
-            value = ratio(rows[FIRST][TK], rows[FIRST][RSYNC])
-            out.append(f"- {at}, {FIRST}, tk / rsync -a: **{value:.3g}** (no target)")
         if TK in rows.get(CHECKOUT, {}) and rtt_ms == 20:
             out.append(_within(f"{at}, {CHECKOUT}", rows[CHECKOUT][TK].median, 1.0))
     for rtt_ms, counts in found.generations.items():
