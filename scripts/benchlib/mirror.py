@@ -69,8 +69,6 @@ from tunnelkit.session.ask import ask
 from tunnelkit.session.paths import SessionPaths, session_paths
 
 _SETTLE_S = 1.0
-#: All that a node of the lab's has.
-_WHOLE_NODE = ("--gpus", str(GPUS), "--cpus", str(CPUS))
 
 
 def run(first: Rig, rtts_ms: list[float], sizes: Sizes, cases: list[str]) -> Found:
@@ -181,12 +179,8 @@ def _paths(rig: Rig) -> SessionPaths:
 
 def _first_copies(case: Case) -> None:
     """While the job is queued, as it mostly is: else its start takes the time of these CPUs."""
-    other = case.rig("other")
-    other.tk("up", NODE, *_WHOLE_NODE)
-    try:
+    with case.rig("other").session(GPUS, CPUS):
         _first_rounds(case)
-    finally:
-        other.down()
 
 
 def _first_rounds(case: Case) -> None:

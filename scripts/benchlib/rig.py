@@ -87,9 +87,9 @@ class Rig:
         found: dict[str, object] = json.loads(self.tk("status", "--json"))
         return found
 
-    def up(self) -> None:
+    def up(self, gpus: int = 1, cpus: int = 2) -> None:
         """`tk up` on the node that all benchmarks use."""
-        self.tk("up", NODE, "--gpus", "1", "--cpus", "2")
+        self.tk("up", NODE, "--gpus", str(gpus), "--cpus", str(cpus))
 
     def down(self) -> None:
         """`tk down`, and once more where the scheduler of a busy machine was late to confirm."""
@@ -102,9 +102,9 @@ class Rig:
             self.tk("down")
 
     @contextmanager
-    def session(self) -> Iterator[None]:
+    def session(self, gpus: int = 1, cpus: int = 2) -> Iterator[None]:
         """A session that is up, and down afterwards."""
-        self.up()
+        self.up(gpus, cpus)
         try:
             yield
         finally:

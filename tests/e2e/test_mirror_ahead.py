@@ -18,6 +18,14 @@ pytestmark = needs_rsync
 FILES = 1_200
 
 
+async def settled(rig: Rig) -> Mirror:
+    """Up, with nothing left to do."""
+    rig.write("one.py")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    return mirror
+
+
 def new_tree(rig: Rig) -> Path:
     """Beside the project, of files that nobody writes any more."""
     top = rig.local.parent / "new tree"
@@ -48,9 +56,7 @@ def at_the_end_of_a_look(mirror: Mirror, work: Callable[[dict[str, Entry]], None
 
 async def test_it_is_sent_before_all_is_found(live_rig: Rig) -> None:
     rig, seen = live_rig, []
-    rig.write("one.py")
-    mirror = await rig.started()
-    await mirror.barrier(20)
+    mirror = await settled(rig)
 
     def wait(entries: dict[str, Entry]) -> None:
         deadline = time.monotonic() + 10.0
@@ -69,9 +75,7 @@ async def test_it_is_sent_before_all_is_found(live_rig: Rig) -> None:
 
 async def test_what_is_taken_out_at_the_end_of_the_look_is_not_published(live_rig: Rig) -> None:
     rig = live_rig
-    rig.write("one.py")
-    mirror = await rig.started()
-    await mirror.barrier(20)
+    mirror = await settled(rig)
     taken: list[str] = []
 
     def take_out(entries: dict[str, Entry]) -> None:
@@ -97,9 +101,7 @@ async def test_what_is_taken_out_at_the_end_of_the_look_is_not_published(live_ri
 
 async def test_a_look_that_fails_publishes_nothing(live_rig: Rig) -> None:
     rig = live_rig
-    rig.write("one.py")
-    mirror = await rig.started()
-    await mirror.barrier(20)
+    mirror = await settled(rig)
     failed = []
 
     def fail(entries: dict[str, Entry]) -> None:
@@ -117,9 +119,7 @@ async def test_a_look_that_fails_publishes_nothing(live_rig: Rig) -> None:
 
 async def test_a_file_that_changes_under_the_look_arrives_as_it_is_then(live_rig: Rig) -> None:
     rig = live_rig
-    rig.write("one.py")
-    mirror = await rig.started()
-    await mirror.barrier(20)
+    mirror = await settled(rig)
 
     def edit(entries: dict[str, Entry]) -> None:
         (rig.local / "new/d00/f0001.py").write_text("edited\n")

@@ -51,11 +51,7 @@ class LivePass:
     """Does what a difference asks for, over one live channel. One at a time."""
 
     def __init__(
-        self,
-        ground: Ground,
-        live: LiveChannel,
-        *,
-        sizes: SizeWatch | None = None,
+        self, ground: Ground, live: LiveChannel, *, sizes: SizeWatch | None = None
     ) -> None:
         self._ground = ground
         self.live = live

@@ -1,7 +1,7 @@
 """One pass: look at what may have changed here, decide the way, have it done.
 
-Small changes go over the live channel where there is an agent (bylive.py); the first copy,
-big files, and everything where there is none, by rsync (byshell.py).
+Changes and the first copy go over the live channel where there is an agent (bylive.py); big
+files, very much at once, and everything where there is none, by rsync (byshell.py).
 """
 
 from __future__ import annotations
