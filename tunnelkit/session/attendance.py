@@ -8,9 +8,15 @@ use keys, agents, certificates and tickets, and never sends a password or a code
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from tunnelkit.link.base import Prompter
+
+#: So long a command that has started the session may take until it can ask: a host that is
+#: near puts its question before a laptop under load has that command connected.
+_COMES_WITHIN_S = 20.0
+_LOOK_S = 0.02
 
 
 class Attendance:
@@ -40,4 +46,14 @@ class Attendance:
 
     async def ask(self, text: str, echo: bool) -> str | None:
         """The link's Prompter: None, at once, while nobody visits."""
+        await self._meet()
         return await self._prompter(text, echo) if self._open else None
+
+    async def _meet(self) -> None:
+        """Give the command that is still coming the time to connect."""
+        try:
+            async with asyncio.timeout(_COMES_WITHIN_S):
+                while self._open and self._coming and not self._present():
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            return

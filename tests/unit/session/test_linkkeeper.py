@@ -130,3 +130,30 @@ async def test_nobody_is_asked_outside_of_a_visit() -> None:
     here = True
     assert not attendance.is_open() and await attendance.ask("?", False) is None
     assert asked == ["code"]
+
+
+async def test_a_question_waits_for_the_command_that_is_coming(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that is near asks before `tk up` has connected to the session it started."""
+    here = asyncio.Event()
+
+    async def prompter(text: str, echo: bool) -> str | None:
+        return "secret" if here.is_set() else None
+
+    attendance = Attendance(prompter, here.is_set)
+    attendance.arrive(coming=True)
+    early = asyncio.create_task(attendance.ask("code", False))
+    await asyncio.sleep(0)
+    assert not early.done()
+    here.set()
+    assert await early == "secret"
+
+    here.clear()
+    late = asyncio.create_task(attendance.ask("code", False))
+    await asyncio.sleep(0)
+    attendance.leave()
+    assert await late is None, "whoever was coming has given up"
+    monkeypatch.setattr("tunnelkit.session.attendance._COMES_WITHIN_S", 0.01)
+    attendance.arrive(coming=True)
+    assert await attendance.ask("code", False) is None, "nobody came"
