@@ -1,17 +1,32 @@
 """One link's file descriptors in the event loop: bytes in by callback, buffers out by writev."""
 
 import asyncio
+import contextlib
+import fcntl
 import os
+import sys
 from typing import Any, Callable, List, Optional
 
 #: Bytes per read. A buffer above 128 KiB costs the allocator a mapping (some 15 us), so the
 #: big one is for bulk only: after a read that brought much.
 _READ_BYTES = 64 * 1024
 _BULK_READ_BYTES = 256 * 1024
+#: What Linux lets everybody have.
+_PIPE_BYTES = 1 << 20
+#: In the module fcntl from Python 3.10 on.
+_F_SETPIPE_SZ = 1031
 #: Buffers per writev; Linux allows 1024.
 _IOV_MAX = 512
 #: Reads after a failed write, at most: more than what a socket holds.
 _LAST_READS = 32
+
+
+def _widen(fd: int) -> None:
+    """Of a pipe as much as Linux lets us have: what sshd can't put into it, it keeps in a buffer
+    that it copies as a whole for each packet that comes, until that has its full size."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # no pipe; or this user has as many as is allowed
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 class FdLink:
@@ -45,6 +60,7 @@ class FdLink:
         """Begin to read."""
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
+        _widen(self._read_fd)
         self._loop.add_reader(self._read_fd, self._readable)
 
     def stop(self, reason: str) -> None:
