@@ -221,7 +221,10 @@ class LivePass:
                     tried.add(row.digest)
                 if len(tried) < _TRIED_LIMIT:
                     tried.add(text)
-        manifest.intend(intents)
+        if ground.fresh and len(intents) > _FEW_ROWS:
+            manifest.put(intents)  # the agent is what a first copy waits for, until its end
+        else:
+            manifest.intend(intents)
         manifest.refresh(piece.refreshed)
         return news
 

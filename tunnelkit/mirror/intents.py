@@ -11,7 +11,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Intents:
             # A last one that was cut short: not sent.
             with contextlib.suppress(ValueError, TypeError):
                 found.update(json.loads(line))
+        found = {path: values for path, values in found.items() if values is not None}
         self._open = set(found)
         if not found:
             os.ftruncate(self._fd, 0)  # nothing is to be written behind such a one
@@ -43,19 +44,30 @@ class Intents:
     def add(self, rows: Mapping[str, Sequence[Any]]) -> None:
         """Note what each path is about to be: one line, read back as a whole or not at all.
         Raises OSError; then nothing may be sent."""
-        text = (_encode(rows) + "\n").encode()
+        self._write(rows)
+        self._open.update(rows)
+
+    def any_of(self, paths: Collection[str]) -> bool:
+        """Whether there is a note of one of these."""
+        return not self._open.isdisjoint(paths)
+
+    def settled(self, paths: Iterable[str]) -> None:
+        """The manifest knows better of these now. Raises OSError."""
+        known = self._open.intersection(paths)
+        if not known:
+            return
+        if known < self._open:
+            self._write(dict.fromkeys(known))
+        else:
+            os.ftruncate(self._fd, 0)
+        self._open -= known
+
+    def _write(self, values: Mapping[str, Sequence[Any] | None]) -> None:
+        text = (_encode(values) + "\n").encode()
         written = os.write(self._fd, text)
         if written < len(text):
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-        self._open.update(rows)
-
-    def settled(self, paths: Iterable[str]) -> None:
-        """The manifest knows of these now."""
-        if self._open:
-            self._open.difference_update(paths)
-            if not self._open:
-                os.ftruncate(self._fd, 0)
 
     def close(self) -> None:
         """Idempotent."""

@@ -88,6 +88,11 @@ class Manifest:
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:20]
         return state_dir / f"mirror-{name}.sqlite"
 
+    @staticmethod
+    def any_in(state_dir: Path) -> bool:
+        """Whether anything was ever sent by who keeps its manifests there (blocking)."""
+        return any(state_dir.glob("mirror-*.sqlite"))
+
     def open(self) -> None:
         """Read the rows. A damaged file is set aside: then nothing is known to be ours,
         which is safe. Raises MirrorError if the directory can't be used, or if it comes
@@ -187,18 +192,33 @@ class Manifest:
                 return
             db = self._connection()
             with db:
+                new = self._complete(db, rows) if len(rows) > _MANY else rows
                 db.executemany(
                     "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     [
                         # inode as text: some file systems use all 64 bits, SQLite's are signed
                         (os.fsencode(path), *row.entry[:5], str(row.entry.inode), *row[1:])
-                        for path, row in rows.items()
+                        for path, row in new.items()
                     ],
                 )
             for path, row in rows.items():
                 self._set(path, row)
             self._shrink(len(rows))
             self._intents.settled(rows)
+
+    def _complete(self, db: sqlite3.Connection, rows: Mapping[str, Row]) -> Mapping[str, Row]:
+        """Where what was put down as unsent is just that which was sent now: note that at one
+        stroke. Returns the rows that are left to be put."""
+        done = {
+            path
+            for path, row in rows.items()
+            if row.sent and self.rows.get(path) == row._replace(sent=False)
+        }
+        unsent = db.execute("SELECT COUNT(*) FROM entry WHERE sent=0").fetchone()[0]
+        if unsent != len(done) or self._intents.any_of(done):
+            return rows
+        db.execute("UPDATE entry SET sent=1 WHERE sent=0")
+        return {path: row for path, row in rows.items() if path not in done}
 
     def _shrink(self, count: int) -> None:
         """A set keeps the table of its greatest size, and each save walks that of `unsettled`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.manifest import Manifest, Row
@@ -200,4 +203,48 @@ def test_a_save_after_a_first_copy_walks_no_table_of_its_size(tmp_path: Path) ->
     manifest.put({"f1": one})  # one more keeps neither from being small
     assert manifest.unsettled == {"f1"}
     assert sys.getsizeof(manifest.unsettled) < 4096
+    manifest.close()
+
+
+_NEW = (False, False)
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "intend", "done", "drop"]),
+        st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.booleans(), st.booleans())),
+    ),
+    max_size=8,
+)
+
+
+@example([("put", {"a": _NEW}), ("intend", {"b": _NEW}), ("done", {"b": _NEW})])
+@given(_STEPS)
+def test_whatever_is_put_down_is_what_another_reads(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, dict[str, tuple[bool, bool]]]]
+) -> None:
+    path = tmp_path_factory.mktemp("m") / "m.sqlite"
+    manifest = Manifest(path)
+    manifest.open()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tunnelkit.mirror.manifest._MANY", 0)  # at one stroke also where few are
+        for what, some in steps:
+            rows = {
+                one: _ROW._replace(sent=sent and what == "put", racy=racy)
+                for one, (sent, racy) in some.items()
+            }
+            if what == "drop":
+                manifest.drop(rows)
+            elif what == "intend":
+                manifest.intend(rows)
+            elif what == "done":  # as after a batch: what is known becomes sent
+                known = manifest.rows.items()
+                manifest.put({one: row._replace(sent=True) for one, row in known if one in rows})
+            else:
+                manifest.put(rows)
+            # As a kill at this moment would leave it.
+            left = shutil.copytree(path.parent, tmp_path_factory.mktemp("left") / "m")
+            again = Manifest(left / path.name)
+            again.open()
+            assert again.rows == manifest.rows
+            again.close()
+            assert not list(left.glob("*.damaged"))
     manifest.close()
