@@ -17,7 +17,12 @@ ROOMS = ("wire", "mux", "debuggee", "agent")
 #: Held by a test: what every first use of a cluster has to send.
 BUDGET_BYTES = 150 * 1024
 
-_MAIN = b"""import sys
+#: With its byte code, where agent/bytecode.py has put that beside it.
+_MAIN = b"""import os
+import sys
+compiled = f"{sys.path[0][:-4]}-{sys.implementation.cache_tag}.zip"
+if os.path.exists(compiled):
+    sys.path[0] = compiled
 from tunnelkit.agent.main import main
 sys.exit(main(sys.argv[1:]))
 """

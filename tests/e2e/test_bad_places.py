@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_bad_input import refused
-from tests.support.tkrig import Project
+from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
@@ -94,6 +94,21 @@ async def test_a_home_that_is_full(project: Project, cache: Path) -> None:
     with small_file_system(project.lab, cache) as seen:
         await cannot_store(project, "No space left on device")
         assert list(seen.iterdir()) == [seen / "jobs"], "what did not fit is still there"
+
+
+async def test_the_agent_is_compiled_once_for_the_starts_to_come(
+    project: Project, cache: Path
+) -> None:
+    await project.up("node1")
+    await eventually(lambda: list(cache.glob("agent-*-*.zip")), "the byte code")
+    (compiled,) = cache.glob("agent-*-*.zip")
+    assert compiled.stat().st_mode & 0o777 == 0o600
+    await project.tk("down")
+    await project.up("node1")
+    await project.loop("python", "2.py")
+    assert [one.argv for one in project.cluster_processes() if str(compiled) in one.argv]
+    assert len(list(cache.glob("*agent-*"))) == 2, "the zip, its byte code, nothing unfinished"
+    await project.tk("down")
 
 
 async def test_unmounting_what_is_not_mounted(project: Project) -> None:

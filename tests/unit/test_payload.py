@@ -69,3 +69,40 @@ def test_starts_and_answers_on_each_interpreter(python: str, tmp_path: Path) -> 
     )
     assert usage.returncode == 2
     assert "usage" in usage.stderr
+
+
+_LOADED = """
+import sys
+sys.argv = [sys.argv[1], "compile"]
+import runpy
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as ended:
+    assert ended.code == 0
+import tunnelkit.agent.main as main
+print(main.__file__, main.__cached__ or "")
+"""
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_byte_code_is_taken_where_it_is_there_and_fits(python: str, tmp_path: Path) -> None:
+    agent = tmp_path / payload.build().file_name
+    agent.write_bytes(payload.build().data)
+
+    def loaded() -> str:
+        argv = [python, "-I", "-S", "-c", _LOADED, str(agent)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert f"{agent}/tunnelkit" in loaded()
+    (compiled,) = tmp_path.glob("agent-*-*.zip")
+    assert loaded().split()[0] == f"{compiled}/tunnelkit/agent/main.pyc"
+    assert sorted(tmp_path.iterdir()) == sorted([agent, compiled]), "no temporary is left"
+    # Of another interpreter, by its first bytes: read as source.
+    with zipfile.ZipFile(compiled) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(compiled, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, b"\0\0" + data[2:] if name.endswith(".pyc") else data)
+    assert loaded().split()[0] == f"{compiled}/tunnelkit/agent/main.py"

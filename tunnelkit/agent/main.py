@@ -1,5 +1,5 @@
 """The agent's command line: `serve NAME [--while-stdin] [--meet FILE]`, `attach NAME [--start]`,
-`relay NAME`, `meet FILE NODE`, `files`."""
+`relay NAME`, `meet FILE NODE`, `files`, `compile`."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import List, Optional
 
 _USAGE = (
     "usage: agent serve NAME [--while-stdin] [--meet FILE] | attach NAME [--start]"
-    " | relay NAME | meet FILE NODE | files"
+    " | relay NAME | meet FILE NODE | files | compile"
 )
 
 
@@ -36,6 +36,11 @@ def main(argv: List[str]) -> int:
         from tunnelkit.agent.stdio import main as files
 
         return files()
+    if argv == ["compile"]:
+        from tunnelkit.agent import bytecode
+
+        bytecode.write(os.path.abspath(sys.argv[0]))
+        return 0
     print(_USAGE, file=sys.stderr)
     return 2
 

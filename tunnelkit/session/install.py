@@ -19,7 +19,8 @@ printf '%s\n' "$HOME"
 "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none
 if [ -f "$d/$2" ]; then echo have; else echo need; fi
 """
-#: Old payloads go once nothing was started from them for 30 days. A full home is left no fuller.
+#: $1 file name, $2 python; stdin: the zip. Old payloads go once nothing was started from them for
+#: 30 days. A full home is left no fuller. Nobody waits for the byte code.
 _STORE = r"""
 set -e
 d="$HOME/.cache/tunnelkit"
@@ -27,7 +28,21 @@ umask 077
 trap 'rm -f "$d/.$1.$$"' EXIT
 cat > "$d/.$1.$$"
 mv -f "$d/.$1.$$" "$d/$1"
-find "$d" -maxdepth 1 -name 'agent-*.zip' ! -name "$1" -mtime +30 -exec rm -f {} + 2>/dev/null || :
+find "$d" -maxdepth 1 \( -name 'agent-*.zip' -o -name '.agent-*' \) ! -name "$1" -mtime +30 \
+  -exec rm -f {} + 2>/dev/null || :
+("$2" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
+"""
+#: $1 python, $2 file name, then the agent's words. Starts it as soon as it is there: whoever
+#: waits for it need not wait for the answer of the two above.
+_START = r"""
+agent="$HOME/.cache/tunnelkit/$2" python=$1 looks=0
+shift 2
+until [ -f "$agent" ]; do
+  looks=$((looks + 1))
+  [ "$looks" -le 300 ] || { echo "$agent did not come" >&2; exit 66; }
+  sleep 0.1
+done
+exec "$python" -I -S "$agent" "$@"
 """
 
 
@@ -70,7 +85,7 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
     _check_python(python, version, where)
     if have == "need":
         stored = await link.run(
-            ["sh", "-c", _STORE, "sh", package.file_name], stdin=package.data, node=node
+            ["sh", "-c", _STORE, "sh", package.file_name, python], stdin=package.data, node=node
         )
         if stored.exit_code != 0:
             raise AllocationError(
@@ -80,6 +95,11 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
             )
     base = f"{home}/.cache/tunnelkit"
     return Installed(home, f"{base}/{package.file_name}", f"{base}/jobs", python)
+
+
+def starting(python: str, *words: str) -> list[str]:
+    """argv that runs the agent on the login host while `install` may still be putting it there."""
+    return ["sh", "-c", _START, "sh", python, payload.build().file_name, *words]
 
 
 def _check_python(python: str, version: str, where: str) -> None:

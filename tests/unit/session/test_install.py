@@ -1,0 +1,43 @@
+"""The agent on the login host is started while it may still be on its way there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tunnelkit import payload
+from tunnelkit.session.install import starting
+
+
+def start(home: Path, *words: str, path: str = os.environ["PATH"]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        starting(sys.executable, *words),
+        env={"HOME": str(home), "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_waits_for_the_zip_to_come(tmp_path: Path) -> None:
+    home = tmp_path / "a home"
+    directory = home / ".cache" / "tunnelkit"
+    directory.mkdir(parents=True)
+    with start(home, "no such command") as process:
+        time.sleep(0.3)
+        assert process.poll() is None
+        (directory / "new").write_bytes(payload.build().data)
+        (directory / "new").rename(directory / payload.build().file_name)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 2 and said.startswith("usage: agent")
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    (tmp_path / "sleep").chmod(0o755)
+    with start(tmp_path, "files", path=f"{tmp_path}:{os.environ['PATH']}") as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 66 and "did not come" in said
