@@ -246,7 +246,7 @@ def _up_s(rig: Rig) -> float:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line.decode())
-            if b"asking for the node" in line:
+            if b"looking at" in line:
                 start = time.monotonic()
             elif b"mirror:" in line and b" files" in line:
                 took_s = time.monotonic() - start

@@ -19,7 +19,7 @@ from tunnelkit import lab
 VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
     "edit to visible, ms",
     "clean barrier, ms",
-    "first copy within tk up, s, from the link on: an agent's start included",
+    "first copy within tk up, s, from the link on, with all that tk up does then",
     "first copy, s, to all visible, both over links that are up",
     "git checkout to all visible, s",
     "of that, old and new side by side, s",

@@ -128,7 +128,7 @@ async def test_one_that_cant_start_stops_all(roots: Roots) -> None:
 async def test_a_local_root_that_is_not_there_is_refused_before_all_else(roots: Roots) -> None:
     shutil.rmtree(roots.lib)
     with pytest.raises(MirrorError, match=r"^\.\./lib: the local directory"):
-        roots.mirrors.check_local()
+        await roots.mirrors.look()
 
 
 LIBRARY = """\

@@ -112,7 +112,9 @@ async def test_it_waits_on_and_asks_again(project: Project, full_node: str) -> N
     assert len(await project.jobs()) == 1
 
 
-@pytest.mark.parametrize("moment", ["begun", "connecting", "asking for the node", "submitted"])
+@pytest.mark.parametrize(
+    "moment", ["begun", "connecting", "looking at", "asking for the node", "submitted"]
+)
 async def test_an_early_interrupt_leaves_nothing(project: Project, moment: str) -> None:
     terminal = await project.terminal("up", "node1")
     if moment == "begun":

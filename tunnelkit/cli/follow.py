@@ -16,13 +16,14 @@ from tunnelkit.cli.statusview import sending
 
 _WORDS = {
     "connecting": "connecting to {}",
+    "preparing": "looking at {}: scheduler, Python",
     "pending": "queued, {}",
     "starting": "starting the agent on {}",
     "reconnecting": "reconnecting: {}",
 }
 _BARE = {"pending": "asking for the node", "closing": "cleaning up"}
 #: Ctrl-C in any other state only ends the waiting: there is work that must not be lost.
-_WAY_UP = {"new", "connecting", "pending", "starting"}
+_WAY_UP = {"new", "connecting", "preparing", "pending", "starting"}
 _WITH_JOB = {"pending", "starting"}
 #: Where there is no line to rewrite, a copy that takes so long is told once.
 _LONG_S = 5.0

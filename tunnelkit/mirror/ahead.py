@@ -7,33 +7,22 @@ before the pass that publishes it has looked at everything.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from tunnelkit.mirror import plan
 from tunnelkit.mirror.bylive import LivePass
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.live import LiveChannel
-from tunnelkit.mirror.local import Outcome
-from tunnelkit.mirror.manifest import Row
-from tunnelkit.mirror.outgoing import Known, Slice, slices
-from tunnelkit.mirror.scan import DIR, FILE, Entry, Found, Scan
+from tunnelkit.mirror.outgoing import Known
+from tunnelkit.mirror.reading import Reading, ahead_of
+from tunnelkit.mirror.scan import Found, Scan
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.wishes import OnPending
 from tunnelkit.mux.waiting import cancel_all
 
-#: A file above this goes by rsync, which sends what changed in it.
-LIVE_FILE_BYTES = 8 << 20
 #: More than this at once goes by rsync.
 LIVE_BATCH_BYTES = 256 << 20
-#: Nor is more sent while we look: it may turn out to be much more.
-_UNSEEN_BYTES = 64 << 20
-#: So many paths are compared and read together.
-_PATHS = 500
-#: A file that is so old is not being written any more; and its time stamps tell.
-_SETTLED_NS = 100_000_000
 
 _T = TypeVar("_T")
 
@@ -63,46 +52,44 @@ class Ahead:
                 self._staged = None
                 raise
 
+    def reading(self, scan: Scan) -> Reading:
+        """For what is found beyond this scan, while that is looked at."""
+        ground = self._ground
+        staged = self._staged.staged if self._staged else {}
+        return Reading(ground.local_root, scan, Known(ground.manifest.rows, ground.tried), staged)
+
     async def while_looking(
         self,
         live: Callable[[], Awaitable[LiveChannel | None]],
-        scan: Scan,
+        reading: Reading,
         look: Callable[[Found], _T],
         *,
-        before: Collection[str] = (),
         on_pending: OnPending,
     ) -> _T:
-        """What `look` (blocking, in a thread) returns; what it finds is in `scan`, and on its way
-        over what `live` returns before it has found all. before: paths of `scan` that are read
-        before it looks. Raises what the two raise, and as `stage`.
-
-        What is found is read in the same thread: two that look and read would only wait for each
-        other, for Python's lock.
-        """
-        reading = _Reading(self._ground, scan, self._staged.staged if self._staged else {})
-        looking = asyncio.ensure_future(asyncio.to_thread(reading.run, before, look))
-        looking.add_done_callback(lambda _: reading.pieces.put_nowait(None))
-        sending = asyncio.create_task(
-            self._send(live, reading.pieces, on_pending), name="tk-mirror-ahead"
-        )
+        """What `look` (blocking, in a thread) returns; what `reading` has read and what the look
+        finds is on its way over what `live` returns before it has found all. Raises what the two
+        raise, and as `stage`."""
+        looking = asyncio.create_task(reading.look(look), name="tk-mirror-look")
+        sending = asyncio.create_task(self._send(live, reading, on_pending), name="tk-mirror-ahead")
         try:
             result = await looking
             await sending
         finally:
-            await cancel_all(sending)
+            await cancel_all(looking, sending)
+            await reading.close()
         return result
 
     async def _send(
         self,
         live: Callable[[], Awaitable[LiveChannel | None]],
-        pieces: asyncio.Queue[Slice | None],
+        reading: Reading,
         on_pending: OnPending,
     ) -> None:
         channel = await live()
         if channel is None:
             return
         staged = self._open(channel)
-        while (piece := await pieces.get()) is not None:
+        while (piece := await reading.next()) is not None:
             await staged.add(piece, on_pending)
 
     def _open(self, live: LiveChannel) -> LivePass:
@@ -111,60 +98,6 @@ class Ahead:
         return self._staged
 
 
-class _Reading:
-    """Reads, in a thread, what a look finds. Made in a running loop. pieces: what was read; None
-    comes last, from whoever owns this."""
-
-    def __init__(self, ground: Ground, scan: Scan, staged: Mapping[str, Entry]) -> None:
-        self.pieces: asyncio.Queue[Slice | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._root = ground.local_root
-        self._known = Known(ground.manifest.rows, ground.tried)
-        self._scan = scan
-        self._staged = staged
-        self._size_bytes = 0
-
-    def run(self, before: Collection[str], look: Callable[[Found], _T]) -> _T:
-        """Read these, then look, and read what that finds."""
-        paths = iter(before)
-        while some := list(itertools.islice(paths, _PATHS)):
-            self._found(some)
-        return look(self._found)
-
-    def _found(self, paths: list[str]) -> None:
-        if self._size_bytes > _UNSEEN_BYTES:
-            return  # the pass itself reads what is left
-        difference = ahead_of(self._known.rows, self._scan, paths, self._staged)
-        for piece in slices(self._root, self._scan, difference, self._known, Outcome()):
-            self._size_bytes += len(piece.data)
-            piece.last = False
-            self._loop.call_soon_threadsafe(self.pieces.put_nowait, piece)
-
-
 def is_bulk(difference: plan.Difference) -> bool:
     """Whether that is so much that rsync is the better way."""
     return sum(entry.size for entry in difference.changed.values()) > LIVE_BATCH_BYTES
-
-
-def ahead_of(
-    rows: Mapping[str, Row],
-    scan: Scan,
-    looked: Collection[str] | None,
-    staged: Mapping[str, Entry],
-) -> plan.Difference:
-    """What to stage now. looked: paths that may have changed, None: any; staged: what was
-    staged before, and as what. Changes of kind, links and deletes wait for the end."""
-    horizon_ns = time.time_ns() - _SETTLED_NS
-    difference = plan.compare(rows, scan.entries, only=looked)
-    wanted = plan.Difference()
-    for path, entry in difference.changed.items():
-        row = rows.get(path)
-        if row is not None and row.entry.kind != entry.kind:
-            continue
-        is_new_dir = entry.kind == DIR and row is None
-        is_whole = entry.kind == FILE and entry.ctime_ns < horizon_ns
-        if staged.get(path) != entry and (
-            is_new_dir or (is_whole and entry.size <= LIVE_FILE_BYTES)
-        ):
-            wanted.changed[path] = entry
-    return wanted

@@ -24,17 +24,18 @@ from tunnelkit.mirror.base import (
 from tunnelkit.mirror.conflicts import chosen, relative_to
 from tunnelkit.mirror.disk import is_local
 from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
+from tunnelkit.mirror.firstlook import FirstLook
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.ignore import IgnoreRules, inside
 from tunnelkit.mirror.links import Links
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.owner import Claim, this_owner
 from tunnelkit.mirror.progress import Batch, Progress
-from tunnelkit.mirror.proof import not_read_back, prove
+from tunnelkit.mirror.proof import prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.scan import Scan, Scanner
+from tunnelkit.mirror.scan import Scanner
 from tunnelkit.mirror.sizes import SizeWatch
-from tunnelkit.mirror.sync import MUCH_FILES, Syncer
+from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.target import (
     Target,
     check_local_dir,
@@ -42,6 +43,7 @@ from tunnelkit.mirror.target import (
     claim,
     prepare,
     release,
+    unmake,
 )
 from tunnelkit.mirror.transfer import Transfer, choose_transfer
 from tunnelkit.mirror.watch import Watcher
@@ -51,6 +53,7 @@ from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.waiting import cancel_all
 
 _RELEASE_S = 3.0
+_UNMAKE_S = 1.5
 _CLOSE_S = 5.0
 _PULL_WAIT_S = 120.0
 
@@ -60,13 +63,13 @@ class Mirror:
 
     spec, remote: what goes where. state_dir: a private directory on the laptop for the
     record of what was sent. agent: the agent that files go to over the wire, of this moment;
-    None: all goes by rsync; agent_soon: returns once there is one, or in a moment. verify:
-    called at each barrier for a check that reads digests back on the compute node, or None
-    where there is none yet. on_change: told every change
-    of status, on_batch: every pass that changed something there, warn: one line before
-    something big is sent, say: one line for the person; all in the event loop. take_over: from
-    another laptop directory that mirrors into the same place, and which `taken_from` then
-    names. `remote_root` is known once `start` has returned.
+    None: all goes by rsync; agent_soon: returns once there is one, or in a moment. may_write:
+    returns once more than an empty directory may be made there. verify: called at each barrier
+    for a check that reads digests back on the compute node, or None where there is none yet.
+    on_change: told every change of status, on_batch: every pass that changed something there,
+    warn: one line before something big is sent, say: one line for the person; all in the event
+    loop. take_over: from another laptop directory that mirrors into the same place, and which
+    `taken_from` then names. `remote_root` is known once `start` has returned.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Mirror:
         state_dir: Path,
         agent: Callable[[], FileAgent | None] = lambda: None,
         agent_soon: Callable[[], Awaitable[None]] | None = None,
+        may_write: Callable[[], Awaitable[None]] | None = None,
         verify: Callable[[], DigestCheck | None] = lambda: None,
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
         on_batch: Callable[[Batch], None] = lambda batch: None,
@@ -91,6 +95,7 @@ class Mirror:
         self._state_dir = state_dir
         self._agent = agent
         self._agent_soon = agent_soon
+        self._may_write = may_write
         self._verify = verify
         self._on_change = on_change
         self._on_batch = on_batch
@@ -103,12 +108,14 @@ class Mirror:
         self._rules = IgnoreRules()
         self._syncer: Syncer | None = None
         self.taken_from: str | None = None
+        self._made = False
         self._idle_status = MirrorStatus(MirrorState.STARTING)
         self._real_root = ""
         self._manifest: Manifest | None = None
         self._watcher: Watcher | None = None
         self._worker: Worker | None = None
         self._task: asyncio.Task[None] | None = None
+        self._look: FirstLook | None = None
 
     def status(self) -> MirrorStatus:
         """The state of this moment; costs nothing."""
@@ -133,6 +140,19 @@ class Mirror:
         )
         return await standing(found, ends)
 
+    async def look(self) -> None:
+        """Begin to look at what is here, which needs no connection; `start` goes on with it.
+        Raises MirrorError for a local directory that is refused."""
+        if self._look is not None:
+            return
+        local = await asyncio.to_thread(check_local_dir, self.spec.local_dir)
+        self.local_root = str(local)
+        never = inside(self._state_dir, local)
+        self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
+        scanner = Scanner(self.local_root, self._rules, self.links.apply)
+        self._look = FirstLook(scanner, self._state_dir, self._agent_soon)
+        self._look.begin()
+
     async def start(self) -> None:
         """Check both directories, make the first copy, then go on watching.
 
@@ -144,59 +164,45 @@ class Mirror:
             await self._start()
         except BaseException:
             await self.stop()
+            await self._unmake()
             raise
 
     async def _start(self) -> None:
         check_remote_dir(self.spec.remote_dir)
-        local = await asyncio.to_thread(check_local_dir, self.spec.local_dir)
-        self.local_root = str(local)
-        never = inside(self._state_dir, local)
-        rules = self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
-        scanner = Scanner(self.local_root, rules, self.links.apply)
-        looking = asyncio.create_task(self._first_look(scanner))
+        await self.look()
+        look, self._look = self._look, None
+        assert look is not None
         preparing = asyncio.create_task(self._prepare())
-        hurrying = asyncio.create_task(self._hurry(preparing, looking))
+        hurrying = asyncio.create_task(self._hurry(look, preparing))
         try:
-            await self._start_at(await preparing, scanner, looking)
+            await self._start_at(await preparing, look)
         finally:
-            await cancel_all(hurrying, preparing, looking)
+            await cancel_all(hurrying, preparing)
+            await look.close()
 
-    async def _first_look(self, scanner: Scanner) -> Scan | None:
-        """From then on it is known what is of interest. None where all is watched anyhow."""
-        if is_local(self.local_root):
-            with contextlib.suppress(MirrorHalted):  # the first pass meets it as well
-                return await asyncio.to_thread(scanner.scan)
-        return None
-
-    async def _hurry(
-        self, preparing: asyncio.Task[Target], looking: asyncio.Task[Scan | None]
-    ) -> None:
+    async def _hurry(self, look: FirstLook, preparing: asyncio.Task[Target]) -> None:
         """A first copy of much will wait for an agent: have it come."""
-        target, scan = await asyncio.gather(preparing, looking)
-        is_much = target.fresh and scan is not None and len(scan.entries) > MUCH_FILES
-        if is_much and self._agent_soon is not None:
+        if self._agent_soon is None or not await look.is_much() or look.is_first:
+            return  # or the look itself has called for one
+        if (await preparing).fresh:
             await self._agent_soon()
 
-    async def _start_at(
-        self, target: Target, scanner: Scanner, looking: asyncio.Task[Scan | None]
-    ) -> None:
-        rsync = self._rsync = await choose_transfer(
-            self._remote,
-            self.local_root,
-            far_rsync=target.rsync,
-            far_tar=target.tar,
-            say=self._say,
-        )
+    async def _start_at(self, target: Target, look: FirstLook) -> None:
         self._real_root = target.real
-        await self._hold(take_over=self._take_over)
-        manifest = self._manifest = Manifest(
-            Manifest.file_for(
-                self._state_dir,
-                local_root=self.local_root,
-                host=self._remote.destination(),
-                remote_root=target.real,
-            )
+        if self._may_write is not None:
+            await self._may_write()
+        # Side by side: the round trips of both are what a far host costs.
+        choosing = asyncio.create_task(self._choose(target))
+        try:
+            await self._hold(take_over=self._take_over)
+            rsync = self._rsync = await choosing
+        finally:
+            await cancel_all(choosing)
+        host, root = self._remote.destination(), self.local_root
+        file = Manifest.file_for(
+            self._state_dir, local_root=root, host=host, remote_root=target.real
         )
+        manifest = self._manifest = Manifest(file)
         await asyncio.to_thread(manifest.open)
         ground = Ground(
             self._remote,
@@ -212,14 +218,15 @@ class Mirror:
         wake = asyncio.Event()
         syncer = self._syncer = Syncer(
             ground,
-            scanner,
+            look.scanner,
             rsync,
             agent=self._agent,
             agent_soon=self._agent_soon,
             sizes=self.sizes,
             wake=wake.set,
+            first=look,
         )
-        syncer.last_scan = await looking
+        syncer.last_scan = await look.scan()
         watcher = self._watcher = Watcher(
             self.local_root,
             wake.set,
@@ -238,19 +245,14 @@ class Mirror:
         )
         request = worker.post(Wishes(repair=True), partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
-        await self._first_copy(worker, request)
+        await worker.first(request)
         self.sizes.news()  # told to who started this
 
-    async def _first_copy(self, worker: Worker, request: Request) -> None:
-        """Wait for it, however long, but not through the back-off of a dead link."""
-        while not request.done.done():
-            await asyncio.wait([request.done], timeout=0.2)
-            if not request.done.done() and worker.error is not None:
-                request.done.cancel()
-                raise worker.error
-        # Halted: it comes up all the same, or nobody could confirm; the status tells.
-        with contextlib.suppress(MirrorHalted):
-            request.done.result()
+    async def _choose(self, target: Target) -> Transfer:
+        remote, root = self._remote, self.local_root
+        return await choose_transfer(
+            remote, root, far_rsync=target.rsync, far_tar=target.tar, say=self._say
+        )
 
     async def _hold(self, *, take_over: bool) -> None:
         """Be the owner of the remote root, or raise MirrorError naming who is."""
@@ -266,7 +268,16 @@ class Mirror:
                 hint="install it there, or load its module in ~/.profile; or use `tk mount`",
             )
         self.remote_root = target.root
+        self._made = self._made or target.fresh
         return target
+
+    async def _unmake(self) -> None:
+        """After a start that failed: what it made there goes, unless something came into it."""
+        made, self._made = self._made, False
+        if made:
+            with contextlib.suppress(TunnelkitError, TimeoutError):
+                async with asyncio.timeout(_UNMAKE_S):
+                    await unmake(self._remote, self.remote_root, timeout_s=_UNMAKE_S)
 
     async def barrier(self, timeout_s: float, *, allow_deletes: bool = False) -> SyncReport:
         """Return once every file, as it was here when called or newer, is on the cluster
@@ -365,6 +376,9 @@ class Mirror:
 
     async def stop(self) -> None:
         """End the task, its rsync and the watcher. Idempotent."""
+        look, self._look = self._look, None
+        if look is not None:
+            await look.close()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -425,26 +439,11 @@ class Mirror:
         if check is None:
             return None
         assert self._syncer is not None
-        waiting = len(manifest.unproven())
-        # What went over the live channel is read back already, or just now. If nothing is to be
-        # read: that the node still lives is part of the proof.
-        known = self._syncer.proofs_in() if waiting else _greet(self._syncer, check)
-        try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                await known
-        except TimeoutError:
-            raise not_read_back(manifest.unproven(), timeout_s) from None
 
         async def resend(paths: frozenset[str]) -> None:
             worker, _ = self._running()
             await self._wait(worker.post(Wishes(force=paths)), deadline, timeout_s)
 
-        proven = waiting - len(manifest.unproven())
-        return proven + await prove(
-            check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend
+        return await prove(
+            self._syncer, check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend
         )
-
-
-async def _greet(syncer: Syncer, check: DigestCheck) -> None:
-    if not await syncer.greet():
-        await check({})  # while its link is lost: once it is back

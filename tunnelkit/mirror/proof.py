@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from tunnelkit.errors import MirrorError, TimeoutExpired
 from tunnelkit.mirror.base import DigestCheck, name_paths
 from tunnelkit.mirror.manifest import Manifest
+from tunnelkit.mirror.sync import Syncer
 
 #: how often the node is asked again while its file system lags, growing between these
 _ASK_AGAIN_S = (0.1, 2.0)
@@ -16,6 +17,7 @@ _RESEND_AFTER = 3
 
 
 async def prove(
+    syncer: Syncer,
     check: DigestCheck,
     manifest: Manifest,
     *,
@@ -27,6 +29,31 @@ async def prove(
     `time.monotonic`; timeout_s: the same as the caller said it. resend: looks at what is on
     the login host and sends again what is not somebody's edit. Raises TimeoutExpired and
     MirrorError, which name the files, and what `resend` raises."""
+    waiting = len(manifest.unproven())
+    # What went over the live channel is read back already, or just now. If nothing is to be
+    # read: that the node still lives is part of the proof.
+    known = syncer.proofs_in() if waiting else _greet(syncer, check)
+    try:
+        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            await known
+    except TimeoutError:
+        raise not_read_back(manifest.unproven(), timeout_s) from None
+    proven = waiting - len(manifest.unproven())
+    return proven + await _read_back(check, manifest, deadline, timeout_s, resend)
+
+
+async def _greet(syncer: Syncer, check: DigestCheck) -> None:
+    if not await syncer.greet():
+        await check({})  # while its link is lost: once it is back
+
+
+async def _read_back(
+    check: DigestCheck,
+    manifest: Manifest,
+    deadline: float,
+    timeout_s: float,
+    resend: Callable[[frozenset[str]], Awaitable[object]],
+) -> int:
     wanted = set(manifest.unproven())
     proven, rounds, pause_s = 0, 0, _ASK_AGAIN_S[0]
     while True:

@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from tunnelkit.mirror import local, plan
-from tunnelkit.mirror.ahead import LIVE_FILE_BYTES, Ahead, is_bulk
+from tunnelkit.mirror.ahead import Ahead, is_bulk
 from tunnelkit.mirror.base import FileAgent
 from tunnelkit.mirror.bylive import LivePass
 from tunnelkit.mirror.byshell import ShellPass
 from tunnelkit.mirror.collisions import set_apart
 from tunnelkit.mirror.dirty import Dirty
+from tunnelkit.mirror.firstlook import MUCH_FILES, FirstLook
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.lane import Lane
 from tunnelkit.mirror.live import LiveChannel
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.owner import Displaced
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.reading import LIVE_FILE_BYTES
 from tunnelkit.mirror.scan import DECIDING, FILE, Found, Scan, Scanner
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
 from tunnelkit.mirror.verify import greet, verify
 from tunnelkit.mirror.wishes import OnPending, Wishes
 
-#: For so many an agent, faster than rsync, is waited for.
-MUCH_FILES = 200
+#: A look that was taken so lately is enough for a first copy, and another one only in its way: what
+#: has changed since is the next pass's affair, which comes at once.
+_TRUSTED_NS = 10_000_000_000
 #: Git may work again and again; each time what it leaves is looked at.
 _MORE_LOOKS = 3
 #: A directory that is moved away under a publication has come to rest by then.
@@ -51,7 +55,8 @@ class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
     agent: the agent of this moment, or None. agent_soon: returns once there is one, or in a
-    moment. wake: called when another pass should be made without any event here.
+    moment. wake: called when another pass should be made without any event here. first: what was
+    looked at, and may have been read, already.
     """
 
     def __init__(
@@ -64,12 +69,16 @@ class Syncer:
         agent_soon: Callable[[], Awaitable[None]] | None = None,
         sizes: SizeWatch | None = None,
         wake: Callable[[], None] = lambda: None,
+        first: FirstLook | None = None,
     ) -> None:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
         self._lane = Lane(ground, agent, self._differ)
         self._wake = wake
+        self._first = first
+        #: the root was made just now, and nothing of ours was in it yet
+        self._untouched = ground.fresh
         #: what was read back was not what was sent: all is to be looked at there
         self._differs = False
         self._timer: asyncio.TimerHandle | None = None
@@ -114,14 +123,17 @@ class Syncer:
         ground = self.ground
         owed, self._owed = self._owed, None  # until it is known better
         live, before = await self._lane.live(), self.last_scan
-        look = partial(self._look, dirty, owed)
+        look, trusted = partial(self._look, dirty, owed), False
         if self._is_little(dirty, owed):
             scan, looked = look()  # quicker than a thread is
         elif before is None or not self._goes_ahead(live, before, wishes):
             scan, looked = await asyncio.to_thread(look)
         else:
-            first = live is None
-            (scan, looked), live = await self._look_and_send(before, look, on_pending, first=first)
+            first = self._is_first(before)
+            trusted = first and time.time_ns() - before.started_ns < _TRUSTED_NS
+            (scan, looked), live = await self._look_and_send(
+                before, (lambda found: (before, None)) if trusted else look, on_pending, first=first
+            )
             if first and live is not None:
                 wishes = replace(wishes, repair=False)  # looked at before anything was sent
         for _ in range(_MORE_LOOKS):
@@ -154,6 +166,9 @@ class Syncer:
             raise
         ground.conflicts = frozenset(out.conflicts)
         self.pending = self._owed = frozenset({*out.failed, *out.changing})
+        if trusted:
+            self._owed = None
+            self._wake()
         return out
 
     async def stage_ahead(self, dirty: Dirty) -> None:
@@ -181,9 +196,14 @@ class Syncer:
         ground = self.ground
         if wishes.force or wishes.ours or ground.conflicts or ground.folding:
             return False
-        if live is None:
-            return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
-        return not (wishes.repair or self._differs)
+        if self._is_first(before):
+            return True
+        return live is not None and not (wishes.repair or self._differs)
+
+    def _is_first(self, before: Scan) -> bool:
+        """Whether much was found, and nothing sent ever."""
+        ground = self.ground
+        return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
 
     def _differ(self) -> None:
         """Somebody was there in the very moment: look again once that is over."""
@@ -232,12 +252,15 @@ class Syncer:
     ) -> tuple[_T, LiveChannel | None]:
         """What `look` returns, and the channel over which what is new was sent meanwhile. first:
         nothing was sent ever, and all of `before` is new."""
-        paths = before.entries if first else ()
+        read = self._first.reading if first and self._first is not None else None
+        reading = read if read is not None else self._ahead.reading(before)
         if first:
-            self.ground.progress = Progress.of(paths, before.entries)
+            self.ground.progress = Progress.of(before.entries, before.entries)
+            if read is None:
+                reading.begin(before.entries)
         live = self._first_live if first else self._lane.live
         result = await self._sent_ahead(
-            self._ahead.while_looking(live, before, look, before=paths, on_pending=on_pending)
+            self._ahead.while_looking(live, reading, look, on_pending=on_pending)
         )
         return result, await self._lane.live()
 
@@ -248,10 +271,11 @@ class Syncer:
         return await self._lane.live()
 
     async def _first_live(self) -> LiveChannel | None:
-        """What an earlier mirror may have left goes before anything is sent."""
-        live = await self._live_soon()
-        if live is not None:
+        """What an earlier attempt may have left goes before anything is sent."""
+        live, untouched = await self._live_soon(), self._untouched
+        if live is not None and not untouched:
             await verify(live.agent, self.ground)
+        self._untouched = False
         return live
 
     def _only(self, looked: frozenset[str] | None, wishes: Wishes) -> frozenset[str] | None:

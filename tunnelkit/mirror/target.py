@@ -120,6 +120,7 @@ printf '%s\0' "$state" "$file" "$owner"
 """
 )
 _RELEASE = 'case $(head -c 4096 -- "$1") in *"$2"*) rm -f -- "$1" ;; esac\n'
+_UNMAKE = 'rmdir -- "$1" 2>/dev/null || :\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,11 @@ async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = Fa
     if state == "refused":
         raise refused(remote.destination(), real, text)
     return Claim(file, owner, describe_owner(text) if state == "taken" else None)
+
+
+async def unmake(remote: Remote, root: str, *, timeout_s: float) -> None:
+    """Remove a remote root that was made just now, if it is still empty. Raises TunnelkitError."""
+    await run_script(remote, _UNMAKE, [root], what=f"can't remove {root}", timeout_s=timeout_s)
 
 
 async def release(remote: Remote, held: Claim, *, timeout_s: float) -> None:

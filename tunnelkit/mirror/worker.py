@@ -7,6 +7,7 @@ gives up (or is cancelled) never breaks off a transfer that others wait for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import time
@@ -91,6 +92,18 @@ class Worker:
         self._urgent = True
         self._wake.set()
         return request
+
+    async def first(self, request: Request) -> None:
+        """Wait for the first copy, however long, but not through the back-off of a dead link.
+        Raises what the pass failed with."""
+        while not request.done.done():
+            await asyncio.wait([request.done], timeout=0.2)
+            if not request.done.done() and self.error is not None:
+                request.done.cancel()
+                raise self.error
+        # Halted: it comes up all the same, or nobody could confirm; the status tells.
+        with contextlib.suppress(MirrorHalted):
+            request.done.result()
 
     async def run(self) -> None:
         """Pass after pass, for ever."""

@@ -9,6 +9,7 @@ use keys, agents, certificates and tickets, and never sends a password or a code
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from tunnelkit.link.base import Prompter
@@ -51,9 +52,9 @@ class Attendance:
 
     async def _meet(self) -> None:
         """Give the command that is still coming the time to connect."""
-        try:
-            async with asyncio.timeout(_COMES_WITHIN_S):
-                while self._open and self._coming and not self._present():
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            return
+        deadline = time.monotonic() + _COMES_WITHIN_S
+        while True:
+            is_coming = self._open and self._coming and not self._present()
+            if not is_coming or time.monotonic() > deadline:
+                return
+            await asyncio.sleep(_LOOK_S)

@@ -11,6 +11,7 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Allocation, Completed, JobState, JobStatus
+from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.adoption import (
@@ -23,7 +24,7 @@ from tunnelkit.session.agent_client import AgentGone
 from tunnelkit.session.cancelled import Cancelled
 from tunnelkit.session.detect import scheduler_of
 from tunnelkit.session.fate import Fate, fate_of, who_cancelled
-from tunnelkit.session.install import Installed, install
+from tunnelkit.session.install import Installed, install, starting
 from tunnelkit.session.job import JobHolder, in_words
 from tunnelkit.session.peers import peer_name
 from tunnelkit.session.schedulers import adapter
@@ -64,6 +65,7 @@ class Cluster:
         self._cancelled = Cancelled(cancelled)
         self._attach_job = attach_job
         self._installed: Installed | None = None
+        self._is_prepared = asyncio.Event()
         self._ways: Ways | None = None
         self.scheduler: Scheduler | None = None
         self.job: JobHolder | None = None
@@ -89,18 +91,14 @@ class Cluster:
         return self._ways.route if self._ways is not None else None
 
     async def prepare(self) -> None:
-        """Look at the login host: scheduler, Python, the agent's zip."""
-        cluster = self._settings.cluster
-        self._installed = await install(self._link, cluster.python)
-        if cluster.scheduler == "none":
-            return
-        found = await scheduler_of(self._link)
-        self.scheduler = adapter(
-            cluster.scheduler,
-            found,
-            str(self._link.login),
-            requeues=self._settings.allocation.requeue,
-        )
+        """Look at the login host: Python, the agent's zip and, meanwhile, the scheduler."""
+        installing = asyncio.create_task(self._install())
+        finding = asyncio.create_task(self._find_scheduler())
+        try:
+            _, self.scheduler = await asyncio.gather(installing, finding)
+        finally:
+            await cancel_all(installing, finding)
+        self._is_prepared.set()
         if self.scheduler is not None:
             self.job = JobHolder(
                 self.scheduler,
@@ -109,6 +107,24 @@ class Cluster:
                 status_file=self._status_file,
                 cancelled=self._cancelled,
             )
+
+    async def _install(self) -> None:
+        self._installed = await install(self._link, self._settings.cluster.python)
+
+    async def _find_scheduler(self) -> Scheduler | None:
+        wanted = self._settings.cluster.scheduler
+        if wanted == "none":
+            return None
+        return adapter(
+            wanted,
+            await scheduler_of(self._link),
+            str(self._link.login),
+            requeues=self._settings.allocation.requeue,
+        )
+
+    async def wait_prepared(self) -> None:
+        """Return once `prepare` has found what it needs: this cluster will do."""
+        await self._is_prepared.wait()
 
     @property
     def installed(self) -> Installed:
@@ -250,9 +266,10 @@ class Cluster:
         return await self._ways.open()
 
     async def files_stream(self) -> ByteStream:
-        """A stream to an agent for files on the login host. Raises ConnectionFailed."""
+        """A stream to an agent for files on the login host, which begins once `prepare` has put
+        it there. Raises ConnectionFailed."""
         await self._wait_link()
-        return await self._link.open_stream(self.installed.argv("files"))
+        return await self._link.open_stream(starting(self._settings.cluster.python, "files"))
 
     def _ways_in(self, node: str, name: str) -> list[Way]:
         """The ways to agent `name` in our job, as the settings allow them."""

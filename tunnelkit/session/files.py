@@ -39,7 +39,8 @@ _NOTICE_S = 1.0
 
 class SessionFiles:
     """Owned by the session. agent: the node's agent, None before there is one and once it is
-    over; dial: a stream to `agent files` on the login host; landed: told some of the paths of
+    over; dial: a stream to `agent files` on the login host; may_write: returns once it is sure that
+    this cluster will do; landed: told some of the paths of
     each batch, once it is there."""
 
     def __init__(
@@ -50,6 +51,7 @@ class SessionFiles:
         *,
         agent: Callable[[], AgentClient | None],
         dial: Callable[[], Awaitable[ByteStream]],
+        may_write: Callable[[], Awaitable[None]],
         say: Callable[[str], None],
         changed: Callable[[], None],
         tell: Tell,
@@ -73,6 +75,7 @@ class SessionFiles:
                 state_dir=paths.mirror_state,
                 agent=self._hosts.current,
                 agent_soon=self._hosts.soon,
+                may_write=may_write,
                 check=self._digest_check,
                 on_change=self._mirror_changed,
                 on_batch=self._mirror_sent,
@@ -86,10 +89,11 @@ class SessionFiles:
 
     # -- the way up -------------------------------------------------------
 
-    async def check_local(self) -> None:
-        """Refuse local directories that can't be mirrored. Raises MirrorError."""
+    async def look(self) -> None:
+        """Refuse local directories that can't be mirrored, and begin to look at the others.
+        Raises MirrorError."""
         if self.mirrors is not None:
-            await asyncio.to_thread(self.mirrors.check_local)
+            await self.mirrors.look()
 
     async def keep_agent(self) -> None:
         """Have an agent on the login host while there is none on a node; until cancelled."""

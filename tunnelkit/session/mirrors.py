@@ -27,7 +27,6 @@ from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Batch, Progress
 from tunnelkit.mirror.pull import OnProgress, PullReport
 from tunnelkit.mirror.roots import check_apart
-from tunnelkit.mirror.target import check_local_dir
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.waiting import cancel_all
 
@@ -62,6 +61,7 @@ class Mirrors:
         state_dir: Path,
         agent: Callable[[], FileAgent | None] = lambda: None,
         agent_soon: Callable[[], Awaitable[None]] | None = None,
+        may_write: Callable[[], Awaitable[None]] | None = None,
         check: Callable[[str], DigestCheck | None] = lambda root: None,
         on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
         on_batch: Callable[[str, Batch], None] = lambda name, batch: None,
@@ -80,6 +80,7 @@ class Mirrors:
                 state_dir=state_dir,
                 agent=agent,
                 agent_soon=agent_soon,
+                may_write=may_write,
                 verify=lambda: self._check(mirror.remote_root),
                 on_change=lambda status: on_change(name, status),
                 on_batch=lambda batch: on_batch(name, batch),
@@ -98,13 +99,14 @@ class Mirrors:
 
     # -- life -------------------------------------------------------------
 
-    def check_local(self) -> None:
+    async def look(self) -> None:
         """Refuse local directories that are not there or too wide, before anything else is
-        done (blocking). Raises MirrorError."""
+        done, and begin to look at the others. Raises MirrorError; then nothing runs."""
         for mirror in self.all:
             try:
-                check_local_dir(mirror.spec.local_dir)
+                await mirror.look()
             except TunnelkitError as error:
+                await self.stop()
                 raise _named_error(mirror, error) from None
 
     async def start(self) -> None:

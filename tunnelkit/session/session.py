@@ -119,6 +119,7 @@ class Session:
             self.link,
             agent=lambda: None if self.state == "ended" else self._agent,
             dial=self.cluster.files_stream,
+            may_write=self.cluster.wait_prepared,
             say=say,
             changed=changed,
             tell=tell,
@@ -158,7 +159,7 @@ class Session:
         try:
             taken = [one.bind_port for one in self.launch.settings.forwards]
             moved = open_near(self.editor_port, but=taken)
-            await self.files.check_local()  # before anyone is asked for a password
+            await self.files.look()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
             await self._connection.open()
             if moved is not None:
@@ -167,7 +168,7 @@ class Session:
             self._connection.arrive()
             self._keeping = self._spawn(self._connection.run())
             self.files.mounts.adopt()
-            await self.cluster.prepare()
+            self._become("preparing", str(self.link.login))
             self._spawn(self.files.keep_agent())
             ways = [
                 asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
@@ -180,11 +181,8 @@ class Session:
                 await cancel_all(*ways)
             await self.forwards.open_all(self.launch.settings.forwards, self._say)
             if self.cluster.scheduler is not None:
-                self._spawn(
-                    names.learn(
-                        self.link, self.cluster.scheduler.name, self.launch.settings.project_dir
-                    )
-                )
+                project_dir = self.launch.settings.project_dir
+                self._spawn(names.learn(self.link, self.cluster.scheduler.name, project_dir))
         except TunnelkitError as error:
             self.failure = error
             self._become("failed", error.one_line())
@@ -195,6 +193,7 @@ class Session:
         self._become("ready")
 
     async def _get_agent(self) -> None:
+        await self.cluster.prepare()
         self._become("pending")
         await self._reach_agent(await self.cluster.obtain(self.launch.node, self._on_pending))
 

@@ -97,6 +97,7 @@ def test_a_quick_command_is_really_called(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("new", "", ""),
         ("connecting", "login", "connecting to login"),
+        ("preparing", "login", "looking at login: scheduler, Python"),
         ("pending", "", "asking for the node"),
         ("pending", "job 5: it waits", "queued, job 5: it waits"),
         ("starting", "node1", "starting the agent on node1"),
