@@ -33,13 +33,14 @@ find "$d" -maxdepth 1 \( -name 'agent-*.zip' -o -name '.agent-*' \) ! -name "$1"
 ("$2" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
 """
 #: $1 python, $2 file name, then the agent's words. Starts it as soon as it is there: whoever
-#: waits for it need not wait for the answer of the two above.
+#: waits for it need not wait for the answer of the two above. Ends with the connection.
 _START = r"""
 agent="$HOME/.cache/tunnelkit/$2" python=$1 looks=0
 shift 2
 until [ -f "$agent" ]; do
   looks=$((looks + 1))
-  [ "$looks" -le 300 ] || { echo "$agent did not come" >&2; exit 66; }
+  [ -d "/proc/$PPID" ] || kill -0 "$PPID" 2>/dev/null || exit 66
+  [ "$looks" -le 100 ] || { echo "$agent did not come" >&2; exit 66; }
   sleep 0.1
 done
 exec "$python" -I -S "$agent" "$@"

@@ -41,3 +41,12 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     with start(tmp_path, "files", path=f"{tmp_path}:{os.environ['PATH']}") as process:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 66 and "did not come" in said
+
+
+def test_it_does_not_wait_once_the_connection_is_over(tmp_path: Path) -> None:
+    # As sshd's process for the connection, that shell is gone, and was reaped.
+    connection = 'sh -c "\\"\\$@\\" & echo begun" sh "$@"; :'
+    words = ["sh", "-c", connection, "sh", *starting(sys.executable, "files")]
+    done = subprocess.run(words, env={"HOME": str(tmp_path)}, capture_output=True, check=True)
+    # Its pipes are closed now, and not because its patience was over.
+    assert done.stdout and done.stderr == b""
