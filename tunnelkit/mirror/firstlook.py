@@ -40,7 +40,7 @@ class FirstLook:
         #: much that was found for the first time is being read, or was
         self.reading: Reading | None = None
         self._task: asyncio.Task[Scan | None] | None = None
-        self._calling: asyncio.Task[None] | None = None
+        self._calling: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
         """Look, in a thread."""
@@ -64,9 +64,6 @@ class FirstLook:
         if reading is not None:
             await reading.close()
 
-    async def _call(self, on_much: Callable[[], Awaitable[None]]) -> None:
-        await on_much()
-
     async def _look(self) -> Scan | None:
         if not is_local(self.scanner.root):
             return None
@@ -75,7 +72,7 @@ class FirstLook:
             self.is_first = not await asyncio.to_thread(Manifest.any_in, self._state_dir)
             if self.is_first and len(scan.entries) > MUCH_FILES:
                 if self._on_much is not None:
-                    self._calling = asyncio.create_task(self._call(self._on_much))
+                    self._calling = asyncio.ensure_future(self._on_much())
                 self.reading = Reading(self.scanner.root, scan, Known({}, {}))
                 self.reading.begin(scan.entries)
             return scan

@@ -166,6 +166,7 @@ class Mirror:
             await self.stop()
             await self._unmake()
             raise
+        self._made = False
 
     async def _start(self) -> None:
         check_remote_dir(self.spec.remote_dir)

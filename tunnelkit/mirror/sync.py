@@ -252,7 +252,8 @@ class Syncer:
     ) -> tuple[_T, LiveChannel | None]:
         """What `look` returns, and the channel over which what is new was sent meanwhile. first:
         nothing was sent ever, and all of `before` is new."""
-        read = self._first.reading if first and self._first is not None else None
+        earlier, self._first = self._first, None
+        read = earlier.reading if first and earlier is not None else None
         reading = read if read is not None else self._ahead.reading(before)
         if first:
             self.ground.progress = Progress.of(before.entries, before.entries)
