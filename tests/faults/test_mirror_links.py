@@ -253,6 +253,23 @@ async def test_23_no_lock_is_left_by_a_link_that_died_at_the_start(rig: Rig) -> 
     assert rig.equal()
 
 
+async def test_23_what_a_link_that_died_left_of_its_questions_goes(rsync_rig: Rig) -> None:
+    """Names in its target, by which the mirror asks whether the file system tells them apart."""
+    rig = rsync_rig
+    rig.write("a.py")
+    over = await asyncio.create_subprocess_exec("true")
+    await over.wait()
+    for name in (f".tk-probe-{over.pid}", f".tk-probe-{over.pid}\u00e9"):
+        rig.write(name, far=True)
+    at_work = rig.write(f".tk-probe-{os.getpid()}", far=True)
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    assert at_work.exists(), "another one's, who is asking now"
+    at_work.unlink()
+    assert rig.equal()
+
+
+
 @pytest.mark.logins(2)
 async def test_the_session_says_stale_by_itself(project: Project, healed: LabInfo) -> None:
     """Reset, not silent: told without anybody asking for a barrier."""

@@ -55,6 +55,10 @@ version tar
 stat --printf= / 2>/dev/null && command -v xargs >/dev/null 2>&1 && printf 'stat\0'
 # Does its file system tell names apart? Asked with files of our own, gone at once.
 cd -- "$real" && probe=.tk-probe-$$ || exit 0
+for old in .tk-probe-*; do  # of one that was killed in the middle of it
+  number=${old#.tk-probe-} && number=${number%%[!0-9]*}
+  [ ! -e "$old" ] || kill -0 "$number" 2>/dev/null || rm -f -- "$old"
+done
 composed=$(printf '\303\251') decomposed=$(printf 'e\314\201')
 trap 'rm -f -- "$probe" "$probe$composed"' EXIT
 set -C
