@@ -269,7 +269,6 @@ async def test_23_what_a_link_that_died_left_of_its_questions_goes(rsync_rig: Ri
     assert rig.equal()
 
 
-
 @pytest.mark.logins(2)
 async def test_the_session_says_stale_by_itself(project: Project, healed: LabInfo) -> None:
     """Reset, not silent: told without anybody asking for a barrier."""
