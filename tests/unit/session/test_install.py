@@ -44,9 +44,16 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
 
 
 def test_it_does_not_wait_once_the_connection_is_over(tmp_path: Path) -> None:
-    # As sshd's process for the connection, that shell is gone, and was reaped.
-    connection = 'sh -c "\\"\\$@\\" & echo begun" sh "$@"; :'
+    # The first wait tells: until then the shell may not have seen yet whose child it is.
+    waits = tmp_path / "waits"
+    os.mkfifo(waits)
+    tells = f'[ ! -p "{waits}" ] || {{ : > "{waits}"; rm "{waits}"; }}'
+    (tmp_path / "sleep").write_text(f"#!/bin/sh\n{tells}\nexec /bin/sleep 0.1\n")
+    (tmp_path / "sleep").chmod(0o755)
+    # As sshd's process for the connection, the inner shell is gone then, and was reaped.
+    connection = f'sh -c "\\"\\$@\\" & : < \'{waits}\'; echo over" sh "$@"; :'
     words = ["sh", "-c", connection, "sh", *starting(sys.executable, "files")]
-    done = subprocess.run(words, env={"HOME": str(tmp_path)}, capture_output=True, check=True)
+    env = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(words, env=env, capture_output=True, check=True, timeout=60)
     # Its pipes are closed now, and not because its patience was over.
-    assert done.stdout and done.stderr == b""
+    assert done.stdout == b"over\n" and done.stderr == b""
