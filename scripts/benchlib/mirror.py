@@ -203,24 +203,35 @@ def _first_rounds(case: Case) -> None:
 
 def _copies(case: Case) -> None:
     """The way is open for both, and neither has seen anything of the tree."""
-    rig = case.rig("copy")
-    rig.project.joinpath("one.py").write_text("one\n")
-    with rig.session():
+    for rtt_ms in case.distances("copies"):
+        rig = case.rig(f"copy{rtt_ms:g}")
+        rig.project.joinpath("one.py").write_text("one\n")
+        with rig.session():
+            rig.tk("sync", "--wait")
+            for number in range(case.sizes.copy_rounds):
+                _copy_round(case, rtt_ms, rig, number)
+
+
+def _copy_round(case: Case, rtt_ms: float, rig: Rig, number: int) -> None:
+    name = f"copy{rtt_ms:g}-{number}"
+    tree, place = case.base / name, rig.project / name
+    by_rsync, by_tk = case.info.home / f"other-{name}", rig.remote_project / name
+    names = make_tree(tree, case.sizes.tree)
+
+    def tk_s() -> float:
+        flush()
+        took_s = timed(partial(_appears, tree, place, by_tk))
         rig.tk("sync", "--wait")
-        for rtt_ms in case.distances("copies"):
-            for number in range(case.sizes.first_rounds):
-                name = f"copy{rtt_ms:g}-{number}"
-                tree, remote = case.base / name, case.info.home / f"other-{name}"
-                names = make_tree(tree, case.sizes.tree)
-                case.found.add(rtt_ms, COPY, RSYNC, _rsync_s(case.master, tree, remote))
-                flush()
-                took_s = timed(
-                    partial(_appears, tree, rig.project / name, rig.remote_project / name)
-                )
-                case.found.add(rtt_ms, COPY, TK, took_s)
-                rig.tk("sync", "--wait")
-                if not same_trees(rig.project / name, rig.remote_project / name, names):
-                    raise RuntimeError("tk: not the same after the copy")
+        if not same_trees(place, by_tk, names):
+            raise RuntimeError("tk: not the same after the copy")
+        return took_s
+
+    if number % 2:
+        case.found.add(rtt_ms, COPY, TK, tk_s())
+        case.found.add(rtt_ms, COPY, RSYNC, _rsync_s(case.master, place, by_rsync))
+    else:
+        case.found.add(rtt_ms, COPY, RSYNC, _rsync_s(case.master, tree, by_rsync))
+        case.found.add(rtt_ms, COPY, TK, tk_s())
 
 
 def _appears(tree: Path, place: Path, remote: Path) -> None:

@@ -40,13 +40,14 @@ class Sizes:
     tree: int = 10_000
     barrier: int = 20_000
     first_rounds: int = 3
+    copy_rounds: int = 7
     checkout: int = 5_000
     big_bytes: int = 200_000_000
     watched: int = 50_000
     idle_s: float = 30.0
 
 
-QUICK = Sizes(4, 3, 2, 400, 800, 1, 300, 20_000_000, 1_000, 3.0)
+QUICK = Sizes(4, 3, 2, 400, 800, 1, 2, 300, 20_000_000, 1_000, 3.0)
 
 
 @dataclass
