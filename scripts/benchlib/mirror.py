@@ -98,13 +98,16 @@ def _edits(case: Case) -> None:
         name for name in (FILES_FROM, RSYNC, LSYNCD_0, LSYNCD_1, UNISON) if name not in missing()
     ]
     places = {name: case.copy(rig, f"edits{number}") for number, name in enumerate(ways)}
+    alone = [name for name in ways if name != FILES_FROM]
     with rig.session():
         rig.tk("sync", "--wait")
         for rtt_ms in case.distances("edits"):
-            _edit_series(case, rtt_ms, TkWay(rig), names)
-            for name in ways:
+            # In turns, since what the machine is good for differs from one minute to the next.
+            with _opened(case.master, FILES_FROM, *places[FILES_FROM]) as by_rsync:
+                _edit_series(case, rtt_ms, [TkWay(rig), by_rsync], names, case.sizes.edits)
+            for name in alone:
                 with _opened(case.master, name, *places[name]) as way:
-                    _edit_series(case, rtt_ms, way, names)
+                    _edit_series(case, rtt_ms, [way], names, case.sizes.slow_edits)
 
 
 def _opened(master: Mux, name: str, local: Path, remote: Path) -> AbstractContextManager[Way]:
@@ -115,30 +118,32 @@ def _opened(master: Mux, name: str, local: Path, remote: Path) -> AbstractContex
     return lsyncd_way(name, master, local, remote)
 
 
-def _edit_series(case: Case, rtt_ms: float, way: Way, names: list[str]) -> None:
+def _edit_series(case: Case, rtt_ms: float, ways: list[Way], names: list[str], count: int) -> None:
+    """`count` edits by each of the ways, in turns."""
     dice = random.Random(7)  # noqa: S311
-    count = case.sizes.edits if way.name in (TK, FILES_FROM) else case.sizes.slow_edits
-    before = Cost()
+    spent = [Cost() for _ in ways]
     for number in range(-1, count):  # the first is not counted: files and ways are warm
-        if number == 0:
+        for index, way in enumerate(ways):
             before = way.cost()
-        name = dice.choice(names)
-        token = f"# edit {rtt_ms:g} {way.name[:9]} {number:06}"
+            value = _edit_ms(case, way, dice.choice(names), f"# edit {rtt_ms:g} {number:06}")
+            time.sleep(dice.uniform(0.1, 0.4))
+            if number >= 0:
+                case.found.add(rtt_ms, VISIBLE, way.name, value)
+                spent[index] += way.cost() - before
+    for way, cost in zip(ways, spent, strict=True):
+        add = partial(case.found.add, rtt_ms, way=way.name)
+        add(EDIT_CPU, value=cost.cpu_s / count * 1e3)
+        add(EDIT_BYTES, value=cost.line_bytes / count)
+        add(EDIT_RSS, value=way.cost().rss_bytes / 1e6)
 
-        def edit(name: str = name, token: str = token) -> int:
-            start = write_token(way.local / name, token)
-            way.save(name)
-            return start
 
-        value = case.eyes.token_ms(way.remote / name, token, edit)
-        if number >= 0:
-            case.found.add(rtt_ms, VISIBLE, way.name, value)
-        time.sleep(dice.uniform(0.1, 0.4))
-    after = way.cost()
-    add = partial(case.found.add, rtt_ms, way=way.name)
-    add(EDIT_CPU, value=(after.cpu_s - before.cpu_s) / count * 1e3)
-    add(EDIT_BYTES, value=(after.line_bytes - before.line_bytes) / count)
-    add(EDIT_RSS, value=after.rss_bytes / 1e6)
+def _edit_ms(case: Case, way: Way, name: str, token: str) -> float:
+    def edit() -> int:
+        start = write_token(way.local / name, token)
+        way.save(name)
+        return start
+
+    return case.eyes.token_ms(way.remote / name, token, edit)
 
 
 # -- nothing to do ------------------------------------------------------------------------------

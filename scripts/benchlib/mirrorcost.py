@@ -21,6 +21,15 @@ class Cost:
     line_bytes: int = 0
     rss_bytes: int = 0
 
+    def __add__(self, other: Cost) -> Cost:
+        rss_bytes = max(self.rss_bytes, other.rss_bytes)
+        return Cost(self.cpu_s + other.cpu_s, self.line_bytes + other.line_bytes, rss_bytes)
+
+    def __sub__(self, before: Cost) -> Cost:
+        """What was spent since then."""
+        line_bytes = self.line_bytes - before.line_bytes
+        return Cost(self.cpu_s - before.cpu_s, line_bytes, self.rss_bytes)
+
 
 def descendants(pid: int) -> list[int]:
     """A process and all below it."""
