@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mirror_rig import Rig, needs_rsync, tree, until
+from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.base import MirrorState
 from tunnelkit.mirror.live import LiveChannel, OnProof
@@ -98,6 +98,43 @@ async def test_staged_files_are_not_sent_again(live_rig: Rig) -> None:
     now = {os.lstat(path).st_ino for path in (rig.far / "pkg").iterdir()}
     staged = {inode for name, inode in inodes.items() if "part" in name}
     assert staged <= now, "what was staged is what was published"
+
+
+async def test_what_a_killed_agent_has_staged_goes_from_a_directory_that_was_moved_away(
+    live_rig: Rig, tmp_path: Path
+) -> None:
+    rig = live_rig
+    (rig.local / ".git").mkdir()
+    rig.write("pkg/old.py")
+    for number in range(10):
+        rig.write(f"m{number}.py")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    output = rig.write("pkg/output.bin", "the job's\n", far=True)
+    (rig.local / ".git/index.lock").touch()
+    for number in range(5):
+        rig.write(f"pkg/sub/m{number}.py")
+    await until(lambda: len(list((rig.far / "pkg").glob(".tk-part-*/*"))) == 5, "the staging")
+    assert rig.node is not None
+    await rig.node.kill()
+    await until(lambda: rig.file_agent() is None, "the loss")
+    (rig.local / "pkg").rename(tmp_path / "elsewhere")
+    (rig.local / ".git/index.lock").unlink()
+    # By rsync, which knows nothing of what was staged.
+    await until(lambda: not (rig.far / "pkg/old.py").exists(), "the deletion")
+    await until(lambda: mirror.status().state is MirrorState.IN_SYNC, "the end of that")
+    # What was left there is known to another agent of another session.
+    await mirror.stop()
+    assert len(parts(rig.far)) == 1
+    rig.node = Node(tmp_path / "agent")
+    try:
+        await rig.node.start()
+        mirror = await rig.started()
+        await mirror.barrier(20)
+        assert parts(rig.far) == []
+        assert output.read_text() == "the job's\n"
+    finally:
+        await rig.node.stop()
 
 
 async def test_a_change_of_kind_that_broke_off_twice_is_made(

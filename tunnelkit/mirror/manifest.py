@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS entry (
   proven INTEGER, stamp TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
+_UNCLEAN = "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT ROWID"
 _VERSION = 2
 _NS = 1_000_000_000
 _MANY = 100
@@ -74,6 +75,9 @@ class Manifest:
         self.rows: dict[str, Row] = {}
         #: paths that stat alone can't settle: not (wholly) sent, or racy
         self.unsettled: set[str] = set()
+        #: directories in which a transfer that was broken off may have left what it had staged,
+        #: of paths that are not on record any more
+        self.unclean: set[str] = set()
         self._unproven: set[str] = set()
         self._files = self._bytes = 0
         self._db: sqlite3.Connection | None = None
@@ -134,6 +138,7 @@ class Manifest:
         if version not in (0, 1, _VERSION):
             raise sqlite3.DatabaseError("written by another version")
         db.execute(_SCHEMA)
+        db.execute(_UNCLEAN)
         if version == 1:
             db.execute(_UPGRADE)
         db.execute(f"PRAGMA user_version={_VERSION}")
@@ -143,6 +148,8 @@ class Manifest:
             "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
             " sent, racy, made, proven, stamp FROM entry"
         ).fetchall()
+        unclean = db.execute("SELECT path FROM unclean").fetchall()
+        self.unclean = {os.fsdecode(name) for (name,) in unclean}
         for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp in found:
             entry = Entry(kind, mode, size, mtime, ctime, int(inode))
             sent, is_racy, made, proven = map(bool, flags)
@@ -245,15 +252,26 @@ class Manifest:
             gone = [path for path in paths if path in self.rows]
             if not gone:
                 return
+            unclean = {os.path.dirname(path) for path in gone if not self.rows[path].sent}
             db = self._connection()
             with db:
-                db.executemany(
-                    "DELETE FROM entry WHERE path=?", [(os.fsencode(path),) for path in gone]
-                )
+                db.executemany("DELETE FROM entry WHERE path=?", _named(gone))
+                db.executemany("INSERT OR IGNORE INTO unclean VALUES (?)", _named(unclean))
+            self.unclean |= unclean
             for path in gone:
                 self._set(path, None)
             self._shrink(len(gone))
             self._intents.settled(gone)
+
+    def cleaned(self, paths: Iterable[str]) -> None:
+        """Note that nothing staged is left in these directories."""
+        with self._lock:
+            known = self.unclean.intersection(paths)
+            if known:
+                db = self._connection()
+                with db:
+                    db.executemany("DELETE FROM unclean WHERE path=?", _named(known))
+                self.unclean -= known
 
     def unproven(self) -> dict[str, str]:
         """{path: sha256 hex} of the files that no compute node has read back yet."""
@@ -326,6 +344,11 @@ class Manifest:
         if self._db is None:
             raise _stopped()
         return self._db
+
+
+def _named(paths: Iterable[str]) -> list[tuple[bytes]]:
+    """For SQLite, a row each."""
+    return [(os.fsencode(path),) for path in paths]
 
 
 def _stopped() -> MirrorError:

@@ -10,6 +10,7 @@ from tunnelkit.mirror.base import FileAgent
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.live import owner_json, refusal, while_up
 from tunnelkit.mirror.manifest import Row, same_time
+from tunnelkit.mirror.scan import DIR
 
 #: Paths in one call: no message grows beyond a megabyte or two.
 _CALL_PATHS = 5_000
@@ -21,8 +22,13 @@ async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
     was found right is proven, if the agent is the node. Also removes what a broken transfer
     left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
     wrong: set[str] = set()
-    for part in _parts(ground):
-        wrong |= await _check(agent, ground, part)
+    unclean = sorted(ground.manifest.unclean)
+    for begin in range(0, len(unclean), _CALL_PATHS):
+        part = unclean[begin : begin + _CALL_PATHS]
+        await _call(agent, ground, [[path, DIR, 0, 0, "", ""] for path in part], clean=True)
+    await asyncio.to_thread(ground.manifest.cleaned, unclean)
+    for rows in _parts(ground):
+        wrong |= await _check(agent, ground, rows)
     return frozenset(wrong)
 
 

@@ -147,6 +147,28 @@ def test_an_intent_is_forgotten_once_the_row_is_written(tmp_path: Path) -> None:
     again.close()
 
 
+def test_where_something_may_be_left_is_known_until_it_was_cleaned(tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlite"
+    first = Manifest(path)
+    first.open()
+    first.put({"a/sent.py": _ROW})
+    first.intend({name: _ROW._replace(sent=False) for name in ("b/c/x.py", "b\udcff/y.py", "z")})
+    first.drop(["a/sent.py", "b/c/x.py", "b\udcff/y.py", "z", "never/known.py"])
+    assert first.unclean == {"b/c", "b\udcff", ""}
+    first.cleaned(["", "never", "b\udcff"])
+    # Without `close`.
+    after = Manifest(path)
+    after.open()
+    assert after.rows == {} and after.unclean == first.unclean == {"b/c"}
+    after.cleaned(["b/c"])
+    after.close()
+    first.close()
+    again = Manifest(path)
+    again.open()
+    assert again.unclean == set()
+    again.close()
+
+
 def test_a_first_copy_that_was_killed_is_known(tmp_path: Path) -> None:
     killed = Manifest(tmp_path / "m.sqlite")
     killed.open()
