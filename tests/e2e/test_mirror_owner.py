@@ -15,6 +15,8 @@ from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.base import MirrorHalted, MirrorState
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.owner import this_owner
+from tunnelkit.mirror.target import claim, prepare, unmake
 from tunnelkit.model import MirrorSpec
 
 pytestmark = needs_rsync
@@ -75,6 +77,22 @@ async def test_two_at_once_one_wins(rig: Rig) -> None:
     assert sorted(tree(rig.far)) in ([b"main.py"], [b"other.py"])
 
 
+async def test_a_start_that_failed_leaves_another_its_directory(rsync_rig: Rig) -> None:
+    """Both found nothing; one of them made the directory, and then can't go on."""
+    rig = rsync_rig
+    target = await prepare(rig.remote, "~/tk/my project")
+    assert target.fresh and not (await prepare(rig.remote, "~/tk/my project")).fresh
+    # Before the other's claim...
+    await unmake(rig.remote, target.real, timeout_s=10.0)
+    assert not rig.far.exists()
+    rig.state.mkdir()
+    await claim(rig.remote, target.real, this_owner(rig.state, str(rig.local)))
+    assert rig.far.is_dir() and rig.far.stat().st_mode & 0o777 == 0o700
+    # ...or after it.
+    await unmake(rig.remote, target.real, timeout_s=10.0)
+    assert rig.far.is_dir()
+
+
 async def test_take_over_stops_the_first(rig: Rig) -> None:
     rig.write("main.py")
     first = await rig.started()
@@ -110,6 +128,8 @@ import asyncio, sys
 from pathlib import Path
 from tests.support.mirror_rig import Sshd, SshRemote
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.owner import this_owner
+from tunnelkit.mirror.target import claim, prepare, unmake
 from tunnelkit.model import MirrorSpec
 
 class Known(Sshd):

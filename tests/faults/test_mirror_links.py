@@ -316,7 +316,9 @@ async def test_a_barrier_ends_with_the_allocation(project: Project, healed: LabI
     project.write("2.py", "print('never read')\n")
     waiting = asyncio.create_task(project.tk("ready", "--sync", "--timeout", "80", code=None))
     await eventually(project.remote("2.py").exists, "the mirror is there")
-    argv = [*tk_lab.on("login", healed.dir), "scancel", str(status["job"]["id"])]
+    # At once: a plain scancel wakes the agent first (CONT), and it might still read all back.
+    words = ("scancel", "--signal=KILL", "--full", str(status["job"]["id"]))
+    argv = [*tk_lab.on("login", healed.dir), *words]
     await (await asyncio.create_subprocess_exec(*argv)).wait()
     done = await waiting
     # The session knows it from the scheduler, or from the agent's last word: whoever is first.

@@ -108,7 +108,7 @@ class Mirror:
         self._rules = IgnoreRules()
         self._syncer: Syncer | None = None
         self.taken_from: str | None = None
-        self._made = False
+        self._made = ""  # the remote root, by a start that may still fail
         self._idle_status = MirrorStatus(MirrorState.STARTING)
         self._real_root = ""
         self._manifest: Manifest | None = None
@@ -166,7 +166,7 @@ class Mirror:
             await self.stop()
             await self._unmake()
             raise
-        self._made = False
+        self._made = ""
 
     async def _start(self) -> None:
         check_remote_dir(self.spec.remote_dir)
@@ -269,16 +269,16 @@ class Mirror:
                 hint="install it there, or load its module in ~/.profile; or use `tk mount`",
             )
         self.remote_root = target.root
-        self._made = self._made or target.fresh
+        self._made = target.real if target.fresh else self._made
         return target
 
     async def _unmake(self) -> None:
         """After a start that failed: what it made there goes, unless something came into it."""
-        made, self._made = self._made, False
+        made, self._made = self._made, ""
         if made:
             with contextlib.suppress(TunnelkitError, TimeoutError):
                 async with asyncio.timeout(_UNMAKE_S):
-                    await unmake(self._remote, self.remote_root, timeout_s=_UNMAKE_S)
+                    await unmake(self._remote, made, timeout_s=_UNMAKE_S)
 
     async def barrier(self, timeout_s: float, *, allow_deletes: bool = False) -> SyncReport:
         """Return once every file, as it was here when called or newer, is on the cluster

@@ -120,11 +120,20 @@ else
 fi
 # Once more: of two who start at once, one inside the other, both may have seen nothing.
 if [ "$state" = new ] && nested "$1" "$3"; then rm -f -- "$file"; exit 0; fi
+# Whoever made it may have removed it again when its own start failed, before this claim.
+[ "$state" = refused ] || [ -d "$1" ] || (umask 077; mkdir -p -- "$1") || exit 93
 printf '%s\0' "$state" "$file" "$owner"
 """
 )
 _RELEASE = 'case $(head -c 4096 -- "$1") in *"$2"*) rm -f -- "$1" ;; esac\n'
-_UNMAKE = 'rmdir -- "$1" 2>/dev/null || :\n'
+# Not what somebody else mirrors into by now; and a claim may come in this very moment.
+_UNMAKE = (
+    _FIND_OWNER
+    + r"""
+[ ! -e "$file" ] && rmdir -- "$1" 2>/dev/null || exit 0
+[ ! -e "$file" ] || (umask 077; mkdir -p -- "$1")
+"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +269,10 @@ async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = Fa
     return Claim(file, owner, describe_owner(text) if state == "taken" else None)
 
 
-async def unmake(remote: Remote, root: str, *, timeout_s: float) -> None:
-    """Remove a remote root that was made just now, if it is still empty. Raises TunnelkitError."""
-    await run_script(remote, _UNMAKE, [root], what=f"can't remove {root}", timeout_s=timeout_s)
+async def unmake(remote: Remote, real: str, *, timeout_s: float) -> None:
+    """Remove a remote root (symlinks resolved) that was made just now, if it is still empty and
+    nobody's. Raises TunnelkitError."""
+    await run_script(remote, _UNMAKE, [real], what=f"can't remove {real}", timeout_s=timeout_s)
 
 
 async def release(remote: Remote, held: Claim, *, timeout_s: float) -> None:
