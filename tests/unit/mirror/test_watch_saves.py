@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.watch_rig import Watched
+from tests.support.watch_rig import WATCHDOG, Watched
 from tunnelkit.mirror.watch import Watcher
 
 NEW = b"new\n" * 5_000
@@ -97,6 +97,7 @@ STYLES = [
 @pytest.mark.parametrize("save", STYLES, ids=lambda save: save.__name__.strip("_"))
 async def test_a_save_is_one_batch_with_the_final_content(
     watched: Watched,
+    source: str,
     save: Callable[[Path], None],
 ) -> None:
     file = watched.root / "train.py"
@@ -107,7 +108,10 @@ async def test_a_save_is_one_batch_with_the_final_content(
     await saving
     assert watched.contents[0]["train.py"] == NEW
     assert await watched.exact()
-    assert watched.batches[1].paths <= {"train.py"}  # a late attribute at most
+    late = watched.batches[1].paths
+    if source == WATCHDOG:  # its threads may be late: with word of what is gone, too
+        late = frozenset(path for path in late if (watched.root / path).exists())
+    assert late <= {"train.py"}  # a late attribute at most
     assert watched.complete()
 
 
