@@ -79,8 +79,10 @@ async def test_the_time_limit(project: SiteProject) -> None:
 async def test_put_back_into_the_queue_it_goes_on(project: SiteProject) -> None:
     first = await project.up("node1", "--requeue")
     project.site.pbs.qrerun(first["job"]["id"])
+    old = first["agent"]["pid"]
     async with asyncio.timeout(60):
-        while (status := await project.status())["agent"]["pid"] == first["agent"]["pid"]:
+        # Between the two there is none.
+        while not (agent := (await project.status())["agent"]) or agent["pid"] == old:
             await asyncio.sleep(0.2)
     status = await project.state("ready")
     assert status["job"]["id"] == first["job"]["id"]

@@ -32,6 +32,9 @@ _IDLE_READ_S = 5.0
 #: Of all sshd's answers to a refused channel, the one that says "by rule".
 PROHIBITED = 1
 
+#: Messages that begin with sshd's number of a channel (RFC 4254): from WINDOW_ADJUST to FAILURE.
+_OF_A_CHANNEL = range(93, 101)
+
 _LOGGER = "tunnelkit.link.paramiko"
 logging.getLogger(_LOGGER).addHandler(logging.NullHandler())
 
@@ -96,6 +99,8 @@ class SshTransport(paramiko.Transport):
         self.may_forward = False
         self._buffered = BufferedSocket(sock)
         self._opening = threading.local()
+        #: sshd's numbers of channels that we have closed; it gives them out again
+        self._closed: set[int] = set()
         super().__init__(
             cast(Any, self._buffered),
             default_window_size=WINDOW_BYTES,
@@ -151,6 +156,25 @@ class SshTransport(paramiko.Transport):
             data.add_string("")
             data.add_int(0)
         cast(Any, super())._send_user_message(data)
+
+    def _send_message(self, data: Message) -> None:
+        if not self._is_late(data):
+            cast(Any, super())._send_message(data)
+
+    def _is_late(self, data: Message) -> bool:
+        """Whether it is about a channel that is closed. paramiko lets another thread make it
+        ready and then be overtaken by the close, and sshd ends the connection for such a one
+        ("referred to nonexistent channel"). What is about a channel comes here one by one."""
+        head = bytes(data.packet.getbuffer()[:5])
+        if not head or head[0] not in _OF_A_CHANNEL:
+            return False
+        number = int.from_bytes(head[1:], "big")
+        if head[0] == paramiko.common.MSG_CHANNEL_CLOSE:
+            self._closed.add(number)
+        elif number in self._closed:
+            channels = cast(Any, self)._channels.values()
+            return all(one.closed or one.remote_chanid != number for one in channels)
+        return False
 
     def dialled(self) -> str:
         """The address at the other end of the socket; "" once it is closed."""
