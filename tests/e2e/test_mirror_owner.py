@@ -128,8 +128,6 @@ import asyncio, sys
 from pathlib import Path
 from tests.support.mirror_rig import Sshd, SshRemote
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.owner import this_owner
-from tunnelkit.mirror.target import claim, prepare, unmake
 from tunnelkit.model import MirrorSpec
 
 class Known(Sshd):

@@ -22,19 +22,24 @@ async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
     was found right is proven, if the agent is the node. Also removes what a broken transfer
     left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
     wrong: set[str] = set()
-    unclean = sorted(ground.manifest.unclean)
-    for begin in range(0, len(unclean), _CALL_PATHS):
-        part = unclean[begin : begin + _CALL_PATHS]
-        await _call(agent, ground, [[path, DIR, 0, 0, "", ""] for path in part], clean=True)
-    await asyncio.to_thread(ground.manifest.cleaned, unclean)
-    for rows in _parts(ground):
-        wrong |= await _check(agent, ground, rows)
+    await _clean(agent, ground)
+    for part in _parts(ground):
+        wrong |= await _check(agent, ground, part)
     return frozenset(wrong)
 
 
 async def greet(agent: FileAgent, ground: Ground) -> None:
     """Make sure that the agent lives and sees the root. Raises as `verify`."""
     await _call(agent, ground, [], clean=False)
+
+
+async def _clean(agent: FileAgent, ground: Ground) -> None:
+    """Where nothing is on record any more; elsewhere `_check` does it by the way."""
+    unclean = list(ground.manifest.unclean)
+    for begin in range(0, len(unclean), _CALL_PATHS):
+        part = unclean[begin : begin + _CALL_PATHS]
+        await _call(agent, ground, [[path, DIR, 0, 0, "", ""] for path in part], clean=True)
+        await asyncio.to_thread(ground.manifest.cleaned, part)
 
 
 async def _check(agent: FileAgent, ground: Ground, part: dict[str, Row]) -> set[str]:
