@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection
+
+import pytest
 
 from tests.support.mirror_rig import (
     Rig,
@@ -11,8 +14,11 @@ from tests.support.mirror_rig import (
     tree,
     until,
 )
+from tunnelkit.mirror import local
 from tunnelkit.mirror.base import MirrorState
 from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.local import Outcome
+from tunnelkit.mirror.scan import Scan
 
 pytestmark = needs_rsync
 
@@ -53,6 +59,30 @@ async def test_odd_names_are_exact(rig: Rig) -> None:
             stream.write(b"more")
     await mirror.barrier(20, allow_deletes=True)
     assert rig.equal()
+
+
+async def test_what_comes_back_after_the_look_is_still_the_same_file(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = rig.write("a.py", "1\n")
+    (rig.local / "to_a").symlink_to("a.py")
+    mirror = await rig.started()
+    real, late = local.fates, list[str]()
+
+    def back(root: str, absent: Collection[str], scan: Scan, out: Outcome) -> object:
+        late.extend(absent)
+        if absent and not source.exists():
+            source.write_text("2\n")
+            (rig.local / "to_a").symlink_to("b.py")
+        return real(root, absent, scan, out)
+
+    monkeypatch.setattr(local, "fates", back)
+    source.unlink()
+    (rig.local / "to_a").unlink()
+    await until(lambda: source.exists(), "a look in between")
+    report = await mirror.barrier(20)
+    assert "a.py" in late and rig.equal()
+    assert report.replaced == () and not (rig.far / REPLACED_DIR).exists()
 
 
 async def test_ignored_files_stay_home(rig: Rig) -> None:

@@ -112,20 +112,23 @@ async def test_what_a_killed_agent_has_staged_goes_from_a_directory_that_was_mov
     await mirror.barrier(20)
     output = rig.write("pkg/output.bin", "the job's\n", far=True)
     (rig.local / ".git/index.lock").touch()
+    rig.write("at the top.py")
     for number in range(5):
         rig.write(f"pkg/sub/m{number}.py")
     await until(lambda: len(list((rig.far / "pkg").glob(".tk-part-*/*"))) == 5, "the staging")
+    await until(lambda: len(list(rig.far.glob(".tk-part-*"))) == 1, "the staging at the top")
     assert rig.node is not None
     await rig.node.kill()
     await until(lambda: rig.file_agent() is None, "the loss")
     (rig.local / "pkg").rename(tmp_path / "elsewhere")
+    (rig.local / "at the top.py").unlink()
     (rig.local / ".git/index.lock").unlink()
     # By rsync, which knows nothing of what was staged.
     await until(lambda: not (rig.far / "pkg/old.py").exists(), "the deletion")
     await until(lambda: mirror.status().state is MirrorState.IN_SYNC, "the end of that")
     # What was left there is known to another agent of another session.
     await mirror.stop()
-    assert len(parts(rig.far)) == 1
+    assert len(parts(rig.far)) == 2
     rig.node = Node(tmp_path / "agent")
     try:
         await rig.node.start()

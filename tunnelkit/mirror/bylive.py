@@ -257,7 +257,7 @@ class LivePass:
             return
         rows, batch = self._ground.manifest.rows, self._batch
         deletes, forgotten = await asyncio.to_thread(
-            local.fates, self._ground.local_root, difference.absent, scan
+            local.fates, self._ground.local_root, difference.absent, scan, out
         )
         if not wishes.allow_deletes:
             check_deletes(

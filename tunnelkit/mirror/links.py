@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tunnelkit.mirror.base import name_paths
 from tunnelkit.mirror.explain import Explanation
-from tunnelkit.mirror.scan import LINK, Entry
+from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry
 
 KEEP, IGNORE = "keep", "ignore"
 _NAMED = 3
@@ -29,11 +29,11 @@ class Links:
         self._known: dict[str, Entry] = {}
         self._told: set[str] = set()
 
-    def apply(
-        self, root: str, entries: dict[str, Entry], looked: Collection[str] | None = None
+    def judge(
+        self, root: str, entries: Mapping[str, Entry], looked: Collection[str] | None = None
     ) -> None:
-        """Take out of a scan what is not to be sent; called in the scan's thread. looked: the
-        paths that may have changed since the last call; None: any."""
+        """Judge what a scan has found; called in its thread. looked: the paths that may have
+        changed since the last call; None: any."""
         if looked is None:
             known, out = dict[str, Entry](), dict[str, str]()
             looked = [path for path, entry in entries.items() if entry.kind == LINK]
@@ -44,8 +44,6 @@ class Links:
             if entry is None or entry.kind != LINK:
                 known.pop(path, None)
                 out.pop(path, None)
-            elif self._policy == IGNORE:
-                del entries[path]
             elif self._known.get(path) != entry:
                 known[path] = entry
                 self._judge(root, path, out)
@@ -62,6 +60,11 @@ class Links:
             out.pop(path, None)
         else:
             out[path] = to
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """What a scan is to look for."""
+        return (FILE, DIR) if self._policy == IGNORE else (FILE, DIR, LINK)
 
     def current(self) -> tuple[str, ...]:
         """The warning, as one line, if there is one."""

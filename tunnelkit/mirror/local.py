@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -96,38 +97,50 @@ def read(
         else:
             work.sends[path] = entry
             work.digests[path] = text
-    work.deletes, work.forgotten = fates(root, difference.absent, scan)
+    work.deletes, work.forgotten = fates(root, difference.absent, scan, out)
     return work
 
 
-def fates(root: str, absent: Collection[str], scan: Scan) -> tuple[set[str], set[str]]:
+def fates(
+    root: str, absent: Collection[str], scan: Scan, out: Outcome
+) -> tuple[set[str], set[str]]:
     """Of the paths that the scan lacks: those that were deleted, and those that are only
-    ignored now (blocking). What can't be told is in neither."""
-    deletes, forgotten = set(), set()
+    ignored now (blocking). What can't be told is in neither; what has come back since, as a file
+    does that is saved anew under its name, is `changing`."""
+    fate: dict[_Fate, set[str]] = {one: set() for one in _Fate}
     for path in absent:
-        gone = _gone(root, path, scan)
-        if gone:
-            deletes.add(path)
-        elif gone is False:
-            forgotten.add(path)
-    return deletes, forgotten
+        fate[_fate(root, path, scan)].add(path)
+    out.changing |= fate[_Fate.BACK]
+    return fate[_Fate.DELETED], fate[_Fate.IGNORED]
 
 
-def _gone(root: str, path: str, scan: Scan) -> bool | None:
-    """Why the scan lacks a path: True, it was deleted; False, it is ignored now (what is
-    on the cluster stays there); None, nobody can tell."""
+class _Fate(enum.Enum):
+    """Why a scan lacks a path. What is ignored now stays on the cluster as it is."""
+
+    DELETED = enum.auto()
+    IGNORED = enum.auto()
+    BACK = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+def _fate(root: str, path: str, scan: Scan) -> _Fate:
     for above in plan.parents(path):
         if above in scan.entries and scan.entries[above].kind != DIR:
-            return True  # lstat would follow the symlink that replaced its directory
+            return _Fate.DELETED  # lstat would follow the symlink that replaced its directory
         if above in scan.unreadable:
-            return None
+            return _Fate.UNKNOWN
     try:
-        os.lstat(os.path.join(root, path))
+        info = os.lstat(os.path.join(root, path))
     except (FileNotFoundError, NotADirectoryError):
-        return True
+        return _Fate.DELETED
     except OSError:
-        return None
-    return renamed_by_case(root, path)  # found, but perhaps only by another spelling
+        return _Fate.UNKNOWN
+    if renamed_by_case(root, path):
+        return _Fate.DELETED  # found only by another spelling
+    entry = Entry.of(info)
+    if entry is None or entry.kind not in scan.kinds or _left_out(scan, path, entry.kind == DIR):
+        return _Fate.IGNORED
+    return _Fate.BACK
 
 
 def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False) -> bool:
@@ -135,16 +148,30 @@ def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False
     relative = path[len(root.rstrip("/")) + 1 :]
     if scan is None or not relative or relative in scan.entries:
         return True
+    above, _, name = relative.rpartition("/")
+    if name in DECIDING:
+        return not above or not _ruled_out(scan, above, True)
+    return not _ruled_out(scan, relative, is_dir)
+
+
+def _left_out(scan: Scan, path: str, is_dir: bool) -> bool:
+    """Whether a relative path that is here is none of what is mirrored, as of that scan."""
+    inner = scan.rules.get(path + "/")
+    is_venv = inner is not None and inner.closed is not None
+    return is_venv or _ruled_out(scan, path, is_dir)
+
+
+def _ruled_out(scan: Scan, path: str, is_dir: bool) -> bool:
+    """Whether the rules of that scan leave out a path, or what is above it. In a directory that
+    was not there: no."""
     base = ""
-    *above, name = relative.split("/")
+    *above, name = path.split("/")
     for part in above:
         rules = scan.rules.get(base)
         if rules is None:
-            return True  # a new directory
-        if rules.ignored(base + part, part, True):
             return False
+        if rules.ignored(base + part, part, True):
+            return True
         base += part + "/"
     rules = scan.rules.get(base)
-    if rules is None or name in DECIDING:
-        return True
-    return not rules.ignored(base + name, name, is_dir)
+    return rules is not None and rules.ignored(path, name, is_dir)

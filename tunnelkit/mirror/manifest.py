@@ -252,7 +252,8 @@ class Manifest:
             gone = [path for path in paths if path in self.rows]
             if not gone:
                 return
-            unclean = {os.path.dirname(path) for path in gone if not self.rows[path].sent}
+            dirs = {os.path.dirname(path) for path in gone if not self.rows[path].sent}
+            unclean = dirs - {""}  # the root is cleaned in any case
             db = self._connection()
             with db:
                 db.executemany("DELETE FROM entry WHERE path=?", _named(gone))

@@ -149,7 +149,7 @@ class Mirror:
         self.local_root = str(local)
         never = inside(self._state_dir, local)
         self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
-        scanner = Scanner(self.local_root, self._rules, self.links.apply)
+        scanner = Scanner(self.local_root, self._rules, self.links.judge, kinds=self.links.kinds)
         self._look = FirstLook(scanner, self._state_dir, self._agent_soon)
         self._look.begin()
 

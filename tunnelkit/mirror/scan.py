@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -55,13 +55,14 @@ class Entry(NamedTuple):
 class Scan:
     """The tree at one moment. `unreadable`: directories that could not be listed, and why.
     `rules` and `children` (names that are in `entries`, or of directories that were looked
-    into and left out) are by directory: "" or "a/b/"."""
+    into and left out) are by directory: "" or "a/b/". `kinds`: what is looked for at all."""
 
     started_ns: int
     entries: dict[str, Entry] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     rules: dict[str, IgnoreRules] = field(default_factory=dict)
     children: dict[str, set[str]] = field(default_factory=dict)
+    kinds: Collection[str] = (FILE, DIR, LINK)
     duration_s: float = 0.0
 
 
@@ -69,7 +70,7 @@ class Scan:
 _FOUND_PATHS = 500
 
 #: (root, entries, paths that were looked at; None: all)
-Policy = Callable[[str, dict[str, Entry], Collection[str] | None], None]
+OnLook = Callable[[str, Mapping[str, Entry], Collection[str] | None], None]
 #: told of paths that are new, while there are more to be looked at
 Found = Callable[[list[str]], None]
 
@@ -77,18 +78,21 @@ Found = Callable[[list[str]], None]
 class Scanner:
     """Walks one root. Remembers which names were ignored while the ignore files in
     force stay the same, since matching costs far more than stat. Not thread-safe: one
-    scan or update at a time. by_policy: given the root, the entries and which of them were
-    looked at, takes out what no rule, but a policy, leaves out (links.py)."""
+    scan or update at a time. on_look: told the root, the entries and which of them were looked
+    at. kinds: all others are left out, as if they were not there."""
 
     def __init__(
         self,
         root: str,
         rules: IgnoreRules,
-        by_policy: Policy | None = None,
+        on_look: OnLook = lambda root, entries, looked: None,
+        *,
+        kinds: Collection[str] = (FILE, DIR, LINK),
     ) -> None:
         self.root = root
         self._rules = rules
-        self._by_policy = by_policy
+        self._on_look = on_look
+        self._kinds = kinds
         self._ignore_files: dict[str, tuple[bytes, bytes]] = {}
         self._verdicts: dict[tuple[str, bool], bool] = {}
         #: in the update that is under way
@@ -97,13 +101,12 @@ class Scanner:
     def scan(self) -> Scan:
         """Walk the tree (blocking). Raises MirrorHalted if the root itself can't be listed."""
         begin = time.monotonic()
-        scan = Scan(started_ns=time.time_ns())
+        scan = Scan(started_ns=time.time_ns(), kinds=self._kinds)
         seen: dict[str, tuple[bytes, bytes]] = {}
         verdicts: dict[tuple[str, bool], bool] = {}
         self._walk(scan, "", self._rules, seen, verdicts)
         self._ignore_files, self._verdicts = seen, verdicts
-        if self._by_policy is not None:
-            self._by_policy(self.root, scan.entries, None)
+        self._on_look(self.root, scan.entries, None)
         scan.duration_s = time.monotonic() - begin
         return scan
 
@@ -116,8 +119,7 @@ class Scanner:
         and returns it; or a new one, if a path decides over others (an ignore file, the mark
         of a virtual environment, the root). Beside it all paths that were looked at, have
         appeared or have gone. found: told of much that is new as soon as it is in `scan`, of a
-        directory before what is in it; a policy may take it out again. Raises MirrorHalted as
-        `scan` does.
+        directory before what is in it. Raises MirrorHalted as `scan` does.
         """
         if any(path.rpartition("/")[2] in DECIDING or not path for path in paths):
             fresh = self.scan()
@@ -133,8 +135,7 @@ class Scanner:
             if top not in looked:
                 self._look(scan, top, looked, found)
             looked.add(path)
-        if self._by_policy is not None:
-            self._by_policy(self.root, scan.entries, looked)
+        self._on_look(self.root, scan.entries, looked)
         scan.duration_s = time.monotonic() - begin
         return scan, looked
 
@@ -174,7 +175,7 @@ class Scanner:
         if self._ignored(path, name, is_dir, rules, self._verdicts):
             return
         entry = Entry.of(info)
-        if entry is None:
+        if entry is None or entry.kind not in self._kinds:
             return
         scan.entries[path] = entry
         scan.children[base].add(name)
@@ -249,7 +250,7 @@ class Scanner:
                     entry = Entry.of(child.stat(follow_symlinks=False))
                 except OSError:
                     continue  # vanished since it was listed
-                if entry is None:
+                if entry is None or entry.kind not in self._kinds:
                     continue
                 scan.entries[path] = entry
                 names.add(child.name)

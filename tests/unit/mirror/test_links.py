@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def scan(root: Path, links: Links) -> set[str]:
-    return set(Scanner(str(root), IgnoreRules(), links.apply).scan().entries)
+    return set(Scanner(str(root), IgnoreRules(), links.judge, kinds=links.kinds).scan().entries)
 
 
 @pytest.mark.parametrize(
