@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 
 import pytest
 
+from tests.support.tkrig import free_port
 from tunnelkit.lab.proxy import Proxy
 
 
@@ -22,9 +22,7 @@ async def _proxied(rtt_s: float) -> tuple[Proxy, asyncio.Server, tuple[str, int]
         writer.close()
 
     upstream = await asyncio.start_server(echo, "127.0.0.1", 0)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        listen = probe.getsockname()
+    listen = ("127.0.0.1", free_port())
     proxy = Proxy(listen, upstream.sockets[0].getsockname(), rtt_s)
     await proxy.open()
     return proxy, upstream, listen

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,7 @@ from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror import tar as tar_module
 from tunnelkit.mirror.base import MirrorState
 from tunnelkit.mirror.tar import TarTransfer
+from tunnelkit.mirror.tarscripts import UNPACK
 from tunnelkit.mirror.transfer import FetchRule, choose_transfer
 
 pytestmark = needs_rsync  # and its sshd
@@ -384,3 +387,24 @@ async def test_no_python_there(rsync_rig: Rig, sshd: Sshd, tmp_path: Path) -> No
         report = await mirror.barrier(30)
         assert report.proven == 0
         assert rig.equal()
+
+
+@pytest.mark.parametrize("sh", ["dash", "bash"])
+def test_the_beat_ends_with_its_script_also_if_it_never_gets_the_signal(
+    tmp_path: Path, sh: str
+) -> None:
+    """One that is told to end before it has begun may not see that: tar had failed so soon."""
+    deaf = 'kill() { [ "$1" != -0 ] || command kill "$@"; }\n'
+    argv = [sh, "-c", deaf + UNPACK, "tk", str(tmp_path), ""]
+    script = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert script.wait(20) != 0
+        assert script.stdout is not None
+        ready, _, _ = select.select([script.stdout], [], [], 20)
+        assert ready and os.read(script.stdout.fileno(), 1 << 10) == b"", "the end of its output"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+        script.stdout.close()

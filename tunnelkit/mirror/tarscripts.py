@@ -41,7 +41,9 @@ enter ./{REPLACED_DIR} || exit 92
 rm -rf -- "$own"/incoming.*
 mkdir -- "$own/incoming.$$" || exit 92
 stage=$own/incoming.$$
-{{ cd / && while sleep {_BEAT_S} >/dev/null 2>&1; do printf .; done; }} &
+# A child that has not begun yet loses the signal that the trap sends: it looks for itself.
+{{ cd / && while sleep {_BEAT_S} >/dev/null 2>&1 && kill -0 $$ 2>/dev/null
+  do printf .; done; }} &
 beat=$!
 # $stage is ours alone, so that modes may be exact from the start: busybox minds the umask.
 (umask 0; exec tar "$@" -x -p -o -f - -C "$stage")

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tkrig import free_port
+
 #: For tests of what one backend alone has: `@OPENSSH` above a test that uses `connect`.
 OPENSSH = pytest.mark.parametrize("connect", ["openssh"], indirect=True)
 PARAMIKO = pytest.mark.parametrize("connect", ["paramiko"], indirect=True)
@@ -29,13 +31,6 @@ HOSTS = ("bastion", "login", "node1", "node2")
 
 def find_sshd() -> str | None:
     return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def keygen(path: Path, passphrase: str = "") -> Path:
@@ -162,12 +157,13 @@ class Sshd:
         """Stop the processes that serve connections: as a network that swallows all. `stop`
         ends them."""
         assert self.process is not None
-        pids = _descendants(self.process.pid)
-        for pid in pids:
+        stopped = []
+        for pid in _descendants(self.process.pid):
             # A connection's process may just have ended.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-        return pids
+                stopped.append(pid)
+        return stopped
 
     def authentications(self) -> int:
         if not self.log.exists():

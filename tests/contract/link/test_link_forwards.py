@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from link_rig import cut, free_port, wait_for
+from link_rig import cut, wait_for
 
+from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link import ports
 from tunnelkit.link.command import OpenSSHOptions

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from link_rig import OPENSSH, PARAMIKO, cut, fingerprint, free_port, keygen, leftovers, wait_for
+from link_rig import OPENSSH, PARAMIKO, cut, fingerprint, keygen, leftovers, wait_for
 
+from tests.support.tkrig import free_port
 from tunnelkit.errors import AuthenticationFailed, ConfigError, ConnectionFailed, HostKeyError
 from tunnelkit.link import ports
 from tunnelkit.model import Hop, LocalForward
