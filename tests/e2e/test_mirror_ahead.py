@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import cast
 
 from tests.e2e.test_mirror_live import grow_old, parts
 from tests.support.mirror_rig import Rig, needs_rsync, until
@@ -42,16 +43,15 @@ def at_the_end_of_a_look(mirror: Mirror, work: Callable[[dict[str, Entry]], None
     """Have that done once, in the thread that looks, when all is found."""
     assert mirror._syncer is not None
     scanner = mirror._syncer._scanner
-    before = scanner._by_policy
+    before = scanner._on_look
 
-    def policy(root: str, entries: dict[str, Entry], looked: Collection[str] | None) -> None:
+    def on_look(root: str, entries: Mapping[str, Entry], looked: Collection[str] | None) -> None:
         if "new" in entries:
-            scanner._by_policy = before
-            work(entries)
-        if before is not None:
-            before(root, entries, looked)
+            scanner._on_look = before
+            work(cast(dict[str, Entry], entries))
+        before(root, entries, looked)
 
-    scanner._by_policy = policy
+    scanner._on_look = on_look
 
 
 async def test_it_is_sent_before_all_is_found(live_rig: Rig) -> None:
@@ -89,6 +89,7 @@ async def test_what_is_taken_out_at_the_end_of_the_look_is_not_published(live_ri
             taken[:] = [path for path in sent if path.endswith(".py")][:1]
             time.sleep(0.01)
         for path in taken:
+            (rig.local / path).unlink()
             del entries[path]
 
     at_the_end_of_a_look(mirror, take_out)

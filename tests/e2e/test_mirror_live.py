@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
-from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.live import LiveChannel, OnProof
+from tunnelkit.mirror.base import FileAgent, MirrorState
+from tunnelkit.mirror.live import LiveChannel, NotThere, OnProof
 from tunnelkit.mirror.progress import Batch
 
 pytestmark = needs_rsync
@@ -138,6 +138,44 @@ async def test_what_a_killed_agent_has_staged_goes_from_a_directory_that_was_mov
         assert output.read_text() == "the job's\n"
     finally:
         await rig.node.stop()
+
+
+@pytest.mark.parametrize(
+    "failure", [NotThere("no root"), ConnectionFailed("it hangs")], ids=["no", "silence"]
+)
+async def test_an_agent_s_refusal_is_not_the_next_one_s(
+    live_rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    rig = live_rig
+    rig.write("a.py")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    first, opened = rig.node, LiveChannel.open.__func__  # type: ignore[attr-defined]
+    assert first is not None
+    left = rig.write(".tk-part-0123456789ab-1", "a killed one's\n", far=True)
+
+    async def open_or_not(cls: type, agent: FileAgent, *args: object, **more: object) -> object:
+        if agent is first.host:
+            raise failure
+        return await opened(cls, agent, *args, **more)
+
+    monkeypatch.setattr(LiveChannel, "open", classmethod(open_or_not))
+    assert mirror._syncer is not None
+    await mirror._syncer.close()
+    rig.write("a.py", "by rsync\n")
+    await mirror.barrier(20)
+    assert (rig.far / "a.py").read_text() == "by rsync\n" and left.exists()
+    rig.node = Node(tmp_path / "agent")
+    try:
+        await rig.node.start()
+        rig.write("a.py", "over the wire\n")
+        before = rig.remote.commands
+        await mirror.barrier(20)
+        assert rig.equal(), "the new one has looked at all there is first, and cleaned up"
+        assert rig.remote.commands == before
+    finally:
+        await rig.node.stop()
+        rig.node = first
 
 
 async def test_a_change_of_kind_that_broke_off_twice_is_made(

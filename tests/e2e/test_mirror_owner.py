@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ from tests.support.mirror_rig import Rig, needs_rsync, tree, until
 from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.base import MirrorHalted, MirrorState
+from tunnelkit.mirror.bylive import LivePass
+from tunnelkit.mirror.byshell import ShellPass
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.owner import this_owner
 from tunnelkit.mirror.target import claim, prepare, unmake
@@ -188,6 +191,43 @@ async def test_a_closed_parent_has_the_file_inside(rig: Rig) -> None:
         assert rig.equal()
     finally:
         rig.far.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize("then", ["deleted", "changed", "linked"])
+async def test_what_a_kill_9_left_without_an_answer_is_known_as_ours(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    sources = [rig.write(name, "1\n") for name in ("a.py", "-b", "c d")]
+    mirror = await rig.started()
+    await mirror.barrier(20)
+
+    def killed(*args: object) -> None:
+        raise OSError("before it was written down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LivePass, "_record", killed)
+        patch.setattr(ShellPass, "_confirm", killed)
+        for number, source in enumerate(sources):  # more than once, some of them
+            source.write_text("longer than before\n")
+            if number:
+                await until(lambda: mirror.status().state is MirrorState.STALE, "that it failed")
+                source.write_text("and once more\n")
+            wanted = source.read_bytes()
+            with contextlib.suppress(MirrorError):
+                await mirror.barrier(20)
+            far = rig.far / source.name
+            await until(lambda far=far, wanted=wanted: far.read_bytes() == wanted, "its arrival")
+        await mirror.stop()
+    for source in sources:
+        source.unlink()
+        if then == "changed":
+            source.write_text("others\n")
+        elif then == "linked":
+            source.symlink_to("others")
+    mirror = await rig.started()
+    report = await mirror.barrier(20, allow_deletes=True)
+    assert (report.kept, report.replaced, mirror.status().conflicts) == ((), (), ())
+    assert rig.equal()
 
 
 async def test_halted_at_the_start_can_be_confirmed(rig: Rig) -> None:

@@ -124,7 +124,7 @@ def test_equal_after_every_barrier(rig: Rig) -> None:
                     soak.note("-- edits while the barrier is asked for again and again")
                     child.ask(f"barrier {_BARRIER_S}")
                     soak.some(outputs)
-                child.ask(f"barrier {_BARRIER_S}")
+                soak.note(f"-- {child.ask(f'barrier {_BARRIER_S}')}")
             except AssertionError as error:
                 pytest.fail(soak.told(str(error)))
             soak.check(problems(rig.local, rig.far, outputs))

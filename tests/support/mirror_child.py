@@ -173,7 +173,7 @@ async def _main(
     while line := await reader.readline():
         if line.strip() == b"quit":
             break
-        _say(await _tried(mirror, line.decode().strip()))
+        _say({**await _tried(mirror, line.decode().strip()), "agent": far.agent() is not None})
     await mirror.stop()
     keeping.cancel()
     await asyncio.wait([keeping])

@@ -24,7 +24,6 @@ from tunnelkit.mirror.scan import DIR, Entry, Scan
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.wishes import OnPending, Wishes
 
-_TRIED_LIMIT = 8
 _FEW_ROWS = 10
 #: A first copy need not appear at once; what has come stays, if the link breaks.
 _FIRST_COPY_BYTES = 64 << 20
@@ -176,6 +175,11 @@ class LivePass:
         self, piece: Slice, out: Outcome, on_pending: OnPending, whole: bool
     ) -> None:
         few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
+        # On record before the agent may have staged it: what a killed one leaves is found by that.
+        if few:
+            self._batch.news |= self._intend(piece)  # quicker than a thread is
+        else:
+            self._batch.news |= await asyncio.to_thread(self._intend, piece)
         if piece.data:
             batch = self._begin()
             batch.sends.update(piece.sends)
@@ -188,10 +192,6 @@ class LivePass:
             if not piece.last and len(batch.sends) >= 2 * batch.told:
                 batch.told = len(batch.sends)
                 on_pending(frozenset(batch.sends))
-        if few:
-            self._batch.news |= self._intend(piece)  # quicker than a thread is
-        else:
-            self._batch.news |= await asyncio.to_thread(self._intend, piece)
         self._show(piece)
         if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
             await self._commit(out, on_pending)
@@ -212,15 +212,10 @@ class LivePass:
             # A directory that takes a file's place is one that we make.
             made = row.made if row is not None and stays else entry.kind == DIR
             if row is None or (stays and not row.sent):
-                intents[path] = Row(entry, text, made=made)
+                intent = Row(entry, text, made=made)
             else:  # what may be there is still what it was
-                intents[path] = row._replace(sent=False, made=made)
-            if text:
-                tried = ground.tried.setdefault(path, set())
-                if row is not None and row.digest:
-                    tried.add(row.digest)
-                if len(tried) < _TRIED_LIMIT:
-                    tried.add(text)
+                intent = row._replace(sent=False, made=made)
+            intents[path] = ground.attempt(path, intent, text)
         if ground.fresh and len(intents) > _FEW_ROWS:
             manifest.put(intents)  # the agent is what a first copy waits for, until its end
         else:
@@ -303,7 +298,7 @@ class LivePass:
                     replaced.append(path)
         # A conflict is no transfer that was broken off: what tk put there is what it was.
         undone = {
-            path: manifest.rows[path]._replace(sent=True)
+            path: manifest.rows[path]._replace(sent=True, tried="")
             for path in out.conflicts & batch.sends.keys()
             if manifest.rows[path].digest
         }

@@ -203,23 +203,18 @@ class ShellPass:
             and work.sends[path].kind != DIR
             and not self._ground.ours(path, there[path])
         } | (work.overruled & work.sends.keys())
-        intents = {
-            path: Row(
-                entry, work.digests[path], made=_is_ours(rows.get(path), entry, path in there)
-            )
-            for path, entry in work.sends.items()
-            if path not in foreign and not (path in rows and _stays(rows[path], entry))
-        }
-        await asyncio.to_thread(self._ground.manifest.put, intents)
         plain = work.sends.keys() - foreign
         # Not `sent` until it has arrived: whoever comes after a kill -9 in the middle must not
         # take what we leave there for somebody's edit.
-        opened = {
-            path: rows[path]._replace(sent=False)
-            for path in plain
-            if path in rows and rows[path].sent
-        }
-        await asyncio.to_thread(self._ground.manifest.put, opened)
+        intents = {}
+        for path in plain:
+            row, entry, text = rows.get(path), work.sends[path], work.digests[path]
+            if row is None or not _stays(row, entry):
+                intent = Row(entry, text, made=_is_ours(row, entry, path in there))
+            else:
+                intent = row._replace(sent=False)
+            intents[path] = self._ground.attempt(path, intent, text)
+        await asyncio.to_thread(self._ground.manifest.put, intents)
         self._ground.in_flight |= plain
         failed: dict[str, str] = {}
         if plain:

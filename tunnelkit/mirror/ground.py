@@ -8,10 +8,12 @@ from tunnelkit.mirror.base import Remote
 from tunnelkit.mirror.collisions import EXACT, Folding
 from tunnelkit.mirror.conflicts import as_sent
 from tunnelkit.mirror.limits import DELETE_LIMIT_FILES
-from tunnelkit.mirror.manifest import Manifest
+from tunnelkit.mirror.manifest import Manifest, Row
 from tunnelkit.mirror.owner import Claim
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.shell import RemoteStat
+
+_TRIED_LIMIT = 8
 
 
 @dataclass(slots=True)
@@ -32,8 +34,8 @@ class Ground:
     quick: bool = False
     #: sent by rsync, but not yet known to have arrived as they are here: what is there is ours
     in_flight: set[str] = field(default_factory=set)
-    #: the digests that went over the live channel without an answer, by path: to be found
-    #: there, or not; no word on whose it is if something else is there
+    #: the digests that were sent without an answer, by path: to be found there, or not; no word
+    #: on whose it is if something else is there
     tried: dict[str, set[str]] = field(default_factory=dict)
     #: mirrored paths that were changed on the cluster: looked at again in each pass
     conflicts: frozenset[str] = frozenset()
@@ -46,6 +48,18 @@ class Ground:
             return True
         row = self.manifest.rows.get(path)
         return row is not None and as_sent(row, found)
+
+    def attempt(self, path: str, intent: Row, digest: str) -> Row:
+        """Note that this content is about to be sent. Returns `intent`, which is to replace what
+        is on record of the path, with what may be there after a kill -9 in the middle."""
+        if not digest:
+            return intent  # a directory
+        tried, row = self.tried.setdefault(path, set()), self.manifest.rows.get(path)
+        if row is not None and row.digest:
+            tried.add(row.digest)
+        if len(tried) < _TRIED_LIMIT:
+            tried.add(digest)
+        return intent._replace(tried=" ".join(sorted(tried - {intent.digest})))
 
     def arrived(self, path: str) -> None:
         """What was sent to this path is there."""

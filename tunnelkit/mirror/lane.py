@@ -32,7 +32,8 @@ class Lane:
         self._agent = agent
         self._on_differ = on_differ
         self._live: LiveChannel | None = None
-        self._not_before = 0.0
+        #: who refused it, and until when it is not asked again
+        self._refused: tuple[FileAgent | None, float] = (None, 0.0)
         self._prover: str | None = None
 
     @property
@@ -49,7 +50,8 @@ class Lane:
             await self.close()
         if agent is None or not agent.is_up:
             return None
-        if self._live is None and time.monotonic() >= self._not_before:
+        who, until = self._refused
+        if self._live is None and (agent is not who or time.monotonic() >= until):
             await self._open(agent)
         return self._live
 
@@ -90,12 +92,10 @@ class Lane:
                 host=ground.remote.destination(),
                 on_proof=proof,
             )
-        except NotThere:
-            self._not_before = time.monotonic() + _ASK_AGAIN_S
-            return
-        except ConnectionFailed:
-            if agent.is_up:  # it hangs: the other way may work
-                self._not_before = time.monotonic() + _ASK_AGAIN_S
+        except (NotThere, ConnectionFailed) as error:
+            # One that is up and doesn't answer hangs: the other way may work.
+            if agent.is_up or isinstance(error, NotThere):
+                self._refused = agent, time.monotonic() + _ASK_AGAIN_S
             return
         self._live = live
         if agent.is_node and self._prover != live.instance:

@@ -77,10 +77,12 @@ class LiveChannel:
         live = cls(agent, channel, (host, root))
         try:
             parcel = await live._guarded(live._reader.read(), _HELLO_S)
+            if parcel is None:
+                raise _link_lost()
         except BaseException:
             channel.abort()
             raise
-        header: dict[str, Any] = parcel[0] if parcel is not None else {}
+        header: dict[str, Any] = parcel[0]
         if not header.get("ok"):
             channel.close()
             raise refusal(header, host, root)

@@ -24,15 +24,17 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (
   path BLOB PRIMARY KEY, kind TEXT, mode INTEGER, size INTEGER, mtime_ns INTEGER,
   ctime_ns INTEGER, inode TEXT, digest TEXT, sent INTEGER, racy INTEGER, made INTEGER,
-  proven INTEGER, stamp TEXT NOT NULL DEFAULT ''
+  proven INTEGER, stamp TEXT NOT NULL DEFAULT '', tried TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
 _UNCLEAN = "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT ROWID"
-_VERSION = 2
+_VERSION = 3
 _NS = 1_000_000_000
 _MANY = 100
-#: Version 1 had no stamps.
-_UPGRADE = "ALTER TABLE entry ADD COLUMN stamp TEXT NOT NULL DEFAULT ''"
+#: What version 1, and what version 2 had not.
+_UPGRADES = tuple(
+    f"ALTER TABLE entry ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("stamp", "tried")
+)
 
 
 class Row(NamedTuple):
@@ -41,7 +43,8 @@ class Row(NamedTuple):
     entry: lstat at that time. digest: sha256 hex, "" for directories. sent: the transfer
     was completed. racy: may have changed without a trace in its time stamps. made: a
     directory that was not there before. proven: the compute node has read the digest back.
-    stamp: how the agent saw the file there (opaque here), "" where no agent told.
+    stamp: how the agent saw the file there (opaque here), "" where no agent told. tried: other
+    digests that were sent without an answer, with spaces between: any of them may be there.
     """
 
     entry: Entry
@@ -51,6 +54,7 @@ class Row(NamedTuple):
     made: bool = False
     proven: bool = False
     stamp: str = ""
+    tried: str = ""
 
 
 def same_time(row: Row, stamp: str) -> bool:
@@ -135,25 +139,26 @@ class Manifest:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, 1, _VERSION):
+        if version > _VERSION:
             raise sqlite3.DatabaseError("written by another version")
         db.execute(_SCHEMA)
         db.execute(_UNCLEAN)
-        if version == 1:
-            db.execute(_UPGRADE)
+        for upgrade in _UPGRADES[version - 1 :] if version else ():
+            db.execute(upgrade)
         db.execute(f"PRAGMA user_version={_VERSION}")
         db.commit()
         # All of it before any is believed: a damaged file may show that only half-way.
         found = db.execute(
             "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
-            " sent, racy, made, proven, stamp FROM entry"
+            " sent, racy, made, proven, stamp, tried FROM entry"
         ).fetchall()
         unclean = db.execute("SELECT path FROM unclean").fetchall()
         self.unclean = {os.fsdecode(name) for (name,) in unclean}
-        for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp in found:
+        for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp, tried in found:
             entry = Entry(kind, mode, size, mtime, ctime, int(inode))
             sent, is_racy, made, proven = map(bool, flags)
-            self._set(os.fsdecode(name), Row(entry, text, sent, is_racy, made, proven, stamp))
+            row = Row(entry, text, sent, is_racy, made, proven, stamp, tried)
+            self._set(os.fsdecode(name), row)
         self.put(
             {
                 path: Row(Entry(*values[0]), *values[1:])
@@ -201,7 +206,7 @@ class Manifest:
             with db:
                 new = self._complete(db, rows) if len(rows) > _MANY else rows
                 db.executemany(
-                    "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     [
                         # inode as text: some file systems use all 64 bits, SQLite's are signed
                         (os.fsencode(path), *row.entry[:5], str(row.entry.inode), *row[1:])
@@ -273,6 +278,15 @@ class Manifest:
                 with db:
                     db.executemany("DELETE FROM unclean WHERE path=?", _named(known))
                 self.unclean -= known
+
+    def tried(self) -> dict[str, set[str]]:
+        """The digests that may be there, of paths of which a killed session had no answer."""
+        with self._lock:
+            return {
+                path: {self.rows[path].digest, *self.rows[path].tried.split()} - {""}
+                for path in self.unsettled
+                if self.rows[path].tried
+            }
 
     def unproven(self) -> dict[str, str]:
         """{path: sha256 hex} of the files that no compute node has read back yet."""

@@ -215,6 +215,7 @@ class Mirror:
             target.folding,
             self.spec.delete_limit,
             quick=is_local(self.local_root),
+            tried=manifest.tried(),
         )
         wake = asyncio.Event()
         syncer = self._syncer = Syncer(
@@ -237,12 +238,7 @@ class Mirror:
         )
         await watcher.start()  # before the first scan, so that nothing falls between
         worker = self._worker = Worker(
-            syncer,
-            manifest,
-            watcher,
-            wake=wake,
-            on_status=self._on_change,
-            on_batch=self._on_batch,
+            syncer, manifest, watcher, wake=wake, on_status=self._on_change, on_batch=self._on_batch
         )
         request = worker.post(Wishes(repair=True), partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")

@@ -81,6 +81,8 @@ class Syncer:
         self._untouched = ground.fresh
         #: what was read back was not what was sent: all is to be looked at there
         self._differs = False
+        #: the agent that has looked at all that was sent: another one does so first
+        self._verified_by = ""
         self._timer: asyncio.TimerHandle | None = None
         self._agent_soon = agent_soon
         self._sizes = sizes
@@ -146,13 +148,8 @@ class Syncer:
             out.failed[path] = f"can't be read: {why}"
         if live is None and self._is_much(scan, looked):
             live = await self._live_soon()
-        if (wishes.repair or self._differs) and live is not None:
-            differs, self._differs = self._differs, False
-            try:
-                changed_there = await verify(live.agent, ground)
-            except BaseException:
-                self._differs |= differs
-                raise
+        if live is not None and (wishes.repair or self._is_doubted(live)):
+            changed_there = await self._verify(live)
             wishes = replace(wishes, repair=False, force=wishes.force | changed_there)
         only = self._only(looked, wishes)
         self._owed = only
@@ -170,6 +167,20 @@ class Syncer:
             self._owed = None
             self._wake()
         return out
+
+    def _is_doubted(self, live: LiveChannel) -> bool:
+        return self._differs or live.instance != self._verified_by
+
+    async def _verify(self, live: LiveChannel) -> frozenset[str]:
+        """What is not there as it was sent. Raises as `verify`."""
+        differs, self._differs = self._differs, False
+        try:
+            found = await verify(live.agent, self.ground)
+        except BaseException:
+            self._differs |= differs
+            raise
+        self._verified_by = live.instance
+        return found
 
     async def stage_ahead(self, dirty: Dirty) -> None:
         """Send what has changed so far, to be published by the next pass together with what is
@@ -198,7 +209,7 @@ class Syncer:
             return False
         if self._is_first(before):
             return True
-        return live is not None and not (wishes.repair or self._differs)
+        return live is not None and not (wishes.repair or self._is_doubted(live))
 
     def _is_first(self, before: Scan) -> bool:
         """Whether much was found, and nothing sent ever."""
@@ -274,8 +285,10 @@ class Syncer:
     async def _first_live(self) -> LiveChannel | None:
         """What an earlier attempt may have left goes before anything is sent."""
         live, untouched = await self._live_soon(), self._untouched
-        if live is not None and not untouched:
-            await verify(live.agent, self.ground)
+        if live is not None:
+            if not untouched:
+                await verify(live.agent, self.ground)
+            self._verified_by = live.instance
         self._untouched = False
         return live
 

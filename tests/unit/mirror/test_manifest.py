@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -45,6 +46,44 @@ def _with_a_row(path: Path) -> None:
     manifest.open()
     manifest.put({"a": _ROW})
     manifest.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_record_is_read_and_goes_on(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "m.sqlite"
+    columns = (
+        "path BLOB PRIMARY KEY, kind, mode, size, mtime_ns, ctime_ns, inode, digest, sent, racy"
+    )
+    stamp = ", stamp TEXT NOT NULL DEFAULT ''" if version == 2 else ""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(f"CREATE TABLE entry ({columns}, made, proven{stamp}) WITHOUT ROWID")
+        values = (b"a", *_ROW.entry, *_ROW[1:6], *([""] if stamp else []))
+        db.execute(f"INSERT INTO entry VALUES ({','.join('?' * len(values))})", values)
+        db.execute(f"PRAGMA user_version={version}")
+        db.commit()
+    tried = _ROW._replace(sent=False, tried="other")
+    for expected in ({"a": _ROW}, {"a": tried}):
+        manifest = Manifest(path)
+        manifest.open()
+        assert manifest.rows == expected
+        manifest.put({"a": tried})
+        manifest.close()
+    assert not list(tmp_path.glob("*.damaged"))
+
+
+def test_what_may_be_there_after_a_kill_is_known(tmp_path: Path) -> None:
+    killed = Manifest(tmp_path / "m.sqlite")
+    killed.open()
+    new = _ROW._replace(digest="new", sent=False)
+    killed.put({"a": _ROW, "b": _ROW, "new": new})
+    killed.intend({"a": _ROW._replace(sent=False, tried="one two")})
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open()
+    assert again.tried() == {"a": {"digest", "one", "two"}}
+    again.put({"a": _ROW._replace(digest="two")})
+    assert again.tried() == {}
+    again.close()
+    killed.close()
 
 
 def test_closed_at_any_moment_of_its_opening(tmp_path: Path) -> None:
