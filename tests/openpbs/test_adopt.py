@@ -68,6 +68,9 @@ async def test_what_runs_in_it_ends_with_it(project: SiteProject, by_hand: str) 
     processes.kill([status["pid"]])  # nobody but PBS can end the agent now
     project.site.pbs.qdel(by_hand)
     await eventually(lambda: not project.cluster_processes(), "PBS ends the agent", 40.0)
+    # Once the job's own shell is gone PBS kills the rest, however soon after its TERM that is.
+    names = f"/tmp/tunnelkit-*/tk-{project.dir.name}-*.sock"
+    project.site.hosts["node1"].run("sh", "-c", f"rm -f {names}")
 
 
 async def test_without_pbs_attach_it_is_said_and_ends_too(

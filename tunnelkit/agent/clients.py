@@ -45,13 +45,18 @@ class Clients:
         self._listener.setblocking(False)
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
-    async def stop(self, reason: str) -> None:
-        """End the session's conversation and let go of all links. The socket's file goes first:
-        who hears the goodbye may end this process at once."""
+    def leave(self) -> None:
+        """Accept no more, and remove the socket's file. Links go on. Idempotent."""
+        if self._listener.fileno() < 0:
+            return
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._listener.getsockname())
         self._listener.close()
+
+    async def stop(self, reason: str) -> None:
+        """End the session's conversation and let go of all links."""
+        self.leave()
         if self._mux is not None:
             self._mux.end(reason)
         # BYE may still be in the link's buffer; a moment lets it out.

@@ -82,6 +82,8 @@ class Agent:
             clients = self._clients
             self._spawn(keep_dialling(self._invitation, clients.has_link, clients.serve))
         await self._ending.wait()
+        # First of all: some schedulers give no time, and who hears of the end may give none either.
+        self._clients.leave()
         for debug_loop in self._loops.values():
             debug_loop.stop(self._why)
         await self.files.close()
