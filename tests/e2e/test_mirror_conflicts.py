@@ -121,6 +121,26 @@ async def test_resync_finds_edits_and_deletes_there(rig: Rig) -> None:
     assert os.readlink(rig.far / "link") == "edited.py"
 
 
+async def test_a_symlink_that_leads_elsewhere_there_is_an_edit(rig: Rig) -> None:
+    for name in ("changed", "deleted", "same", "untouched"):
+        (rig.local / name).symlink_to("as it was\n")
+    mirror = await rig.started()
+    for name in ("changed", "deleted", "same"):
+        (rig.local / name).unlink()
+        (rig.far / name).unlink()
+        # Of the same length, which is all that stat tells.
+        (rig.far / name).symlink_to("elsewhere\n" if name != "same" else "also here\n")
+    (rig.local / "changed").symlink_to("is edited\n")
+    (rig.local / "same").symlink_to("also here\n")
+    with pytest.raises(MirrorConflict, match=r"1 mirrored file was changed .*: changed"):
+        await mirror.barrier(20)
+    assert os.readlink(rig.far / "changed") == "elsewhere\n" == os.readlink(rig.far / "deleted")
+    await mirror.resolve([str(rig.local / "changed")], theirs=False)
+    await mirror.barrier(20)
+    assert os.readlink(rig.far / "changed") == "is edited\n"
+    assert os.readlink(rig.far / "untouched") == "as it was\n"
+
+
 async def test_undone_there_or_done_here_is_no_conflict_any_more(rig: Rig) -> None:
     rig.write("a.py", "1\n")
     rig.write("b.py", "1\n")

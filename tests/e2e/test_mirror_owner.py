@@ -198,6 +198,9 @@ async def test_what_a_kill_9_left_without_an_answer_is_known_as_ours(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     sources = [rig.write(name, "1\n") for name in ("a.py", "-b", "c d")]
+    links = [rig.local / f"link to {source.name}" for source in sources]
+    for link in links:
+        link.symlink_to("before")
     mirror = await rig.started()
     await mirror.barrier(20)
 
@@ -207,23 +210,30 @@ async def test_what_a_kill_9_left_without_an_answer_is_known_as_ours(
     with monkeypatch.context() as patch:
         patch.setattr(LivePass, "_record", killed)
         patch.setattr(ShellPass, "_confirm", killed)
-        for number, source in enumerate(sources):  # more than once, some of them
+        for number, (source, link) in enumerate(zip(sources, links, strict=True)):
             source.write_text("longer than before\n")
             if number:
                 await until(lambda: mirror.status().state is MirrorState.STALE, "that it failed")
                 source.write_text("and once more\n")
             wanted = source.read_bytes()
+            link.unlink()
+            link.symlink_to(f"number {number}\n")
             with contextlib.suppress(MirrorError):
                 await mirror.barrier(20)
             far = rig.far / source.name
             await until(lambda far=far, wanted=wanted: far.read_bytes() == wanted, "its arrival")
+            far = rig.far / link.name
+            await until(lambda far=far, n=number: os.readlink(far) == f"number {n}\n", "the link")
         await mirror.stop()
-    for source in sources:
+    for source, link in zip(sources, links, strict=True):
         source.unlink()
+        link.unlink()
         if then == "changed":
             source.write_text("others\n")
+            link.symlink_to("others")
         elif then == "linked":
             source.symlink_to("others")
+            link.write_text("others\n")
     mirror = await rig.started()
     report = await mirror.barrier(20, allow_deletes=True)
     assert (report.kept, report.replaced, mirror.status().conflicts) == ((), (), ())

@@ -20,7 +20,7 @@ from tunnelkit.mirror.local import Outcome, Work
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.rsync import itemized
-from tunnelkit.mirror.scan import DIR, Entry, Scan, lstat, racy
+from tunnelkit.mirror.scan import DIR, LINK, Entry, Scan, lstat, racy
 from tunnelkit.mirror.shell import RemoteStat
 from tunnelkit.mirror.sizes import SizeWatch
 from tunnelkit.mirror.transfer import Transfer
@@ -80,6 +80,7 @@ class ShellPass:
         there = await self._look(touched)
         if repair:
             self._add_missing(scan, work, there)
+        await self._look_at_links({*work.sends, *work.deletes}, there)
         await self._recognize(touched, there)
         obstacles.drop_blocked(work, there, rows, self._ground.ours, out)
         await self._set_conflicts_apart(work, there, out, checked)
@@ -96,6 +97,19 @@ class ShellPass:
         await self._send(scan, work, there, out)
         await self._delete(work.deletes - early, there, out)
         self._ground.fresh = False
+
+    async def _look_at_links(self, paths: Collection[str], there: dict[str, RemoteStat]) -> None:
+        """Of a symlink that is about to go stat tells too little: one that leads elsewhere is
+        not as tk put it there."""
+        ground, rows = self._ground, self._ground.manifest.rows
+        links = {
+            path: there[path]
+            for path in paths
+            if path in rows and path in there and there[path].kind == LINK
+            if as_sent(rows[path], there[path])
+        }
+        for path in await conflicts.retargeted(ground.remote, ground.remote_root, rows, links):
+            there[path] = links[path]._replace(size=-1)
 
     async def _recognize(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> None:
         """What went over the live channel without an answer may be there, or what was there

@@ -10,6 +10,7 @@ or the cluster's (`tk sync --theirs`, the laptop's is kept in .tk-replaced here)
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,6 +25,15 @@ from tunnelkit.mirror.shell import RemoteStat, encode, run_script
 _DIGESTS = (
     "cd -- \"$1\" || exit 91\nxargs -0 sha256sum -b -- 2>/dev/null | tr '\\n' '\\0'\nexit 0\n"
 )
+# The dot keeps newlines at a target's end.
+_TARGETS = r"""
+cd -- "$1" || exit 91
+xargs -0 sh -c 'for path do
+  target=$(readlink -n -- "$path" 2>/dev/null && printf .) || continue
+  printf "%s\0%s\0" "$path" "${target%.}"
+done' tk
+exit 0
+"""
 _LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *]\./(.*)", re.DOTALL)
 _ESCAPES = {b"\\n": b"\n", b"\\r": b"\r", b"\\\\": b"\\"}
 _BYTES_PER_S = 50 << 20
@@ -76,11 +86,16 @@ def parse_digest(line: bytes) -> tuple[str, str] | None:
 async def remote_digests(
     remote: Remote, root: str, found: Mapping[str, RemoteStat]
 ) -> dict[str, str]:
-    """sha256 hex of these regular files below `root`; those that can't be read are left out.
-    The caller has made sure that no directory above them is a symlink."""
+    """sha256 hex of these files, and of the targets of these symlinks, below `root`; those that
+    can't be read are left out. The caller has made sure that no directory above them is a
+    symlink."""
+    digests: dict[str, str] = {}
+    links = sorted(path for path, stat in found.items() if stat.kind == LINK)
+    if links:
+        digests = await _target_digests(remote, root, links)
     files = sorted(path for path, stat in found.items() if stat.kind == FILE)
     if not files:
-        return {}
+        return digests
     size = sum(found[path].size for path in files)
     done = await run_script(
         remote,
@@ -90,7 +105,28 @@ async def remote_digests(
         timeout_s=30.0 + len(files) / 300 + size / _BYTES_PER_S,
         what=f"can't read files in {root}",
     )
-    return dict(pair for pair in map(parse_digest, done.items) if pair is not None)
+    return digests | dict(pair for pair in map(parse_digest, done.items) if pair is not None)
+
+
+async def _target_digests(remote: Remote, root: str, links: Sequence[str]) -> dict[str, str]:
+    done = await run_script(
+        remote,
+        _TARGETS,
+        [root],
+        stdin=encode(links),
+        timeout_s=30.0 + len(links) / 50,
+        what=f"can't read symlinks in {root}",
+    )
+    pairs = zip(done.items[::2], done.items[1::2], strict=False)
+    return {os.fsdecode(name[2:]): hashlib.sha256(target).hexdigest() for name, target in pairs}
+
+
+async def retargeted(
+    remote: Remote, root: str, rows: Mapping[str, Row], links: Mapping[str, RemoteStat]
+) -> set[str]:
+    """Which of these symlinks, which by stat are as tk put them there, lead elsewhere."""
+    digests = await remote_digests(remote, root, links)
+    return {path for path in links if digests.get(path) != rows[path].digest}
 
 
 async def edited(

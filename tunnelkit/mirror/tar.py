@@ -244,6 +244,7 @@ class TarTransfer:
     ) -> set[str]:
         """Which of these are not there, are something else, or hold something else."""
         stats = {path: there[path][0] for path in paths if path in there}
+        stats = {path: found for path, found in stats.items() if found.kind == FILE}
         digests = await remote_digests(self._remote, remote_root, stats)
 
         def differs(path: str) -> bool:
