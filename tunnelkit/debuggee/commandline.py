@@ -60,7 +60,9 @@ def parse(words: Sequence[str]) -> Optional[Program]:
 def _file(switches: List[str], words: List[str]) -> Optional[Program]:
     if not words or words[0] == "-":
         return None
-    return Program(tuple(switches), FILE, words[0], tuple(words[1:]))
+    # After a `--`, which debugpy doesn't take, a file's name may look like a switch.
+    target = "./" + words[0] if words[0].startswith("-") else words[0]
+    return Program(tuple(switches), FILE, target, tuple(words[1:]))
 
 
 def _cluster(word: str) -> Tuple[str, str, str]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tunnelkit.debuggee.commandline import (
@@ -42,6 +42,7 @@ def of(line: str) -> Program:
         ("-uWignore a.py", "-u -Wignore", "a.py"),
         ("--check-hash-based-pycs never a.py", "--check-hash-based-pycs never", "a.py"),
         ("-u -- a.py", "-u", "a.py"),
+        ("-u -- -B x", "-u", "./-B x"),
     ],
 )
 def test_switches_and_target(line: str, switches: str, words: str) -> None:
@@ -56,6 +57,7 @@ def test_no_program(line: str) -> None:
 
 
 @given(st.lists(st.text(alphabet="-cmWXuB x.", max_size=4), max_size=6))
+@example(["--", "-B"])
 def test_any_words_are_survived(words: list[str]) -> None:
     program = parse(words)
     if program is not None:
