@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import shutil
 import subprocess
 import sys
+import tokenize
 import zipfile
 from pathlib import Path
 
@@ -42,6 +44,40 @@ def test_is_built_the_same_byte_for_byte() -> None:
 
 def test_stays_within_its_budget() -> None:
     assert len(payload.build().data) <= payload.BUDGET_BYTES
+
+
+def shipped_sources() -> list[Path]:
+    package = Path(payload.__file__).parent
+    return [path for room in payload.ROOMS for path in sorted((package / room).rglob("*.py"))]
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _statements(source: str) -> tuple[str, list[tuple[str, int]]]:
+    """The code of `source` without docstrings and `pass`, and the line of each node."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED):
+            if ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+            node.body = [each for each in node.body if not isinstance(each, ast.Pass)]
+    lines = [(type(n).__name__, n.lineno) for n in ast.walk(tree) if hasattr(n, "lineno")]
+    return ast.dump(tree), lines
+
+
+@pytest.mark.parametrize(
+    "path", shipped_sources(), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_strip_takes_comments_and_docstrings_and_nothing_else(path: Path) -> None:
+    source = path.read_text()
+    stripped = payload.strip(source)
+    assert _statements(stripped) == _statements(source)
+    assert stripped.count("\n") == source.count("\n")
+    tokens = tokenize.generate_tokens(io.StringIO(stripped).readline)
+    assert not [token for token in tokens if token.type == tokenize.COMMENT]
+    nodes = [node for node in ast.walk(ast.parse(stripped)) if isinstance(node, _DOCUMENTED)]
+    assert not [node for node in nodes if ast.get_docstring(node)]
 
 
 def test_holds_only_the_rooms_of_the_node() -> None:

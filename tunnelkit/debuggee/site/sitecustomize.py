@@ -20,7 +20,7 @@ def _hook():  # type: () -> None
     sys.modules["_tunnelkit_debuggee.hook"].arrive(site)
 
 
-def _give_way():  # type: () -> None
+def _give_way() -> None:
     """Be the next sitecustomize of sys.path, as if we had never been here."""
     ours = sys.modules.pop("sitecustomize", None)
     site = os.path.dirname(os.path.abspath(__file__))
