@@ -8,6 +8,7 @@ from hypothesis import settings
 pytest_plugins = [
     "tests.lab_fixtures",
     "tests.support.logins",
+    "tests.support.other_user",
     "tests.support.tkrig",
     "tests.support.mirror_rig",
     "tests.support.watch_rig",

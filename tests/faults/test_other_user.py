@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import pwd
 import re
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import processes
+from tests.support.other_user import OtherUser, why_no_other_user
 from tests.support.tkrig import PROGRAM, Project, line_of
 from tunnelkit.debug.adapter import _endpoints
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root"),
+    pytest.mark.skipif(bool(why_no_other_user()), reason=str(why_no_other_user())),
 ]
 STOP = line_of(PROGRAM, "total += step")
 
@@ -102,44 +99,14 @@ json.dump({"tries": tries, "taken": taken, "answered": answered}, sys.stdout)
 """
 
 
-def _as_nobody(order: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    nobody = pwd.getpwnam("nobody")
-    python = _python_of(nobody)
-    done = subprocess.run(
-        [python, "-I", "-c", _PROBE],
-        input=json.dumps({**order, "uid": nobody.pw_uid}),
-        user=nobody.pw_uid,
-        group=nobody.pw_gid,
-        extra_groups=[],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, dict[str, object]] = json.loads(done.stdout)
-    return answer
+def _probe(other: OtherUser, order: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    seen: dict[str, dict[str, Any]] = other.ask(_PROBE, {**order, "uid": other.uid})
+    return seen
 
 
-def _python_of(user: pwd.struct_passwd) -> str:
-    """An interpreter that this user may run; ours may lie in a home that is closed to others."""
-    for candidate in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run(
-                [candidate, "-I", "-c", "import json, socket"],
-                user=user.pw_uid,
-                group=user.pw_gid,
-                extra_groups=[],
-                cwd="/",
-                capture_output=True,
-                check=True,
-            )
-            return candidate
-    pytest.skip("no Python here that the user nobody may run")
-
-
-async def test_no_port_no_socket_and_no_file_serves_another_user(project: Project) -> None:
+async def test_no_port_no_socket_and_no_file_serves_another_user(
+    project: Project, other_user: OtherUser
+) -> None:
     status = await project.up("node1", "--cpus", "2")
     await project.loop("python", "2.py")
     editor, thread, frame = await project.f5_to_stop(STOP)
@@ -167,7 +134,7 @@ async def test_no_port_no_socket_and_no_file_serves_another_user(project: Projec
         "sockets": [*sockets, *map(str, agents)],
         "files": [str(path) for path in files],
     }
-    seen = _as_nobody(order)
+    seen = _probe(other_user, order)
     assert seen["ports"] == {str(port): ["closed", ""] for port in ports}
     assert set(seen["sockets"].values()) == {"PermissionError"}, seen["sockets"]
     assert set(seen["files"].values()) == {"PermissionError"}, seen["files"]
@@ -180,7 +147,9 @@ async def test_no_port_no_socket_and_no_file_serves_another_user(project: Projec
     editor, *_ = await project.f5_to_stop(STOP)
 
 
-async def test_a_loop_with_its_next_run_standing_by_is_closed_to_others(project: Project) -> None:
+async def test_a_loop_with_its_next_run_standing_by_is_closed_to_others(
+    project: Project, other_user: OtherUser
+) -> None:
     """One stopped in its editor, the next dialled in, the fork server of both."""
     await project.up("node1", "--cpus", "2")
     await project.loop("python", "2.py")
@@ -196,7 +165,7 @@ async def test_a_loop_with_its_next_run_standing_by_is_closed_to_others(project:
     # Neither those that run nor those that wait have a port of their own.
     assert not {debuggee, loop["standby"]["pid"], *servers} & set(ports.values())
     files = [f"/proc/{pid}/{name}" for pid in pids for name in ("environ", "mem", "maps")]
-    seen = _as_nobody({"ports": sorted(ports), "sockets": [], "files": files})
+    seen = _probe(other_user, {"ports": sorted(ports), "sockets": [], "files": files})
     assert seen["ports"] == {str(port): ["closed", ""] for port in ports}
     gone = {path for path in files if not Path(path).exists()}
     assert {seen["files"][path] for path in set(files) - gone} == {"PermissionError"}
@@ -221,26 +190,24 @@ async def _standing_by(project: Project) -> dict[str, Any]:
     return found
 
 
-async def test_no_port_can_be_taken_by_another_user_across_runs(project: Project) -> None:
+async def test_no_port_can_be_taken_by_another_user_across_runs(
+    project: Project, other_user: OtherUser
+) -> None:
     """Whoever held the dial-in port between two runs would be the next one's debugger."""
     status = await project.up("node1", "--cpus", "2")
     await project.loop("python", "2.py")
     agent = status["agent"]["pid"]
     dial_in = processes.listening_ports([agent])
     assert len(dial_in) == 1
-    nobody = pwd.getpwnam("nobody")
     thief = await asyncio.create_subprocess_exec(
-        *(_python_of(nobody), "-I", "-c", _THIEF),
-        user=nobody.pw_uid,
-        group=nobody.pw_gid,
-        extra_groups=[],
+        *other_user.script(_THIEF),
         cwd="/",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert thief.stdin is not None and thief.stdout is not None
-        order = {"uid": nobody.pw_uid, "ports": [*dial_in, project.port]}
+        order = {"uid": other_user.uid, "ports": [*dial_in, project.port]}
         thief.stdin.write(json.dumps(order).encode() + b"\n")
         assert await thief.stdout.readline() == b"at work\n"
         for number in range(6):
@@ -276,14 +243,16 @@ async def test_no_command_line_holds_a_secret(project: Project) -> None:
     assert not [word for word in bare if re.search(r"[0-9A-Za-z+_]{32}", word)]
 
 
-async def test_a_loop_without_a_session_is_closed_to_others_too(project: Project) -> None:
+async def test_a_loop_without_a_session_is_closed_to_others_too(
+    project: Project, other_user: OtherUser
+) -> None:
     """`tk loop` typed on a node: its agent, adapter and port are on this very machine."""
     loop = await project.terminal("loop", "--local", sys.executable, "2.py")
     await loop.line("armed")
     pids = {one.pid for one in project.laptop_processes()}
     ports = processes.listening_ports(pids)
     assert project.port in ports and len(ports) >= 4
-    seen = _as_nobody({"ports": sorted(ports), "sockets": [], "files": []})
+    seen = _probe(other_user, {"ports": sorted(ports), "sockets": [], "files": []})
     assert seen["ports"] == {str(port): ["closed", ""] for port in ports}
     editor = await project.editor()
     await editor.attach({str(project.dir / "2.py"): [STOP]})
@@ -292,7 +261,9 @@ async def test_a_loop_without_a_session_is_closed_to_others_too(project: Project
     assert await loop.quit() == 0
 
 
-async def test_another_user_can_not_pass_for_the_adapter_that_is_starting() -> None:
+async def test_another_user_can_not_pass_for_the_adapter_that_is_starting(
+    other_user: OtherUser,
+) -> None:
     """Who tells us the adapter's ports is asked for his uid, however fast he is."""
     with socket.create_server(("127.0.0.1", 0)) as endpoint:
         endpoint.setblocking(False)
@@ -303,7 +274,7 @@ async def test_another_user_can_not_pass_for_the_adapter_that_is_starting() -> N
         try:
             asking = asyncio.create_task(_endpoints(endpoint, process))
             order = {"ports": [port], "sockets": [], "files": []}
-            seen = await asyncio.to_thread(_as_nobody, order)
+            seen = await asyncio.to_thread(_probe, other_user, order)
             assert seen["ports"] == {str(port): ["closed", ""]}
             assert not asking.done()
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,1 +1,1 @@
-"""Hostile parts: login host, node, repository, local user, web page. Every feature must meet them."""
+"""Hostile parts that every feature must meet: login host, node, repository, user, web page."""
