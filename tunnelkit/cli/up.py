@@ -10,6 +10,7 @@ import typer
 from tunnelkit.cli import completion
 from tunnelkit.cli.console import paint, say
 from tunnelkit.cli.options import LinkOption, LoginOption, ProfileOption
+from tunnelkit.cli.statusview import printable
 
 _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
 
@@ -216,15 +217,27 @@ def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
     with_job: the job that a person made may still be of use."""
     from dataclasses import replace
 
-    from tunnelkit.errors import NoSessionError
-    from tunnelkit.session.launch import Launch
+    from tunnelkit.cli.console import note
+    from tunnelkit.session.launch import Left
+    from tunnelkit.session.paths import job_name
 
-    try:
-        last = Launch.load(paths.launch)
-    except NoSessionError:
+    left = Left.load(paths.launch)
+    if left is None:
         return launch
-    job = launch.attach_job or (last.attach_job if with_job else None)
-    return replace(launch, node=launch.node or last.node, attach_job=job)
+    login = launch.settings.require_login()
+    if left.login not in (None, str(login)):
+        # Node and job id of one cluster mean nothing on another.
+        if with_job:
+            what = job_name(launch.settings.project_dir, paths.id)
+            if left.attach_job is not None:
+                what = f"an agent of tk in job {left.attach_job}"
+            note(
+                f"  warning: this session goes to {login}; what the earlier one left on "
+                f"{printable(left.login)} stays there: {printable(what)} — end it there"
+            )
+        return launch
+    job = launch.attach_job or (left.attach_job if with_job else None)
+    return replace(launch, node=launch.node or left.node, attach_job=job)
 
 
 async def _current(paths: Any) -> dict[str, Any]:
@@ -245,11 +258,11 @@ def down(
     tk down         everything
     tk down --keep  the laptop's side only; `tk up` takes the job over again
     """
-    from tunnelkit.cli.common import project_dir, run
+    from tunnelkit.cli.common import project_dir, run, settings
     from tunnelkit.cli.terminal import answer_prompt
-    from tunnelkit.errors import AllocationError, NoSessionError
+    from tunnelkit.errors import AllocationError
     from tunnelkit.session.ask import is_alive, no_session
-    from tunnelkit.session.launch import Launch
+    from tunnelkit.session.launch import Left
     from tunnelkit.session.paths import session_paths
     from tunnelkit.session.sweep import sweep
 
@@ -269,11 +282,10 @@ def down(
         return
     if keep:
         raise no_session()
-    try:
-        left = Launch.load(paths.launch)
-    except NoSessionError:
-        raise no_session() from None
-    say(run(sweep(left, paths, answer_prompt)))
+    left = Left.load(paths.launch)
+    if left is None:
+        raise no_session()
+    say(run(sweep(left.launch(settings), paths, answer_prompt)))
 
 
 async def _stop(paths: Any, *, keep: bool) -> str | None:

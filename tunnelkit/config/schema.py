@@ -260,7 +260,8 @@ class Settings:
 
     @staticmethod
     def from_json(data: Mapping[str, object]) -> Settings:
-        """Rebuild what `to_json` gave, every value checked again. Raises ConfigError."""
+        """Rebuild what `to_json` gave, every value checked again; keys of another version are
+        ignored. Raises ConfigError."""
         try:
             return _from_json(cast("Mapping[str, Any]", data))
         except (KeyError, TypeError, ValueError, v.BadValue) as error:
@@ -274,6 +275,8 @@ class Settings:
 def _from_json(data: Mapping[str, Any]) -> Settings:
     values = {}
     for name, raw in data["values"].items():
+        if name not in KEYS:
+            continue
         if raw is None and KEYS[name].default is not None:
             raise ValueError(f"{name} has no value")
         values[name] = None if raw is None else KEYS[name].kind.parse(raw)
