@@ -74,9 +74,15 @@ async def test_a_report_tells_what_is_needed_and_no_names_or_secrets(project: Pr
 
 async def test_a_report_of_what_never_came_up(project: Project) -> None:
     project.configure("prot = 1\n")
+    home = project.base / "home of the laptop"
+    home.mkdir()
+    project.env["HOME"] = str(home)
     done = await project.tk("bugreport", "--no-program-output")
-    (path,) = project.dir.glob("tk-bugreport-*.tar.gz")
-    assert path.name in done.out
+    assert not list(project.dir.glob("tk-bugreport-*"))  # the project is mirrored
+    (path,) = home.glob("tk-bugreport-*.tar.gz")
+    assert str(path) in done.out
+    packages = json.loads(unpacked(path)["versions.json"])["packages"]
+    assert packages["paramiko"] and packages["sshtunnel"]
     files = unpacked(path)
     assert json.loads(files["doctor.json"])["config"]["status"] == "fail"
     assert "loop.log" not in files

@@ -56,6 +56,32 @@ async def test_run_ends_as_the_command_did(up: Project, words: list[str], code: 
     assert "Traceback" not in done.err and len(done.err.splitlines()) <= 1
 
 
+async def test_in_the_background_of_a_shell_it_goes_on_and_fg_gives_it_the_keys(
+    up: Project,
+) -> None:
+    async with on_a_terminal(up, "--norc", "-i", program="/bin/bash", PS1="$ ") as screen:
+        screen.type(f"{_TK} run sh -c 'echo far-$((1+1)); read x; echo got-$x' &\r")
+        await screen.shows("far-2")
+        screen.type("jobs -l\r")
+        await screen.shows(r"\[1\].* Running")
+        screen.type("fg\r")
+        await screen.shows("^.*tk run sh")
+        screen.type("hello\r")
+        await screen.shows("got-hello")
+        await screen.shows(r"\$ ")
+        screen.type("stty -a | tr ' ' '\\n' | grep -x -e icanon -e -icanon\r")
+        await screen.shows("^icanon")
+        screen.type("exit\r")
+        await screen.ended()
+
+
+async def test_its_message_begins_a_line_of_its_own_on_a_terminal(up: Project) -> None:
+    async with on_a_terminal(up, "run", "nosuchcommand") as screen:
+        assert await screen.ended() == 127
+        await screen.shows("command not found")
+        assert "command not found\r\n" in screen.raw
+
+
 async def test_a_command_that_is_not_there_is_named(up: Project) -> None:
     assert (await up.tk("run", "nosuchcommand", code=127)).err == (
         "tk: nosuchcommand: command not found\n"

@@ -81,7 +81,7 @@ async def _nothing_is_proven(project: Project) -> None:
     """What is saved now goes to the login host; nobody may take that for a proof."""
     project.write("late.py", "x = 1\n")
     plain = await project.tk("sync")
-    assert plain.out.startswith("on the login host only: "), plain
+    assert plain.out.startswith("on the login host only"), plain
     assert "proven on no compute node: the allocation is over: job" in plain.err, plain
     assert project.remote("late.py").read_text() == "x = 1\n"
     waited = await project.tk("sync", "--wait", code=int(NoSessionError.exit_code))

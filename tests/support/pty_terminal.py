@@ -106,14 +106,19 @@ def _own_terminal() -> None:
 
 @asynccontextmanager
 async def on_a_terminal(
-    project: Project, *args: str, rows: int = 30, columns: int = 100, **env: str
+    project: Project,
+    *args: str,
+    program: str = str(_TK),
+    rows: int = 30,
+    columns: int = 100,
+    **env: str,
 ) -> AsyncIterator[Screen]:
-    """`tk ARGS` in the project, on a fresh pseudo terminal."""
+    """`tk ARGS` (or another program) in the project, on a fresh pseudo terminal."""
     master, slave = os.openpty()
     _set_size(slave, rows, columns)
     try:
         process = await asyncio.create_subprocess_exec(
-            str(_TK),
+            program,
             *args,
             cwd=project.dir,
             env={**project.env, "TERM": "xterm-256color", **env},

@@ -23,7 +23,12 @@ def register(app: typer.Typer) -> None:
 def bugreport(
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to; default: here, by date."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to; default: here by date, inside a project (it is mirrored) at home.",
+        ),
     ] = None,
     no_output: Annotated[
         bool, typer.Option("--no-program-output", help="Leave out what your programs printed.")
@@ -41,7 +46,7 @@ def bugreport(
     from tunnelkit.errors import UsageError
     from tunnelkit.session.report.gather import write
 
-    path = output or Path(time.strftime("tk-bugreport-%Y%m%d-%H%M%S.tar.gz"))
+    path = output or default_place() / time.strftime("tk-bugreport-%Y%m%d-%H%M%S.tar.gz")
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} is already there", hint="name another file with -o")
     note("checking and collecting ...")
@@ -50,6 +55,18 @@ def bugreport(
     for line in _told(files, scrubber):
         say(line)
     say(f"{path} — read it before you send it: tar -xzOf {path} | less")
+
+
+def default_place() -> Path:
+    """Where a report goes: here; from inside a project, whose files are mirrored to the cluster
+    at once, the home directory."""
+    from tunnelkit.config.project import find_project
+    from tunnelkit.session.paths import session_paths
+
+    here = Path.cwd()
+    if find_project(here) is None and not session_paths(here).launch.exists():
+        return Path()
+    return Path.home()
 
 
 async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:

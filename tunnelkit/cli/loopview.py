@@ -12,6 +12,7 @@ from typing import Any
 
 from tunnelkit.cli.console import paint
 from tunnelkit.mux.records import EVENT, STDOUT, Record
+from tunnelkit.session.loopwords import ending, kept_at
 
 #: A second Ctrl-C within this time quits.
 _TWICE_S = 2.0
@@ -218,12 +219,6 @@ class LoopView:
             self._line(f"could not restart: {task.exception()}")
 
 
-def kept_at(event: dict[str, Any]) -> str:
-    """What a run is kept at (--post-mortem), in words."""
-    where = f" ({event['where']})" if event.get("where") else ""
-    return f"kept at {event.get('error')}{where}"
-
-
 def spans(numbers: list[int]) -> str:
     """Sorted numbers, runs of them as one: `0-3,7`."""
     found: list[list[int]] = []
@@ -233,14 +228,3 @@ def spans(numbers: list[int]) -> str:
         else:
             found.append([number])
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
-
-
-def ending(event: dict[str, Any]) -> str:
-    """How a run ended, in words."""
-    if event.get("error"):
-        return str(event["error"])
-    how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('code')}"
-    why = event.get("why")
-    because = "" if why in (None, "ended") else f" ({why})"
-    took = f" after {event.get('duration_s', 0.0):.1f} s"
-    return f"{how}{because}{took}, peak {event.get('peak_rss_bytes', 0) // 2**20} MiB"

@@ -41,6 +41,7 @@ COMMANDS = {
     "config": "config",
     "demo": "demo",
     "lab": "lab",
+    "version": "version",
 }
 
 _HELP = """Debug on a cluster as if it were your laptop.
@@ -56,7 +57,10 @@ def build(names: set[str]) -> typer.Typer:
     """The app with these commands only; all of them for help."""
     import typer
 
+    from tunnelkit.cli.groups import Commands
+
     app = typer.Typer(
+        cls=Commands,
         help=with_examples_kept(_HELP),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -67,7 +71,7 @@ def build(names: set[str]) -> typer.Typer:
     @app.callback()
     def common(
         version: bool = typer.Option(
-            False, "--version", help="Show the version and exit.", callback=_show_version
+            False, "--version", "-V", help="Show the version and exit.", callback=_show_version
         ),
         debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
     ) -> None:
@@ -141,7 +145,7 @@ def _run(words: list[str]) -> None:
     command = words[position] if position < len(words) else None
     completing = "_TK_COMPLETE" in os.environ
     names = {command} if command in COMMANDS and not completing else set(COMMANDS)
-    if "--version" in words[:position]:
+    if {"--version", "-V"} & set(words[:position]):
         names = set()
     # click.ClickException, or the copy of it that newer typers carry.
     click_exception = cast("type[Exception]", typer.BadParameter.__mro__[2])
@@ -192,8 +196,26 @@ def _usage_error(error: Any) -> UsageError:
     """What typer has against the command line, in one line."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tk"
-    text = str(error.format_message()).strip().rstrip(".")
+    text = plain(str(error.format_message()).strip().rstrip("."))
     return UsageError(text[:1].lower() + text[1:], hint=f"`{path} --help` shows how it is used")
+
+
+#: How the libraries below typer say that a value is no number, and how people do.
+_NO_NUMBER = (
+    (r"(?:Input should be a valid integer[^.]*|.* is not a valid int(?:eger)?)$", "a whole number"),
+    (r"(?:Input should be a valid number[^.]*|.* is not a valid float)$", "a number"),
+)
+
+
+def plain(text: str) -> str:
+    """A message about the command line, in words for people."""
+    import re
+
+    head, colon, reason = text.partition(": ")
+    for pattern, wanted in _NO_NUMBER:
+        if re.match(pattern, reason):
+            return f"{head}{colon}it takes {wanted}"
+    return text
 
 
 def _position(words: list[str]) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -107,11 +108,14 @@ class _Terminal:
             if self._pty:
                 header["pty"] = terminal.size()
                 header["env"] = {"TERM": os.environ.get("TERM", "xterm")}
-                guard = terminal.raw_mode(sys.stdin.fileno())
             channel = session.open(header)
-            self._mind_signals(session, channel)
+            resize = self._mind_signals(session, channel)
+            if self._pty:
+                guard = terminal.RawMode(sys.stdin.fileno(), resize)
             with guard:
-                return await self._carry(channel)
+                detail = await self._carry(channel)
+            # Only now: a raw terminal does not begin a new line at its left edge.
+            return exit_code(detail)
 
     def _opened(self, channel: Any, header: dict[str, Any]) -> None:
         if header.get("type") == "stderr" and self._stderr is not None:
@@ -119,7 +123,8 @@ class _Terminal:
         else:
             channel.close({"error": "unexpected stream"})
 
-    def _mind_signals(self, session: Any, channel: Any) -> None:
+    def _mind_signals(self, session: Any, channel: Any) -> Callable[[], None]:
+        """Pass signals on; returns what tells the far side the terminal's size."""
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[Any]] = set()
 
@@ -128,15 +133,19 @@ class _Terminal:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        if self._pty:
+        def resize() -> None:
             from tunnelkit.cli import terminal
 
-            loop.add_signal_handler(signal.SIGWINCH, lambda: call("exec.resize", **terminal.size()))
-            return
+            call("exec.resize", **terminal.size())
+
+        if self._pty:
+            loop.add_signal_handler(signal.SIGWINCH, resize)
+            return resize
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, partial(call, "exec.signal", signal=number.name))
+        return resize
 
-    async def _carry(self, channel: Any) -> int:
+    async def _carry(self, channel: Any) -> dict[str, Any]:
         from tunnelkit.mux.waiting import cancel_all
 
         keys = asyncio.create_task(_feed(channel))
@@ -150,7 +159,7 @@ class _Terminal:
                         await errors
         finally:
             await cancel_all(keys, errors)
-        return exit_code(detail)
+        return dict(detail)
 
     async def _carry_stderr(self) -> None:
         assert self._stderr is not None
@@ -186,15 +195,19 @@ async def _feed(channel: Any) -> None:
     """Everything from stdin to a channel.
 
     A thread reads: stdin may be a file, which the event loop can't wait for, and
-    making a shared terminal non-blocking would break the shell that started us.
+    making a shared terminal non-blocking would break the shell that started us. In the
+    background (`tk run CMD &`) nothing is read, which would stop this process.
     """
+    from tunnelkit.cli.terminal import read_keys
+
+    signal.signal(signal.SIGTTIN, signal.SIG_IGN)
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
 
     def read() -> None:
         with contextlib.suppress(OSError, RuntimeError):
             while True:
-                data = os.read(0, 65536)
+                data = read_keys(0)
                 asyncio.run_coroutine_threadsafe(chunks.put(data), loop).result()
                 if not data:
                     return

@@ -84,14 +84,22 @@ def sync(
     show_report(report)
 
 
+def _done(report: dict[str, Any]) -> str:
+    """What was done, if anything was."""
+    counts = {"sent": report["sent"], "deleted": report["deleted"]}
+    parts = [f"{number} {what}" for what, number in counts.items() if number]
+    return f": {', '.join(parts)}" if parts else ""
+
+
 def show_report(report: dict[str, Any]) -> None:
     """What a barrier did, for a person."""
-    done = f"{report['sent']} sent, {report['deleted']} deleted"
+    done = _done(report)
     took = f"({report['duration_s'] * 1000:.0f} ms)"
     if report["unproven"] is None:
-        say(f"in sync: {done}, {report['proven']} proven on the node {took}")
+        files = f"{report['files']} files, " if report.get("files") is not None else ""
+        say(f"in sync ({files}proven on {report.get('node') or 'the node'}){done} {took}")
     else:
-        say(f"on the login host only: {done} {took}")
+        say(f"on the login host only{done} {took}")
         note(f"proven on no compute node: {report['unproven']}")
     for text in report["warnings"]:
         note(text)

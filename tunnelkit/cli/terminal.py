@@ -5,21 +5,74 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import termios
+import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+#: How often a command in the background looks whether it is in the foreground now: a shell's
+#: `fg` sends no signal to a job that runs.
+_LOOK_S = 0.2
 
 
-@contextlib.contextmanager
-def raw_mode(fd: int) -> Iterator[None]:
-    """Every key goes to the far side; the terminal is put back however this ends."""
-    before = termios.tcgetattr(fd)
+def in_foreground(fd: int) -> bool:
+    """Whether this process may read `fd` and set its modes: a shell's background job that does
+    so with its terminal is stopped. True for what is no terminal of this process."""
     try:
-        tty.setraw(fd, termios.TCSADRAIN)  # without a flush: what was typed ahead counts
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return True
+
+
+class RawMode:
+    """Every key goes to the far side, as long as this process is in the foreground; the terminal
+    is put back however this ends. changed: called each time that the mode was set."""
+
+    def __init__(self, fd: int, changed: Callable[[], None] = lambda: None) -> None:
+        self._fd = fd
+        self._changed = changed
+        self._before: list[Any] | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._set)
+        self._set()
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCONT)
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._before is not None and in_foreground(self._fd):
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+
+    def _set(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if not in_foreground(self._fd):
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(_LOOK_S, self._set)
+            return
+        if self._before is None:
+            self._before = termios.tcgetattr(self._fd)
+        tty.setraw(self._fd, termios.TCSADRAIN)  # without a flush: what was typed ahead counts
+        self._changed()
+
+
+def read_keys(fd: int) -> bytes:
+    """Read `fd`, blocking; from a terminal only in the foreground. Call it in a thread, with
+    SIGTTIN ignored. Raises OSError."""
+    while True:
+        if in_foreground(fd):
+            try:
+                return os.read(fd, 65536)
+            except OSError:
+                if in_foreground(fd):
+                    raise
+        time.sleep(_LOOK_S)
 
 
 def size() -> dict[str, int]:

@@ -179,8 +179,10 @@ def stream_pair() -> tuple[socket.socket, socket.socket]:
 async def end(child: asyncio.subprocess.Process, *, grace_s: float = 3.0) -> None:
     """Terminate a child and reap it; after `grace_s` kill it."""
     if child.returncode is None:
+        # Not child.terminate(): it asks for the end first, and a child that has just ended is
+        # then reaped twice, here and by asyncio, which takes it for one that exited with 255.
         with contextlib.suppress(ProcessLookupError):
-            child.terminate()
+            os.kill(child.pid, signal.SIGTERM)
         try:
             await asyncio.wait_for(child.wait(), grace_s)
         except TimeoutError:

@@ -22,6 +22,7 @@ from tunnelkit.mirror.base import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.loopwords import told
 
 #: What a terminal that does not read may be behind before it skips.
 _BEHIND_BYTES = 8 * 1024 * 1024
@@ -47,10 +48,7 @@ class LoopLogFile:
 
 def _event_line(event: dict[str, Any]) -> bytes:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time", time.time())))
-    words = " ".join(
-        f"{key}={value}" for key, value in event.items() if key not in ("event", "time")
-    )
-    return f"[tk {when}] {event.get('event')} {words}\n".encode()
+    return f"[tk {when}] {told(event)}\n".encode()
 
 
 class SessionLoop:

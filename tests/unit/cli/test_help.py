@@ -81,7 +81,7 @@ def test_the_overview() -> None:
 def test_without_a_command_there_is_help_and_a_code() -> None:
     done = tk()
     assert done.returncode == 2
-    assert "Commands:" in done.stderr and not done.stdout
+    assert "Start and end:" in done.stderr and not done.stdout
 
 
 def test_the_version() -> None:
@@ -172,7 +172,8 @@ def test_both_ways_call_the_same_function() -> None:
 @pytest.mark.parametrize("group", [(), ("lab",), ("config",)], ids=lambda group: " ".join(group))
 def test_what_a_command_is_for_is_told_in_full(group: tuple[str, ...]) -> None:
     """Nothing is cut off with dots on a terminal of 80 columns."""
-    _, _, listed = tk(*group, "--help").stdout.partition("Commands:")
+    heading = "Commands:" if group else "Start and end:"
+    _, _, listed = tk(*group, "--help").stdout.partition(heading)
     cut = [line for line in listed.splitlines() if line.endswith("...")]
     assert listed
     assert not cut, "\n".join(cut)

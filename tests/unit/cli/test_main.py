@@ -181,3 +181,62 @@ def test_small_words() -> None:
     assert hours(59) == "0:00:59"
     assert printable("/a b") == "/a b"
     assert printable("/a\x1bb") == "'/a\\x1bb'"
+
+
+@pytest.mark.parametrize("words", [["version"], ["-V"], ["--version"]])
+def test_the_version_is_shown_by_each_usual_word(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert not ended.value.code
+    assert capsys.readouterr().out.startswith("tk 0.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("pu", "'up'"),
+        ("stauts", "'status'"),
+        ("stat", "'status'"),
+        ("pul", "'pull'"),
+        ("lop", "'loop'"),
+        ("xyzzy", None),
+    ],
+)
+def test_a_mistyped_command_names_the_one_that_was_meant(
+    typed: str, meant: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([typed])
+    assert ended.value.code == ExitCode.USAGE
+    said = capsys.readouterr().err
+    if meant is None:
+        assert "Did you mean" not in said
+    else:
+        assert f"Did you mean {meant}" in said
+
+
+def test_a_number_that_is_none_is_said_in_words_for_people(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["up", "--gpus", "two"])
+    assert ended.value.code == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "--gpus" in said and "it takes a whole number" in said
+    assert "Input should be" not in said and said.count("\n") == 1
+
+
+def test_help_has_each_command_once_below_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    said = capsys.readouterr().out
+    headings = [line.rstrip(":") for line in said.splitlines() if line[:1].isalpha()]
+    assert "Start and end" in headings and "Others" not in headings
+    found = [
+        line.split()[0] for line in said.splitlines() if line.startswith("  ") and line[2] != " "
+    ]
+    for name in cli.COMMANDS:
+        assert found.count(name) == 1, name
+    assert "..." not in said.partition("Start and end")[2]

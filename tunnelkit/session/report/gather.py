@@ -36,7 +36,7 @@ from tunnelkit.session.report.scrub import Scrubber
 #: The end of a log tells what matters; reports are sent by mail.
 _LOG_BYTES = 512 * 1024
 _OUTPUT_BYTES = 64 * 1024
-_PACKAGES = ("typer", "watchdog", "pathspec", "debugpy", "platformdirs")
+_PACKAGES = ("typer", "watchdog", "pathspec", "debugpy", "platformdirs", "paramiko", "sshtunnel")
 _JOB_LOGS = r"""
 cd "$HOME/.cache/tunnelkit/jobs" 2>/dev/null || exit 0
 ls -t | grep '\.log$' | head -n 3 | while IFS= read -r f; do

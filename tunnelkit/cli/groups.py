@@ -1,0 +1,78 @@
+"""The list of commands in help, by task, and what a mistyped command may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, cast
+
+from typer.core import TyperGroup
+
+#: Headings of `tk --help`, each with its commands in order.
+TASKS = {
+    "Start and end": ("init", "up", "status", "down"),
+    "Debug": ("loop", "ready", "attach", "interrupt", "vscode"),
+    "Work on the node": ("run", "shell", "logs", "forward"),
+    "Files": ("sync", "pull", "mount", "umount"),
+    "When something fails": ("doctor", "bugreport", "auth"),
+    "Learn and set up": ("demo", "lab", "config", "help", "version"),
+}
+#: A word is taken for another one from this likeness on (difflib's ratio).
+_ALIKE = 0.6
+#: Others are named beside the best one only if they are nearly as like.
+_NEARLY = 0.07
+
+
+class Commands(TyperGroup):
+    """All of tk's commands."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands below the headings of TASKS; what stands in none of them comes last."""
+        left = {name: command for name, command in self.commands.items() if not command.hidden}
+        if not left:
+            return
+        widest = max(len(name) for name in left)
+        for heading, names in [*TASKS.items(), ("Others", tuple(self.commands))]:
+            found = [(name, left.pop(name)) for name in names if name in left]
+            if found:
+                with formatter.section(heading):
+                    rows = [
+                        (name.ljust(widest), one.get_short_help_str(200)) for name, one in found
+                    ]
+                    formatter.write_dl(rows)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the words mean; else an error that names the likely ones."""
+        self.suggest_commands = False
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            message = getattr(error, "message", None)
+            meant = likely(args[0], self.commands) if message is not None else []
+            if meant:
+                quoted = " or ".join(repr(name) for name in meant)
+                text = f"{str(message).rstrip('.')}. Did you mean {quoted}?"
+                cast(Any, error).message = text
+            raise
+
+
+def likely(typed: str, names: Iterable[str]) -> list[str]:
+    """The names that `typed` may have meant, the likeliest first; none if none is like it."""
+    scores = {name: difflib.SequenceMatcher(None, typed, name).ratio() for name in names}
+    best = max(scores.values(), default=0.0)
+    if best < _ALIKE:
+        return []
+    near = [name for name, score in scores.items() if score >= best - _NEARLY]
+    near += [name for name in names if len(name) <= len(typed) and _one_slip(typed, name)]
+    return sorted(set(near), key=lambda name: (not _one_slip(typed, name), -scores[name]))[:3]
+
+
+def _one_slip(typed: str, name: str) -> bool:
+    """Whether one key (wrong, too many or two exchanged) lies between the two."""
+    if len(typed) == len(name):
+        wrong = [at for at in range(len(name)) if typed[at] != name[at]]
+        if len(wrong) == 2:
+            span = slice(wrong[0], wrong[1] + 1)
+            return wrong[1] == wrong[0] + 1 and typed[span] == name[span][::-1]
+        return len(wrong) == 1
+    return any(typed[:at] + typed[at + 1 :] == name for at in range(len(typed)))

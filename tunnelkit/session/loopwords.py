@@ -1,0 +1,62 @@
+"""A loop's events in words: for its terminal and for `tk logs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: What `tk logs` says of events that carry no more than this.
+_PLAIN = {
+    "armed": "armed: press F5",
+    "attached": "attached: {client}",
+    "imported": "imported {module} in {duration_s:.1f} s",
+    "waiting": "next try in {delay_s:.1f} s",
+    "lost": "the loop has ended: {why}",
+    "skipped": "{records} pieces of output skipped",
+    "no-relay": "ranks on other nodes run free, not debugged: {why}",
+    "node-lost": "{node} is lost, with the ranks there: {why}",
+    "no-standby": "no run stands by: {why}",
+    "stale": "{why}: imports are read again",
+    "rank": "rank {rank} has dialled in from {node}",
+    "notice": "{text}",
+    "time-limit": "{text}",
+    "starting": "starting (pid {pid})",
+    "loop": "loop on port {port}",
+}
+
+
+def told(event: dict[str, Any]) -> str:
+    """An event as `tk logs` shows it. Fields that an older or newer agent leaves out, and
+    events without words, are shown as they came."""
+    name, number = str(event.get("event")), event.get("generation")
+    run = f"run {number} · " if number is not None else ""
+    try:
+        if name == "ended":
+            return f"{run}ended: {ending(event)}"
+        if name == "kept":
+            return f"{run}{kept_at(event)}: press F5"
+        if name in _PLAIN:
+            return run + _PLAIN[name].format_map(event)
+    except (KeyError, ValueError, TypeError):
+        pass
+    fields = " ".join(f"{key}={value}" for key, value in event.items() if key not in _HEAD)
+    return f"{run}{name} {fields}".rstrip()
+
+
+_HEAD = ("event", "time", "generation")
+
+
+def kept_at(event: dict[str, Any]) -> str:
+    """What a run is kept at (--post-mortem), in words."""
+    where = f" ({event['where']})" if event.get("where") else ""
+    return f"kept at {event.get('error')}{where}"
+
+
+def ending(event: dict[str, Any]) -> str:
+    """How a run ended, in words."""
+    if event.get("error"):
+        return str(event["error"])
+    how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('code')}"
+    why = event.get("why")
+    because = "" if why in (None, "ended") else f" ({why})"
+    took = f" after {event.get('duration_s', 0.0):.1f} s"
+    return f"{how}{because}{took}, peak {event.get('peak_rss_bytes', 0) // 2**20} MiB"
