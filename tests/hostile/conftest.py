@@ -1,1 +1,5 @@
 """The hostile parts as fixtures. Each stands in a module of its own beside this file."""
+
+from tests.hostile.login_host import login_host as login_host
+from tests.support.mirror_rig import rsync_rig as rsync_rig
+from tests.support.mirror_rig import sshd as sshd

@@ -89,12 +89,16 @@ async def _until_done(
     begin = time.monotonic()
     waiting: set[asyncio.Task[None]] = {thread, beats}
     while waiting:
+        if thread.done() and thread.exception() is not None:
+            return  # the far side is not waited for: its process is ended
         _, waiting = await asyncio.wait(waiting, timeout=_TICK_S)
         now = time.monotonic()
         if waiting and now - pipe.moved_at > stall_s:
             raise broke_off(remote, f"nothing came or went for {stall_s:.0f} s")
         if now - begin > budget_s:
             raise broke_off(remote, f"it took over {budget_s:.0f} s")
+    if thread.exception() is not None:
+        return
     try:
         async with asyncio.timeout(stall_s):
             await process.wait()

@@ -20,12 +20,13 @@ from pathlib import Path
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.base import Remote, name_paths
 from tunnelkit.mirror.conflicts import relative_to
+from tunnelkit.mirror.farlist import stream_items
 from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.landing import admitted, hostile
 from tunnelkit.mirror.owner import OWNER_FILE
 from tunnelkit.mirror.plan import parents
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.rsync import itemized
-from tunnelkit.mirror.shell import run_script
 from tunnelkit.mirror.transfer import FetchRule, Transfer, TransferResult
 
 _LIST = rf"""
@@ -42,6 +43,7 @@ done
 """
 _LIST_TIMEOUT_S = 300.0
 _STALL_S = 60
+_SIZE_DIGITS = 19
 _GITIGNORE = ".gitignore"
 
 OnProgress = Callable[[Progress], None]
@@ -52,7 +54,7 @@ class PullReport:
     """What a pull did; paths relative to the root.
 
     pulled: files that came. kept: local files left as they are, being the same or newer.
-    owned: left out since the mirror owns them. mirrored: those of `pulled` that no ignore
+    owned: left out since the mirror or git owns them. mirrored: those of `pulled` that no ignore
     rule names: the mirror owns them from now on.
     """
 
@@ -90,15 +92,10 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> dict[str, int]:
     """{path: bytes} of the files and symlinks there, directories walked, no symlink followed.
     Raises MirrorError for what is not there or lies outside the remote root."""
     host = sides.remote.destination()
-    done = await run_script(
-        sides.remote,
-        _LIST,
-        [sides.real_root, *(one or "." for one in wanted)],
-        what=f"can't list files in {sides.real_root}",
-        timeout_s=_LIST_TIMEOUT_S,
-    )
+    asked = frozenset(wanted)
     found: dict[str, int] = {}
-    for item in done.items:
+
+    def take(item: bytes) -> None:
         word, _, name = os.fsdecode(item).partition(" ")
         if word == "gone":
             raise MirrorError(
@@ -111,7 +108,18 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> dict[str, int]:
                 cause="a symlink on the cluster",
                 hint="copy it into the project's directory there first",
             )
-        found[posixpath.normpath(name)] = int(word)
+        if not (word.isascii() and word.isdigit() and len(word) < _SIZE_DIGITS):
+            raise hostile(host, "its list of files can't be read")
+        found[admitted(name, asked, host)] = int(word)
+
+    await stream_items(
+        sides.remote,
+        _LIST,
+        [sides.real_root, *(one or "." for one in wanted)],
+        take,
+        what=f"can't list files in {sides.real_root}",
+        timeout_s=_LIST_TIMEOUT_S,
+    )
     return found
 
 
@@ -126,7 +134,7 @@ async def pull(
     path. Raises MirrorError, ConnectionFailed; called again it goes on where it was."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
-    ours = {path for path in found if owned(path)}
+    ours = {path for path in found if owned(path) or _is_git(path, wanted)}
     sizes = {path: size for path, size in found.items() if path not in ours}
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
@@ -140,6 +148,13 @@ async def pull(
         owned=tuple(sorted(ours)),
         duration_s=time.monotonic() - begin,
     )
+
+
+def _is_git(path: str, wanted: Sequence[str]) -> bool:
+    """Whether it is in the project's own .git, whose hooks and configuration run programs
+    here, and nobody asked for that by name."""
+    top = path.split("/")[0]
+    return top.casefold() == ".git" and not any(one.split("/")[0] == top for one in wanted)
 
 
 async def _bring(
@@ -213,7 +228,7 @@ def _tidy(directory: Path) -> None:
 
 
 def _check_parents(local_root: str, paths: Collection[str]) -> None:
-    """Refuse to write through a symlink that leads out of the local root."""
+    """Refuse to write through a symlink."""
     checked: set[str] = set()
     for path in paths:
         for above in parents(path):
@@ -221,11 +236,11 @@ def _check_parents(local_root: str, paths: Collection[str]) -> None:
                 break
             checked.add(above)
             full = os.path.join(local_root, above)
-            if os.path.islink(full) and not os.path.realpath(full).startswith(
-                local_root.rstrip("/") + "/"
-            ):
+            if os.path.islink(full):
+                inside = os.path.realpath(full).startswith(local_root.rstrip("/") + "/")
+                where = "is not followed" if inside else f"leads out of {local_root}"
                 raise MirrorError(
                     f"{name_paths([path])} is not pulled",
-                    cause=f"{above} is a symlink that leads out of {local_root}",
+                    cause=f"{name_paths([above])} is a symlink that {where}",
                     hint="remove it, or put a directory in its place",
                 )

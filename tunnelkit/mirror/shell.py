@@ -17,8 +17,8 @@ from tunnelkit.mirror.base import Remote
 from tunnelkit.mirror.owner import Claim, displaced
 from tunnelkit.mirror.scan import DIR, FILE, LINK
 
-_MARK = b"\0tk-mirror-1\0"
-_SETUP = "LC_ALL=C; export LC_ALL; printf '\\0tk-mirror-1\\0'\n"
+MARK = b"\0tk-mirror-1\0"
+SETUP = "LC_ALL=C; export LC_ALL; printf '\\0tk-mirror-1\\0'\n"
 _SSH_FAILED = 255
 
 # stat does not follow the last component; xargs exits 123 where some path is not there.
@@ -64,9 +64,9 @@ async def run_script(
     """Run `script` under sh with `args` as $1... Raises MirrorError, which says `what`
     and `hint`, if it fails and not `may_fail`; ConnectionFailed (transient) if it never ran."""
     done = await remote.run(
-        ["sh", "-c", _SETUP + script, "tk", *args], stdin=stdin, timeout_s=timeout_s
+        ["sh", "-c", SETUP + script, "tk", *args], stdin=stdin, timeout_s=timeout_s
     )
-    _, found, output = done.stdout.partition(_MARK)
+    _, found, output = done.stdout.partition(MARK)
     if not found:
         raise ConnectionFailed(
             f"no answer from a command on {remote.destination()}",

@@ -21,8 +21,9 @@ from tunnelkit.mirror.farstream import broke_off, run_stream
 from tunnelkit.mirror.scan import DIR, FILE, LINK, digest, lstat
 from tunnelkit.mirror.shell import RemoteStat, encode, run_script
 from tunnelkit.mirror.tarscripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
-from tunnelkit.mirror.tarstream import Packer, Pipe, Unpacker
+from tunnelkit.mirror.tarstream import Packer, Pipe
 from tunnelkit.mirror.transfer import FetchRule, TransferResult
+from tunnelkit.mirror.unpack import Unpacker
 from tunnelkit.remote_command import remote_command
 
 _STALL_S = 15.0
@@ -78,7 +79,10 @@ class TarTransfer:
         if not paths:
             return TransferResult(0, b"", "")
         options = ["--format=posix" if self._gnu else "--format=pax"] if self._pax else []
-        unpacker = Unpacker(self._local_root, paths, rule)
+        if self._gnu:  # else the second name of a file is a link to the first one
+            options.append("--hard-dereference")
+        host = self._remote.destination()
+        unpacker = Unpacker(self._local_root, paths, rule, size_bytes=size_bytes, host=host)
         loop = asyncio.get_running_loop()
         lines: list[bytes] = []
 
@@ -95,8 +99,6 @@ class TarTransfer:
         def unpack(pipe: Pipe) -> None:
             try:
                 unpacker.unpack(pipe, tell)
-                while pipe.read(1 << 16):
-                    pass
             except tarfile.TarError as error:
                 broken.append(str(error))
 

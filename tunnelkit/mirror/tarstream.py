@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import secrets
 import select
 import stat
 import tarfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from pathlib import PurePosixPath
 from typing import BinaryIO, cast
 
 from tunnelkit.mirror.plan import with_parents
-from tunnelkit.mirror.transfer import FetchRule
 
 _TICK_S = 0.3
 _CHUNK_BYTES = 1 << 20
@@ -210,122 +207,3 @@ class Packer:
         member = tarfile.TarInfo(name)
         member.size, member.mode = len(data), 0o600
         self._archive.addfile(member, io.BytesIO(data))
-
-
-class Unpacker:
-    """Puts what a stream brings in place: a temporary beside it, then a rename. Only paths
-    that were asked for are touched, whatever the stream says."""
-
-    def __init__(self, root: str, wanted: Collection[str], rule: FetchRule) -> None:
-        self._root = root
-        self._wanted = frozenset(wanted)
-        self._rule = rule
-        #: (path, is a symlink) of what came; paths that need not; path -> why it could not
-        self.came: dict[str, bool] = {}
-        self.kept: set[str] = set()
-        self.failed: dict[str, str] = {}
-
-    def unpack(self, pipe: Pipe, tell: Callable[[int, str], None]) -> None:
-        """Read to the end of the stream. tell: bytes so far, and each path that came. Raises
-        tarfile.TarError if it is cut off or is none, Stopped."""
-        total = 0
-        with tarfile.open(
-            fileobj=cast("BinaryIO", pipe),
-            mode="r|",
-            ignore_zeros=True,  # xargs may have called tar more than once
-            encoding="utf-8",
-            errors="surrogateescape",
-        ) as archive:
-            for member in archive:
-                path = member.name.removeprefix("./")
-                if path not in self._wanted or not (member.isreg() or member.issym()):
-                    continue
-                total += member.size
-                try:
-                    self._take(archive, member, path)
-                except (Stopped, tarfile.TarError):
-                    raise
-                except OSError as error:
-                    self.failed[path] = error.strerror or str(error)
-                if path in self.came:
-                    tell(total, path)
-
-    def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
-        full = os.path.join(self._root, path)
-        mtime_ns = _mtime_ns(member)
-        if member.issym() and self._rule.safe_links and _leads_out(path, member.linkname):
-            self.kept.add(path)
-            return
-        if self._rule.newer_stays and _stays(full, member, mtime_ns):
-            self.kept.add(path)
-            return
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-        temporary = os.path.join(os.path.dirname(full), f".tk-{secrets.token_hex(8)}")
-        try:
-            if member.issym():
-                os.symlink(member.linkname, temporary)
-            else:
-                self._write(archive, member, temporary)
-            os.utime(temporary, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
-            if self._rule.backup_dir is not None and os.path.lexists(full):
-                backup = os.path.join(self._rule.backup_dir, path)
-                os.makedirs(os.path.dirname(backup), mode=0o700, exist_ok=True)
-                try:
-                    os.link(full, backup, follow_symlinks=False)
-                except (OSError, NotImplementedError):  # macOS links no symlinks
-                    os.rename(full, backup)
-            os.replace(temporary, full)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-        self.came[path] = member.issym()
-
-    def _write(self, archive: tarfile.TarFile, member: tarfile.TarInfo, temporary: str) -> None:
-        content = archive.extractfile(member)
-        assert content is not None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o600), "wb") as out:
-            while data := content.read(_CHUNK_BYTES):
-                out.write(data)
-            # A stream that was cut off ends a member early, without an error.
-            if out.tell() != member.size:
-                raise tarfile.ReadError("unexpected end of data")
-            os.fchmod(out.fileno(), member.mode & 0o777)
-
-
-def _mtime_ns(member: tarfile.TarInfo) -> int:
-    # member.mtime is a float, which is too coarse for nanoseconds.
-    seconds, _, fraction = member.pax_headers.get("mtime", "").partition(".")
-    if seconds.isdigit() and (not fraction or fraction.isdigit()):
-        return int(seconds) * _NS + int(f"{fraction:0<9}"[:9])
-    return int(member.mtime) * _NS
-
-
-def _stays(full: str, member: tarfile.TarInfo, mtime_ns: int) -> bool:
-    """Whether the local file is newer, or the same as far as stat can tell."""
-    try:
-        here = os.lstat(full)
-    except OSError:
-        return False
-    if member.issym():
-        return stat.S_ISLNK(here.st_mode) and os.readlink(full) == member.linkname
-    if not stat.S_ISREG(here.st_mode):
-        return False
-    # Some tars carry whole seconds.
-    exact = "mtime" in member.pax_headers
-    ours_ns = here.st_mtime_ns if exact else here.st_mtime_ns // _NS * _NS
-    return ours_ns > mtime_ns or (ours_ns == mtime_ns and here.st_size == member.size)
-
-
-def _leads_out(path: str, target: str) -> bool:
-    if target.startswith("/"):
-        return True
-    depth = len(PurePosixPath(path).parts) - 1
-    for part in target.split("/"):
-        if part == "..":
-            depth -= 1
-        elif part not in ("", "."):
-            depth += 1
-        if depth < 0:
-            return True
-    return False

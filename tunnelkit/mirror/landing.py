@@ -1,0 +1,106 @@
+"""Where files of the far side land: below the laptop's root, and nowhere else.
+
+Every directory on the way is opened from the one above it, and no symlink is followed. So
+neither a name nor a link, old or just made, leads a write out of the root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Collection, Iterator
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.owner import OWNER_FILE
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_NAMES = frozenset({"", ".", ".."})
+_SHOWN_CHARS = 80
+
+
+def hostile(host: str, what: str) -> MirrorError:
+    """The error for a far side that does what no honest one does."""
+    return MirrorError(
+        f"{host} is not believed: {what}",
+        hint="nothing more is taken from it; look at who changed the login's files there",
+    )
+
+
+def admitted(name: str, wanted: Collection[str], host: str) -> str:
+    """The path of a name that the far side listed, relative to the root. wanted: what was
+    asked for; "" is the root. Raises MirrorError unless it is at or below one of them."""
+    path = name.removeprefix("./").removeprefix("./")  # below the root itself it has two
+    parts = path.split("/")
+    if not _NO_NAMES.intersection(parts):
+        for end in range(len(parts) + 1):
+            if "/".join(parts[:end]) not in wanted:
+                continue
+            # What tk keeps there is never listed, unless the person names it.
+            if not {REPLACED_DIR, OWNER_FILE}.intersection(parts[end:]):
+                return path
+    shown = ascii(name[:_SHOWN_CHARS])
+    raise hostile(host, f"its list of files names {shown}, which was not asked for")
+
+
+class Landing:
+    """Directories below one root, by descriptors. Used by one thread; `close` at the end."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._made: list[str] = []
+
+    def close(self) -> None:
+        """Remove the directories that were made and stayed empty; let go of the root."""
+        for path in reversed(self._made):
+            with contextlib.suppress(OSError), self.parent(path) as (fd, name):
+                os.rmdir(name, dir_fd=fd)
+        os.close(self._fd)
+
+    @contextlib.contextmanager
+    def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The open directory of a path, and the name in it. make: what is missing on the way
+        is made. Raises OSError, also for a symlink on the way."""
+        *above, name = path.split("/")
+        fd = os.dup(self._fd)
+        try:
+            for end, part in enumerate(above, 1):
+                below = self._enter(fd, part, "/".join(above[:end]), make)
+                os.close(fd)
+                fd = below
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def _enter(self, fd: int, part: str, path: str, make: bool) -> int:
+        if part in _NO_NAMES:
+            raise OSError(errno.EINVAL, "no path below the project")
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=fd)
+                self._made.append(path)
+        try:
+            return os.open(part, _DIRECTORY, dir_fd=fd)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise OSError(error.errno, f"{path!a} is no directory here") from None
+            raise
+
+    def leads_out(self, path: str) -> bool:
+        """Whether what is at that path, links followed, is outside of the root."""
+        root = os.path.realpath(self._root)
+        real = os.path.realpath(os.path.join(self._root, path))
+        return real != root and not real.startswith(root.rstrip("/") + "/")
+
+    def remove(self, path: str) -> None:
+        """Remove a file or symlink, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self.parent(path) as (fd, name):
+            os.unlink(name, dir_fd=fd)
+
+
+def temporary_name() -> str:
+    """A name that nothing has, for what is not whole yet."""
+    return f".tk-{secrets.token_hex(8)}"
