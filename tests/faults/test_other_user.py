@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from tests.support import processes
 from tests.support.other_user import OtherUser, why_no_other_user
 from tests.support.tkrig import PROGRAM, Project, line_of
-from tunnelkit.debug.adapter import _endpoints
 
 pytestmark = [
     pytest.mark.root,
@@ -259,29 +257,3 @@ async def test_a_loop_without_a_session_is_closed_to_others_too(
     await editor.stopped()
     await editor.close()
     assert await loop.quit() == 0
-
-
-async def test_another_user_can_not_pass_for_the_adapter_that_is_starting(
-    other_user: OtherUser,
-) -> None:
-    """Who tells us the adapter's ports is asked for his uid, however fast he is."""
-    with socket.create_server(("127.0.0.1", 0)) as endpoint:
-        endpoint.setblocking(False)
-        port = endpoint.getsockname()[1]
-        process = await asyncio.create_subprocess_exec(
-            "sleep", "600", stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            asking = asyncio.create_task(_endpoints(endpoint, process))
-            order = {"ports": [port], "sockets": [], "files": []}
-            seen = await asyncio.to_thread(_probe, other_user, order)
-            assert seen["ports"] == {str(port): ["closed", ""]}
-            assert not asking.done()
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b'{"client": {"port": 1}, "server": {"port": 2}}')
-            writer.close()
-            async with asyncio.timeout(10):
-                assert await asking == (1, 2)
-        finally:
-            process.kill()
-            await process.wait()

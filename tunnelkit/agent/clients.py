@@ -125,12 +125,13 @@ class Clients:
         await mux.attach(read_fd_, write_fd_, hello, reader.rest)
 
     def _judge(self, hello: Hello) -> Status:
+        # First: its hello may be FRESH and late, and it must not take over again.
+        if hello.client_id in self._superseded:
+            return Status.SUPERSEDED
         if hello.status is Status.FRESH and hello.client_id != self._client_id:
             return Status.FRESH
         if hello.client_id == self._client_id and self._mux is not None:
             return Status.RESUME
-        if hello.client_id in self._superseded:
-            return Status.SUPERSEDED
         return Status.UNKNOWN
 
     def _take_over(self, hello: Hello) -> None:

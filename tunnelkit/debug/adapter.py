@@ -11,10 +11,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from tunnelkit.debug.adapter_server import PORT_DIGITS
+from tunnelkit.debug.adapter_server import ONE_MORE
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap import DapReader, encode
-from tunnelkit.mux.peers import same_user
 from tunnelkit.mux.waiting import cancel_all, first_of
 
 _START_TIMEOUT_S = 30.0
@@ -62,13 +61,13 @@ class Adapters:
     async def _start(self) -> Adapter:
         process, control = await self._server()
         life_read, life_write = os.pipe()
+        answer, theirs = socket.socketpair()
         try:
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as endpoint:
-                endpoint.setblocking(False)
-                endpoint.bind(("127.0.0.1", 0))
-                endpoint.listen(1)
-                _ask(control, endpoint.getsockname()[1], life_read)
-                ports = await asyncio.wait_for(_endpoints(endpoint, process), _START_TIMEOUT_S)
+            with answer:
+                answer.setblocking(False)
+                with theirs:
+                    _ask(control, theirs.fileno(), life_read)
+                ports = await asyncio.wait_for(_endpoints(answer, process), _START_TIMEOUT_S)
         except BaseException as error:
             os.close(life_write)
             if isinstance(error, TimeoutError):
@@ -186,56 +185,45 @@ async def _spawn(control_fd: int) -> asyncio.subprocess.Process:
     )
 
 
-def _ask(control: socket.socket, port: int, life_fd: int) -> None:
+def _ask(control: socket.socket, answer_fd: int, life_fd: int) -> None:
     try:
-        socket.send_fds(control, [f"{port:0{PORT_DIGITS}d}".encode()], [life_fd])
+        socket.send_fds(control, [ONE_MORE], [answer_fd, life_fd])
     except OSError:
         pass  # it has ended: waiting for the adapter tells why
 
 
-async def _endpoints(
-    endpoint: socket.socket, process: asyncio.subprocess.Process
-) -> tuple[int, int]:
-    """What the adapter tells of itself: its client port and its server port."""
-    loop = asyncio.get_running_loop()
-    accept = asyncio.ensure_future(_accept_own(endpoint))
+async def _endpoints(answer: socket.socket, process: asyncio.subprocess.Process) -> tuple[int, int]:
+    """The ports that the adapter names: its client port and its server port."""
+    reading = asyncio.ensure_future(_read_all(answer))
     failed = asyncio.ensure_future(_failure(process))
     try:
-        await first_of(accept, failed)
-        if not accept.done():
+        await first_of(reading, failed)
+        data = reading.result() if reading.done() else b""
+        if not data:
             raise DebugError(
                 "debugpy's adapter did not start on this machine",
-                cause=failed.result(),
+                cause=failed.result() if failed.done() else None,
                 hint="reinstall tunnelkit, which brings debugpy with it",
             )
-        sock = await accept
     finally:
-        # Also when we are cancelled: the caller closes `endpoint`, and the event loop would
+        # Also when we are cancelled: the caller closes `answer`, and the event loop would
         # take the next socket with that number for one that it watches already.
-        await cancel_all(accept, failed)
-    data = b""
-    try:
-        while chunk := await loop.sock_recv(sock, 4096):
-            data += chunk
-    finally:
-        sock.close()
-    answer = json.loads(data)
-    if "error" in answer:
+        await cancel_all(reading, failed)
+    named = json.loads(data)
+    if "error" in named:
         raise DebugError(
             "debugpy's adapter did not start",
-            cause=str(answer["error"]),
+            cause=str(named["error"]),
             hint="is tk's own debugpy whole? pip install --force-reinstall debugpy",
         )
-    return int(answer["client"]["port"]), int(answer["server"]["port"])
+    return int(named["client"]["port"]), int(named["server"]["port"])
 
 
-async def _accept_own(endpoint: socket.socket) -> socket.socket:
-    """The adapter's connection. Another user who is faster must not name us his ports."""
-    while True:
-        sock, address = await asyncio.get_running_loop().sock_accept(endpoint)
-        if same_user(address, sock.getsockname()):
-            return sock
-        sock.close()
+async def _read_all(sock: socket.socket) -> bytes:
+    data = b""
+    while chunk := await asyncio.get_running_loop().sock_recv(sock, 4096):
+        data += chunk
+    return data
 
 
 async def _failure(process: asyncio.subprocess.Process) -> str:

@@ -3,10 +3,9 @@ milliseconds instead of a quarter of a second of the laptop's CPU.
 
     python -m tunnelkit.debug.adapter_server FD
 
-FD is a unix socket to the session. Each message on it is a local port in five digits, where the
-adapter tells its own two ports, and comes with the reading end of a pipe whose other
-end the session holds: its end, however the session died, ends the adapter. The server ends
-with the socket.
+FD is a unix socket to the session. Each message on it is one byte and two descriptors: a socket on
+which the adapter names its own two ports, and the reading end of a pipe whose other end the
+session holds. The pipe's end, however the session died, ends the adapter. The server ends with FD.
 
 The adapter's loopback ports know no authentication: anyone on the machine who connects can
 evaluate code. Here connections of other users are closed before the adapter sees them.
@@ -25,8 +24,8 @@ from typing import Any
 
 from tunnelkit.mux.peers import same_user
 
-#: The length of a message.
-PORT_DIGITS = 5
+#: A message: one more adapter.
+ONE_MORE = b"a"
 
 
 def main() -> int:
@@ -36,13 +35,13 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, PORT_DIGITS, 1)
+        message, descriptors, _, _ = socket.recv_fds(control, len(ONE_MORE), 2)
         if not message:
             return 0
         child = os.fork()
         if child == 0:
             control.close()
-            _be_adapter(adapter_main, int(message), descriptors[0])
+            _be_adapter(adapter_main, *descriptors)
         for fd in descriptors:
             os.close(fd)
         # It forks once more, to be nobody's child, and is gone at once.
@@ -109,9 +108,23 @@ def _set_exception_breakpoints(self: Any, request: Any) -> Any:
     return {}
 
 
-def _be_adapter(run: Callable[[], None], port: int, life_fd: int) -> None:
+class _Answer(socket.socket):
+    """The socket to the session, in place of the TCP one that debugpy would open for its answer.
+
+    A TCP connection that is closed before it is accepted has no owner that could be checked.
+    """
+
+    def connect(self, address: Any) -> None:
+        """It is connected."""
+
+
+def _be_adapter(run: Callable[[], None], answer_fd: int, life_fd: int) -> None:
     """debugpy's adapter in this process's own child: its `main` daemonizes by a fork."""
-    sys.argv = ["debugpy.adapter", "--for-server", str(port), "--host", "127.0.0.1", "--port", "0"]
+    from debugpy.common import sockets
+
+    answer = _Answer(fileno=answer_fd)
+    setattr(sockets, "create_client", lambda ipv6=False: answer)  # noqa: B010 - as in _prepared
+    sys.argv = ["debugpy.adapter", "--for-server", "1", "--host", "127.0.0.1", "--port", "0"]
     os.register_at_fork(
         after_in_child=lambda: threading.Thread(target=_watch, args=(life_fd,), daemon=True).start()
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tunnelkit.debug.envelope import Message
+from tunnelkit.errors import DebugError
 
 #: Numbers of Linux, where debuggees run; the laptop's own may differ (SIGBUS on macOS).
 _LINUX = (
@@ -132,3 +134,16 @@ class EndOfSession:
             line = {"category": category, "output": self.ending.told + "\n"}
             out.append(self._make_event("output", line))
         return [*out, self._make_event("exited", {"exitCode": self.ending.exit_code}), end]
+
+
+def early_end(end: Mapping[str, Any], stderr: bytes) -> DebugError:
+    """The error for who waits for a debuggee that ended before any editor came. end: the agent's
+    `ended`. stderr: the last that the program wrote there."""
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    error, signal = end.get("error"), end.get("signal")
+    how = f"signal {signal}" if signal else f"exit code {end.get('code')}"
+    return DebugError(
+        "the debuggee ended before an editor could attach",
+        cause=str(error) if error else f"{how}: {lines[-1] if lines else 'no output'}",
+        hint="see `tk logs`",
+    )

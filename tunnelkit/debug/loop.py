@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from tunnelkit.debug.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.editors import Editors
+from tunnelkit.debug.ending import early_end
 from tunnelkit.debug.generation import EXIT_GRACE_S, Claim, Closing, Generation
 from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.port import Editor, EditorPort
@@ -25,11 +26,13 @@ from tunnelkit.debug.ranksessions import announce, describe_ranks
 from tunnelkit.debug.target import Events, Target, Who
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.records import EVENT, STDERR, Record, RecordReader
+from tunnelkit.mux.records import EVENT, STDERR, Record, RecordError, RecordReader, event_payload
 from tunnelkit.mux.waiting import cancel_all
 
 _STDERR_TAIL_BYTES = 4096
 #: Events that say what the generation in front does; others are told beside it.
+#: Beside the one in front: those ahead of their turn. The agent never has more.
+_GENERATIONS_AHEAD = 2
 _STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
 
 
@@ -210,7 +213,7 @@ class DebugLoop:
                     asked_after = self._failures
                     await self.restart("ready")
                 elif self._failures > asked_after:
-                    raise self._early_end()
+                    raise early_end(self.last_end, self._stderr)
             await changed.wait()
 
     async def wait_over(self) -> None:
@@ -218,20 +221,20 @@ class DebugLoop:
         while self.state != "stopped" and not self._over:
             await self.changed.wait()
 
-    def _early_end(self) -> DebugError:
-        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        error = self.last_end.get("error")
-        code, signal = self.last_end.get("code"), self.last_end.get("signal")
-        how = f"signal {signal}" if signal else f"exit code {code}"
-        return DebugError(
-            "the debuggee ended before an editor could attach",
-            cause=str(error) if error else f"{how}: {lines[-1] if lines else 'no output'}",
-            hint="see `tk logs`",
-        )
-
     # -- what the agent tells ---------------------------------------------
 
     async def _follow_log(self, channel: Channel) -> None:
+        try:
+            await self._read_log(channel)
+        except (RecordError, KeyError, TypeError, ValueError) as error:
+            text = f"the agent sent what is no log of a loop: {error!r}; the loop can't be watched"
+            self._on_record(Record(EVENT, 0, event_payload("notice", text=text)))
+            channel.abort({"error": text})
+        self.state = "stopped"
+        self._port.serve(None)
+        self._wake()
+
+    async def _read_log(self, channel: Channel) -> None:
         reader = RecordReader()
         while data := await channel.read():
             for record in reader.feed(data):
@@ -240,9 +243,6 @@ class DebugLoop:
                 elif record.kind == STDERR:
                     self._stderr = (self._stderr + record.payload)[-_STDERR_TAIL_BYTES:]
                 self._on_record(record)
-        self.state = "stopped"
-        self._port.serve(None)
-        self._wake()
 
     def _event(self, event: dict[str, Any]) -> None:
         name, number = str(event.get("event")), int(event.get("generation", 0))
@@ -305,8 +305,11 @@ class DebugLoop:
         return next((one for one in self._generations.values() if target in one.targets), None)
 
     def _generation_of(self, number: int) -> Generation | None:
-        """The generation of that number; None if it is over."""
-        if number not in self._generations and number >= self._front:
+        """The generation of that number; None if it is over, or none that the loop can have
+        yet: each costs a debug adapter on this machine."""
+        ahead = sum(one > self._front for one in self._generations)
+        room = number == self._front or ahead < _GENERATIONS_AHEAD
+        if number not in self._generations and number >= self._front and room:
             self._generations[number] = Generation(
                 number,
                 self._ahead.take,
@@ -338,7 +341,7 @@ class DebugLoop:
     def stand(self) -> str | None:
         """Why no debuggee will come, if none will."""
         if self.state == "waiting":
-            error = self._early_end()
+            error = early_end(self.last_end, self._stderr)
             return f"{error.message}: {error.cause}"
         if self.state == "stopped":
             return "The debug loop has ended. Start it again: tk loop ..."

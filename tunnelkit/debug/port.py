@@ -48,6 +48,14 @@ class Editor:
         quick_ack(self.sock)
         return data
 
+    async def receive_first(self) -> bool:
+        """Take bytes until the first message is whole. False if it is not the one that every
+        editor begins with, or the connection has ended: a web page or a port scan."""
+        while self._first is None:
+            if not await self.receive_early():
+                return False
+        return self._first.get("command") == "initialize"
+
     async def receive_early(self) -> bool:
         """Take bytes for later; False at the end."""
         data = await self.receive()
@@ -55,8 +63,11 @@ class Editor:
         if data and self._first is None:
             try:
                 for body in self._reader.feed(data):
-                    self._note_first(json.loads(body))
-            except (DapError, ValueError):
+                    message = json.loads(body)
+                    if not isinstance(message, dict):
+                        return False
+                    self._note_first(message)
+            except (DapError, ValueError, RecursionError):
                 return False
         return bool(data)
 
@@ -137,8 +148,8 @@ class EditorPort:
 
     async def _serve(self, editor: Editor) -> None:
         try:
-            # Until an editor has said something it may be a probe: nothing is spent on it.
-            if not await editor.receive_early():
+            # Until an editor has introduced itself it may be a probe: nothing is spent on it.
+            if not await editor.receive_first():
                 return
             if self._handler is None:
                 await editor.refuse("No debug loop is running. Start one: tk loop python FILE")

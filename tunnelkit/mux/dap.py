@@ -4,10 +4,14 @@ Source: https://microsoft.github.io/debug-adapter-protocol/overview#base-protoco
 """
 
 import json
+import re
 from typing import Any, Dict, List, Optional
 
 _SEPARATOR = b"\r\n\r\n"
 _MAX_HEADER_BYTES = 4096
+#: No message of an editor or of debugpy comes near it.
+MAX_BODY_BYTES = 64 << 20
+_LENGTH = re.compile(rb"[0-9]{1,10}")
 
 
 class DapError(Exception):
@@ -15,7 +19,10 @@ class DapError(Exception):
 
 
 class DapReader:
-    """Cuts a byte stream, split anywhere, into message bodies."""
+    """Cuts a byte stream, split anywhere, into message bodies.
+
+    Strict about headers: any web page can send an HTTP request, which has a Content-Length, too.
+    """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -41,15 +48,19 @@ class DapReader:
             if len(self._buffer) > _MAX_HEADER_BYTES:
                 raise DapError("no Content-Length header")
             return False
+        length = None
         for line in bytes(self._buffer[:end]).split(b"\r\n"):
             name, _, value = line.partition(b":")
-            if name.strip().lower() == b"content-length":
-                try:
-                    self._length = int(value)
-                except ValueError:
-                    raise DapError(f"bad header {line!r}") from None
-        if self._length is None or self._length < 0:
+            name = name.strip().lower()
+            if name == b"content-length" and length is None and _LENGTH.fullmatch(value.strip()):
+                length = int(value)
+            elif name != b"content-type":
+                raise DapError(f"bad header {line[:80]!r}")
+        if length is None:
             raise DapError("no Content-Length header")
+        if length > MAX_BODY_BYTES:
+            raise DapError(f"a message of {length} bytes is too long")
+        self._length = length
         del self._buffer[: end + len(_SEPARATOR)]
         return True
 

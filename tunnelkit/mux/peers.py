@@ -46,10 +46,13 @@ def socket_inode(local: Address, remote: Address) -> Optional[int]:
 
 
 def _socket_of(local: Address, remote: Address) -> Optional[Tuple[int, int]]:
-    """(uid, inode) of a socket. A kernel without tcp_diag, or a sandbox without netlink,
-    still has the table."""
+    """(uid, inode) of a socket that a process holds. A kernel without tcp_diag, or a sandbox
+    without netlink, still has the table."""
     found = _ask_kernel(local, remote)
-    return _look_up(local, remote) if found is None else found
+    if found is None:
+        found = _look_up(local, remote)
+    # One that its process has closed is listed with inode 0, and uid 0 whoever it was.
+    return found if found is not None and found[1] != 0 else None
 
 
 def _ask_kernel(local: Address, remote: Address) -> Optional[Tuple[int, int]]:

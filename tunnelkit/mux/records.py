@@ -9,7 +9,13 @@ from typing import Any, Dict, List, NamedTuple
 
 EVENT, STDOUT, STDERR = 0, 1, 2
 
+#: The agent sends none of more than 64 KiB.
+MAX_PAYLOAD_BYTES = 16 << 20
 _HEAD = struct.Struct("!BQI")
+
+
+class RecordError(Exception):
+    """The bytes are no records."""
 
 
 class Record(NamedTuple):
@@ -24,8 +30,11 @@ class Record(NamedTuple):
         return _HEAD.pack(self.kind, self.number, len(self.payload)) + self.payload
 
     def event(self) -> Dict[str, Any]:
-        """The object of an EVENT record."""
-        value = json.loads(self.payload.decode("utf-8"))
+        """The object of an EVENT record. Raises RecordError."""
+        try:
+            value = json.loads(self.payload.decode("utf-8"))
+        except (ValueError, RecursionError):
+            raise RecordError("an event that is no JSON") from None
         return value if isinstance(value, dict) else {}
 
 
@@ -41,11 +50,13 @@ class RecordReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> List[Record]:
-        """Take the next bytes and return the records they complete."""
+        """Take the next bytes and return the records they complete. Raises RecordError."""
         self._buffer += data
         records = []
         while len(self._buffer) >= _HEAD.size:
             kind, number, length = _HEAD.unpack_from(self._buffer)
+            if kind not in (EVENT, STDOUT, STDERR) or length > MAX_PAYLOAD_BYTES:
+                raise RecordError(f"a record of kind {kind} and {length} bytes")
             end = _HEAD.size + length
             if len(self._buffer) < end:
                 break

@@ -7,6 +7,7 @@ import asyncio
 from tests.support.tkrig import free_port
 from tunnelkit.debug.port import Editor
 from tunnelkit.debug.rankports import RankPorts
+from tunnelkit.mux.dap import encode
 
 
 async def test_the_first_rank_opens_the_ports_of_all() -> None:
@@ -26,8 +27,8 @@ async def test_the_first_rank_opens_the_ports_of_all() -> None:
                 continue
             assert port == base + rank
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            # Until it says something it may be a probe.
-            writer.write(b"Content-Length: 2\r\n\r\n{}")
+            # Until it has introduced itself it may be a probe.
+            writer.write(encode({"seq": 1, "type": "request", "command": "initialize"}))
             async with asyncio.timeout(10):
                 assert await served.get() == rank
             writer.close()

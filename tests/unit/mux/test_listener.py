@@ -179,3 +179,21 @@ async def test_a_unix_socket_is_ours_alone(
     with pytest.raises(OSError) as caught:
         Listener(peers).open_unix(str(path))
     assert caught.value.errno == errno.EADDRINUSE
+
+
+async def test_a_peer_that_is_gone_before_it_is_accepted_is_nobody(
+    peers: Peers, listener: Listener
+) -> None:
+    """The kernel lists a socket that its process has closed as root's."""
+    listener.open()
+    # The event loop accepts nothing meanwhile.
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", listener.port)) as sock:
+            sock.sendall(b"evil")
+    own = socket.create_connection(("127.0.0.1", listener.port))
+    try:
+        first = await peers.first()
+        assert first.getpeername() == own.getsockname()
+        assert listener.refused == 20
+    finally:
+        own.close()
