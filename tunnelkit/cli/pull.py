@@ -72,12 +72,15 @@ def progress_line(progress: dict[str, Any]) -> str:
     from tunnelkit.cli.statusview import hours
     from tunnelkit.words import human_bytes
 
-    left = progress["eta_s"]
-    return (
-        f"pulling: {progress['files']} of {progress['files_total']} files, "
+    left, total = progress["eta_s"], progress["files_total"]
+    line = (
+        f"pulling: {progress['files']} of {total} {'file' if total == 1 else 'files'}, "
         f"{human_bytes(progress['bytes'])} of {human_bytes(progress['bytes_total'])}"
-        + (f", {hours(round(left))} left" if left is not None else "")
     )
+    if not left:
+        return line
+    pace = (progress["bytes_total"] - progress["bytes"]) / left
+    return f"{line}, {human_bytes(round(pace))}/s, {hours(round(left))} left"
 
 
 def show_report(report: dict[str, Any]) -> None:
