@@ -140,6 +140,10 @@ class ConfigError(TunnelkitError):
     exit_code = ExitCode.CONFIG
 
 
+class NotTrusted(ConfigError):
+    """A project's tunnelkit.toml asks for what the person has not agreed to yet."""
+
+
 class NoSessionError(TunnelkitError):
     """There is no live session to talk to."""
 

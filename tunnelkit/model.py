@@ -213,7 +213,8 @@ class MirrorSpec:
     """One mirrored root. `remote_dir` may start with `~/`; excludes are gitignore lines;
     delete_limit: how many files may be deleted at once before a person is asked; symlinks:
     "keep" sends them as they are, "ignore" leaves them out; name: as the person calls it where
-    there are several, "" for the project's own directory."""
+    there are several, "" for the project's own directory; guarded: a project's file named the
+    place, which must not be in a dot directory of the home there."""
 
     local_dir: str
     remote_dir: str
@@ -221,3 +222,4 @@ class MirrorSpec:
     delete_limit: int = 200
     symlinks: str = "keep"
     name: str = ""
+    guarded: bool = False

@@ -56,6 +56,7 @@ class Rig:
         self.project.mkdir(parents=True)
         text = _TOML.format(port=self.debug_port, remote=remote)
         (self.project / "tunnelkit.toml").write_text(text)
+        self.tk("trust", "--yes")
 
     @property
     def remote_project(self) -> Path:

@@ -1,5 +1,6 @@
 """The hostile parts as fixtures. Each stands in a module of its own beside this file."""
 
 from tests.hostile.login_host import login_host as login_host
+from tests.hostile.repository import hostile_clone as hostile_clone
 from tests.support.mirror_rig import rsync_rig as rsync_rig
 from tests.support.mirror_rig import sshd as sshd

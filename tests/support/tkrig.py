@@ -111,6 +111,11 @@ class Project:
         """Write tunnelkit.toml; `extra` comes after what every project here needs."""
         text = f'profile = "lab"\n[debug]\nport = {self.port}\n{extra}'
         (self.dir / "tunnelkit.toml").write_text(text)
+        if not extra:
+            return  # nothing that anybody has to agree to
+        subprocess.run(
+            [_TK, "trust", "--yes"], cwd=self.dir, env=self.env, capture_output=True, check=False
+        )
 
     def write(self, name: str, source: str) -> str:
         """Write a file of the project, in one step as editors do; return its local path."""

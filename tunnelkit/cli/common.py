@@ -31,11 +31,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def settings(**overrides: object) -> Settings:
-    """The settings of the directory the command is called in; `a__b` sets the key `a.b`."""
+    """The settings of the directory the command is called in; `a__b` sets the key `a.b`.
+
+    The one way to them for commands that run or send anything: the person has agreed to what
+    the project's file decides."""
+    from tunnelkit.cli.trust import trusted
     from tunnelkit.config.load import load
 
     flags = {name.replace("__", "."): value for name, value in overrides.items()}
-    return load(Path.cwd(), overrides={key: v for key, v in flags.items() if v is not None})
+    given = {key: value for key, value in flags.items() if value is not None}
+    return trusted(load(Path.cwd(), overrides=given))
 
 
 def project_dir() -> Path:

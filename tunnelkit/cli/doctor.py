@@ -9,7 +9,7 @@ import typer
 
 from tunnelkit.cli.console import paint, say
 from tunnelkit.cli.options import LinkOption, LoginOption, ProfileOption
-from tunnelkit.errors import ExitCode, TunnelkitError
+from tunnelkit.errors import ExitCode, NotTrusted, TunnelkitError
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
@@ -79,6 +79,8 @@ def read_settings(
 
     try:
         return common.settings(profile=profile, cluster__login=login, cluster__link=link)
+    except NotTrusted:
+        raise  # no check may run what the file names
     except TunnelkitError as error:
         return error
 

@@ -15,7 +15,7 @@ TASKS = {
     "Work on the node": ("run", "shell", "logs", "forward"),
     "Files": ("sync", "pull", "mount", "umount"),
     "When something fails": ("doctor", "bugreport", "auth"),
-    "Learn and set up": ("demo", "lab", "config", "help", "version"),
+    "Learn and set up": ("demo", "lab", "config", "trust", "help", "version"),
 }
 #: A word is taken for another one from this likeness on (difflib's ratio).
 _ALIKE = 0.6

@@ -66,8 +66,10 @@ def init(
     tk init --login me@login.example.org --remote ~/code
     """
     from tunnelkit.cli.vscode import report
-    from tunnelkit.config.load import FILE_NAME, find_project
+    from tunnelkit.config.load import FILE_NAME, find_project, load
+    from tunnelkit.config.trust import check_places
     from tunnelkit.debug import files
+    from tunnelkit.session.trusted import examine
 
     target = Path.cwd() / FILE_NAME
     _check_absent(target, force=force)
@@ -81,9 +83,11 @@ def init(
     if settings.cluster.scheduler == "auto" and answers.scheduler is None:
         answers = _Answers(answers.login, answers.remote, _detect(settings), answers.profile)
         settings = _settings(target, answers)
+    check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
     editor_changes = [] if no_vscode else _editor_changes(settings)
     _write(target, answers, force=force)
+    examine(load(target.parent)).agree()  # the person has just said it
     files.apply(editor_changes)
     report(editor_changes)
     typer.echo("next: tk up")

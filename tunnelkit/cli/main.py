@@ -34,6 +34,7 @@ COMMANDS = {
     "mount": "mount",
     "umount": "mount",
     "init": "init",
+    "trust": "trust",
     "vscode": "vscode",
     "doctor": "doctor",
     "bugreport": "bugreport",

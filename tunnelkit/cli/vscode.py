@@ -46,10 +46,10 @@ def vscode(
     tk vscode --dry-run --folder ..
     tk vscode --ranks 4
     """
-    from tunnelkit.config.load import load
+    from tunnelkit.cli.common import settings as read_settings
     from tunnelkit.debug import files
 
-    settings = load(Path.cwd())
+    settings = read_settings()
     changes = plan_editor_files(settings, folder or settings.project_dir, ranks=ranks)
     if not dry_run:
         files.apply(changes)

@@ -233,6 +233,7 @@ class Settings:
             mirror.exclude,
             mirror.delete_limit,
             mirror.symlinks,
+            guarded=self.origins["mirror.remote"].kind == "project",
         )
         return (
             own,
@@ -244,6 +245,7 @@ class Settings:
                     mirror.delete_limit,
                     root.symlinks or mirror.symlinks,
                     name=root.local,
+                    guarded=self.origins["mirror.also"].kind == "project",
                 )
                 for root in mirror.also
             ),

@@ -258,7 +258,7 @@ class Mirror:
         self.taken_from = self._claim.taken_from or self.taken_from
 
     async def _prepare(self) -> Target:
-        target = await prepare(self._remote, self.spec.remote_dir)
+        target = await prepare(self._remote, self.spec.remote_dir, guarded=self.spec.guarded)
         if not target.has_stat:
             raise MissingProgram(
                 f"GNU stat or xargs is not found on {self._remote.destination()}",

@@ -213,8 +213,9 @@ def check_local_dir(local_dir: str) -> Path:
     return root
 
 
-async def prepare(remote: Remote, remote_dir: str) -> Target:
+async def prepare(remote: Remote, remote_dir: str, *, guarded: bool = False) -> Target:
     """Make the remote root (0700 where it is new), resolve it, and refuse a dangerous one.
+    guarded: also one in a dot directory of the home.
     Raises MirrorError, or ConnectionFailed."""
     plain = check_remote_dir(remote_dir)
     done = await run_script(
@@ -236,6 +237,14 @@ async def prepare(remote: Remote, remote_dir: str) -> Target:
             f"the remote directory {remote_dir} can't be mirrored into",
             cause=f"on {remote.destination()} it is {real}, which is not the project's alone",
             hint="name a directory of its own, like ~/tk/PROJECT, in [mirror] remote",
+        )
+    if guarded and any(
+        path.startswith((f"{home.rstrip('/')}/.", f"{home_real}/.")) for path in (root, real)
+    ):
+        raise MirrorError(
+            f"the remote directory {remote_dir} can't be mirrored into",
+            cause=f"on {remote.destination()} it is {real}, in a dot directory of your home",
+            hint="a project's file may not name it: choose another, or set it in a profile",
         )
     versions = dict(item.split("=", 1) for item in has if "=" in item)
     return Target(

@@ -17,12 +17,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tunnelkit.cli import config, init, vscode
+from tunnelkit.cli import config, init, trust, vscode
 from tunnelkit.errors import ConfigError, ConnectionFailed, DebugError, TunnelkitError, UsageError
 
 app = typer.Typer()
 app.add_typer(config.app, name="config")
 app.command("init")(init.init)
+app.command("trust")(trust.trust)
 app.command("vscode")(vscode.vscode)
 
 
@@ -58,6 +59,7 @@ def tk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tk:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TK_CONFIG_DIR", str(tmp_path / "conf"))
+    monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(project)
     detect = ModuleType("tunnelkit.session.detect")
     detect.detect_scheduler = lambda settings, prompter: "slurm"  # type: ignore[attr-defined]
@@ -264,6 +266,7 @@ def _read(terminal: int) -> bytes:
 
 def test_vscode_dry_run_writes_nothing(tk: Tk) -> None:
     (tk.project / "tunnelkit.toml").write_text('[cluster]\nlogin = "h"\n')
+    tk("trust", "--yes")
     assert tk("vscode", "--dry-run").count("would be created") == 2
     assert not (tk.project / ".vscode").exists()
     assert tk("vscode").count(": created") == 2
@@ -273,6 +276,7 @@ def test_vscode_dry_run_writes_nothing(tk: Tk) -> None:
 def test_vscode_in_another_folder(tk: Tk) -> None:
     (tk.project / "tunnelkit.toml").write_text('[mirror]\nremote = "/r"\n')
     (tk.project / "sub").mkdir()
+    tk("trust", "--yes")
     tk("vscode", "--folder", "sub")
     assert '"remoteRoot": "/r/sub"' in (tk.project / "sub/.vscode/launch.json").read_text()
     tk("vscode", "--folder", "..")
@@ -288,6 +292,7 @@ def test_vscode_writes_mappings_for_all_roots(tk: Tk) -> None:
         '[[mirror.also]]\nlocal = "../lib"\nremote = "~/tk/lib"\n'
         '[[mirror.also]]\nlocal = "/data/x"\nremote = "/scratch/x"\n'
     )
+    tk("trust", "--yes")
     tk("vscode")
     text = (tk.project / ".vscode/launch.json").read_text()
     for local, remote in (

@@ -51,8 +51,10 @@ def also(project: Path, local: str, remote: str) -> Settings:
 def test_each_root_is_a_spec_with_its_own_rules(project: Path) -> None:
     settings = read(project, TWO)
     assert settings.mirror_specs() == (
-        MirrorSpec(str(project), "~/tk/proj", (), 5, "ignore", name=""),
-        MirrorSpec(str(project.parent / "lib"), "~/tk/lib", (), 5, "ignore", name="../lib"),
+        MirrorSpec(str(project), "~/tk/proj", (), 5, "ignore", name="", guarded=True),
+        MirrorSpec(
+            str(project.parent / "lib"), "~/tk/lib", (), 5, "ignore", name="../lib", guarded=True
+        ),
         MirrorSpec(
             str(project.parent / "home" / "shared" / "data sets"),
             "/scratch/me/data",
@@ -60,6 +62,7 @@ def test_each_root_is_a_spec_with_its_own_rules(project: Path) -> None:
             5,
             "keep",
             name="~/shared/data sets",
+            guarded=True,
         ),
     )
     assert str(settings.origins["mirror.also"]).endswith("tunnelkit.toml:6")
