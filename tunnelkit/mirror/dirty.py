@@ -43,6 +43,10 @@ class Dirty:
     def __bool__(self) -> bool:
         return bool(self.paths) or self.everything is not None
 
+    def joined(self, other: Dirty) -> Dirty:
+        """What either of them asks for."""
+        return Dirty(self.paths | other.paths, self.everything or other.everything)
+
 
 class Change(enum.Enum):
     """What an event says of its path."""

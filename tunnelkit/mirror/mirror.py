@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tunnelkit.errors import MirrorError, MissingProgram, TimeoutExpired, TunnelkitError
+from tunnelkit.errors import MirrorError, MissingProgram, TunnelkitError
 from tunnelkit.mirror.base import (
     DigestCheck,
     FileAgent,
@@ -19,7 +19,6 @@ from tunnelkit.mirror.base import (
     MirrorStatus,
     Remote,
     SyncReport,
-    name_paths,
 )
 from tunnelkit.mirror.conflicts import chosen, relative_to
 from tunnelkit.mirror.disk import is_local
@@ -31,7 +30,7 @@ from tunnelkit.mirror.links import Links
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.owner import Claim, this_owner
 from tunnelkit.mirror.progress import Batch, Progress
-from tunnelkit.mirror.proof import prove
+from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
 from tunnelkit.mirror.scan import Scanner
 from tunnelkit.mirror.sizes import SizeWatch
@@ -287,8 +286,13 @@ class Mirror:
         begin = time.monotonic()
         worker, manifest = self._running()
         request = worker.post(Wishes(allow_deletes=allow_deletes))
-        report = await self._wait(request, begin + timeout_s, timeout_s)
-        proven = await self._prove(manifest, begin + timeout_s, timeout_s)
+        # Its round trip costs nothing while this side is looked at. Not needed if files are sent.
+        greeting = asyncio.create_task(self._greet())
+        try:
+            report = await self._wait(request, begin + timeout_s, timeout_s)
+            proven = await self._prove(manifest, greeting, begin + timeout_s, timeout_s)
+        finally:
+            await cancel_all(greeting)
         duration_s = time.monotonic() - begin
         by_node = proven is not None
         return replace(report, proven=proven or 0, by_node=by_node, duration_s=duration_s)
@@ -414,23 +418,15 @@ class Mirror:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 return await request.done
         except TimeoutError:
-            raise self._expired(timeout_s) from None
+            raise not_in_sync(self.status(), timeout_s) from None
 
-    def _expired(self, timeout_s: float) -> TimeoutExpired:
-        status = self.status()
-        cause = None
-        if status.pending_paths:
-            cause = f"{status.pending} pending: {name_paths(status.pending_paths)}"
-        if status.state is MirrorState.STALE:
-            cause = "; ".join(filter(None, (status.describe(), cause)))
-        return TimeoutExpired(
-            f"the mirror is not in sync after {timeout_s:g} s",
-            cause=cause,
-            hint="wait and try again; exclude files that never stop changing",
-            transient=True,
-        )
+    async def _greet(self) -> bool:
+        assert self._syncer is not None
+        return self._verify() is not None and await self._syncer.greet()
 
-    async def _prove(self, manifest: Manifest, deadline: float, timeout_s: float) -> int | None:
+    async def _prove(
+        self, manifest: Manifest, greeting: Awaitable[bool], deadline: float, timeout_s: float
+    ) -> int | None:
         """How many files the node has read back for this barrier; None: there is no node."""
         check = self._verify()
         if check is None:
@@ -442,5 +438,11 @@ class Mirror:
             await self._wait(worker.post(Wishes(force=paths)), deadline, timeout_s)
 
         return await prove(
-            self._syncer, check, manifest, deadline=deadline, timeout_s=timeout_s, resend=resend
+            self._syncer,
+            check,
+            manifest,
+            greeting=greeting,
+            deadline=deadline,
+            timeout_s=timeout_s,
+            resend=resend,
         )

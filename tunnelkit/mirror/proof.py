@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 
 from tunnelkit.errors import MirrorError, TimeoutExpired
-from tunnelkit.mirror.base import DigestCheck, name_paths
+from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus, name_paths
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.sync import Syncer
 
@@ -21,18 +21,20 @@ async def prove(
     check: DigestCheck,
     manifest: Manifest,
     *,
+    greeting: Awaitable[bool],
     deadline: float,
     timeout_s: float,
     resend: Callable[[frozenset[str]], Awaitable[object]],
 ) -> int:
     """How many files the node has now read back as they were sent. deadline: of
-    `time.monotonic`; timeout_s: the same as the caller said it. resend: looks at what is on
-    the login host and sends again what is not somebody's edit. Raises TimeoutExpired and
-    MirrorError, which name the files, and what `resend` raises."""
+    `time.monotonic`; timeout_s: the same as the caller said it. greeting: a `Syncer.greet`
+    since the caller asked. resend: looks at what is on the login host and sends again what is
+    not somebody's edit. Raises TimeoutExpired and MirrorError, which name the files, and what
+    `resend` raises."""
     waiting = len(manifest.unproven())
     # What went over the live channel is read back already, or just now. If nothing is to be
     # read: that the node still lives is part of the proof.
-    known = syncer.proofs_in() if waiting else _greet(syncer, check)
+    known = syncer.proofs_in() if waiting else _greet(greeting, check)
     try:
         async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
             await known
@@ -42,8 +44,8 @@ async def prove(
     return proven + await _read_back(check, manifest, deadline, timeout_s, resend)
 
 
-async def _greet(syncer: Syncer, check: DigestCheck) -> None:
-    if not await syncer.greet():
+async def _greet(greeting: Awaitable[bool], check: DigestCheck) -> None:
+    if not await greeting:
         await check({})  # while its link is lost: once it is back
 
 
@@ -89,6 +91,21 @@ def not_read_back(paths: Collection[str], timeout_s: float) -> TimeoutExpired:
         cause=pending or "it does not answer",
         transient=True,
         hint="`tk status` tells what is pending; `tk sync --wait` waits for it",
+    )
+
+
+def not_in_sync(status: MirrorStatus, timeout_s: float) -> TimeoutExpired:
+    """The error of who waited so long for a mirror of this status."""
+    cause = None
+    if status.pending_paths:
+        cause = f"{status.pending} pending: {name_paths(status.pending_paths)}"
+    if status.state is MirrorState.STALE:
+        cause = "; ".join(filter(None, (status.describe(), cause)))
+    return TimeoutExpired(
+        f"the mirror is not in sync after {timeout_s:g} s",
+        cause=cause,
+        hint="wait and try again; exclude files that never stop changing",
+        transient=True,
     )
 
 

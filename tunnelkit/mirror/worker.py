@@ -27,9 +27,12 @@ from tunnelkit.mirror.dirty import Dirty
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.reread import Reread
+from tunnelkit.mirror.sweep import Sweep
 from tunnelkit.mirror.sync import Syncer
 from tunnelkit.mirror.watch import Watcher
 from tunnelkit.mirror.wishes import NOTHING_SPECIAL, Wishes
+from tunnelkit.mux.waiting import cancel_all
 
 log = logging.getLogger("tunnelkit.mirror")
 _RESCAN_S = 120.0  # events are hints: look anyway
@@ -70,6 +73,8 @@ class Worker:
         self._syncer = syncer
         self._manifest = manifest
         self._watcher = watcher
+        self._sweep = Sweep(syncer.ground.local_root)
+        self._reread = Reread(syncer.ground.local_root)
         self._wake = wake
         self._on_status = on_status
         self._on_batch = on_batch
@@ -79,6 +84,7 @@ class Worker:
         self._unsettled = 0
         self._next_at = 0.0
         self._scan_at = 0.0
+        self._reread_at = time.monotonic() + _RESCAN_S
         self._verify_at = time.monotonic() + _VERIFY_S
         self.status = MirrorStatus(MirrorState.STARTING)
         #: why the last pass failed, None after one that did not
@@ -112,6 +118,8 @@ class Worker:
             while not await self._watcher.settle(_AHEAD_S):
                 await self._stage_ahead()
             await self._pass()
+            if not self._failures and time.monotonic() >= self._reread_at:
+                await self._read_again()
 
     def close(self) -> None:
         """Fail what is still asked for. Call after `run` has ended."""
@@ -139,6 +147,14 @@ class Worker:
             await self._syncer.stage_ahead(self._watcher.take())
         except Exception as error:
             log.debug("staging ahead: %s", error)  # the pass will meet it as well, and tell
+
+    async def _read_again(self) -> None:
+        """In a quiet moment: what can't be told by lstat."""
+        self._reread_at = time.monotonic() + _RESCAN_S
+        rows = dict(self._manifest.rows)
+        found = await asyncio.to_thread(self._reread.differing, rows, self._wake.is_set)
+        if found:
+            self.post(Wishes(force=found), partial_ok=True)
 
     async def _pass(self) -> None:
         self._urgent = False
@@ -190,7 +206,7 @@ class Worker:
 
     async def _dirty(self, *, asked: bool) -> Dirty:
         """What to look at. asked: somebody wants to be sure that nothing is overlooked."""
-        flushed = not asked or await self._watcher.flush(_FLUSH_S)
+        flushed, swept = await self._vouched() if asked else (True, Dirty())
         dirty = self._watcher.take()
         if not self._watcher.alive():
             return Dirty(everything="polling")
@@ -198,7 +214,20 @@ class Worker:
             return Dirty(everything="events are late")
         if time.monotonic() >= self._scan_at:
             return Dirty(everything="events are only hints")
-        return dirty
+        return dirty.joined(swept)
+
+    async def _vouched(self) -> tuple[bool, Dirty]:
+        """Whether all events of what happened before this have come, and what changed without
+        any: both are found out side by side."""
+        scan = self._syncer.last_scan
+        if scan is None or not self._watcher.alive() or time.monotonic() >= self._scan_at:
+            return await self._watcher.flush(_FLUSH_S), Dirty()  # all is looked at anyway
+        sweeping = asyncio.create_task(self._sweep.changed(scan))
+        try:
+            flushed = await self._watcher.flush(_FLUSH_S)
+            return flushed, await sweeping if flushed else Dirty()
+        finally:
+            await cancel_all(sweeping)
 
     async def _again(self) -> Dirty | None:
         """A checkout that began under the look would be published by halves."""

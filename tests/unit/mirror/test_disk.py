@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.mirror.disk import is_local
+from tunnelkit.mirror.disk import is_local, remote_mounts
 
 TABLE = r"""22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 30 22 0:25 / /home rw shared:2 - nfs4 server:/home rw
@@ -46,3 +46,12 @@ def test_where_there_is_no_table_nothing_is_sure(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's table")
 def test_proc_is_no_disk() -> None:
     assert not is_local("/proc/self")
+
+
+def test_what_is_mounted_below_from_elsewhere(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    assert remote_mounts("/home/ann", table) == []
+    assert sorted(remote_mounts("/", table)) == ["home", "mnt/far", "work"]
+    assert remote_mounts("/mnt", table) == ["far"]
+    assert remote_mounts("/mnt/far", table) == []
