@@ -15,3 +15,16 @@ def human_bytes(size_bytes: float) -> str:
         if unit == "B" or size_bytes >= 100
         else f"{size_bytes:.1f} {unit}"
     )
+
+
+def shown(text: str, keep: str = "") -> str:
+    """`text` with whatever a terminal would obey, but the characters of `keep`, as an escape: what
+    comes from the cluster must not move the cursor or paint a line that looks like tk's."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c
+        if c.isprintable() or c in keep
+        else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )

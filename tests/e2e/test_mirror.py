@@ -41,6 +41,21 @@ async def test_first_copy_is_exact(rig: Rig) -> None:
     assert not (rig.far / REPLACED_DIR).exists()
 
 
+async def test_nobody_else_may_write_there(rig: Rig) -> None:
+    """What a umask of 0002 leaves here is no leave for a group there."""
+    for name, mode in (("a", 0o664), ("b", 0o666), ("c", 0o777), ("d", 0o4755), ("e", 0o600)):
+        rig.write(f"open/{name}").chmod(mode)
+    (rig.local / "open").chmod(0o2777)
+    mirror = await rig.started()
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in (rig.far / "open").iterdir()}
+    assert modes == {"a": 0o644, "b": 0o644, "c": 0o755, "d": 0o755, "e": 0o600}
+    assert (rig.far / "open").stat().st_mode & 0o777 == 0o755
+    rig.write("open/a", "2\n").chmod(0o666)
+    await mirror.barrier(20)
+    assert (rig.far / "open/a").stat().st_mode & 0o777 == 0o644
+    assert not (await mirror.barrier(20)).sent, "it is as it should be"
+
+
 async def test_odd_names_are_exact(rig: Rig) -> None:
     names = [b"-rf", b"--delete", b"a b", b" ", b"new\nline", b"\xff\xfe", b"#hash", b";semi", b"*"]
     names += [b"$HOME", b"`id`", b"'q\"", b"back\\slash", b"\\#012", b"~", b"[x]", b"a:b", b"tab\t"]

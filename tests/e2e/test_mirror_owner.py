@@ -63,7 +63,7 @@ async def test_the_second_is_refused_naming_the_first(rig: Rig) -> None:
 async def test_an_orderly_end_gives_it_back(rig: Rig) -> None:
     rig.write("main.py")
     mirror = await rig.started()
-    assert owner_file(rig).stat().st_mode & 0o777 == 0o644
+    assert owner_file(rig).stat().st_mode & 0o777 == 0o600
     await mirror.stop()
     assert not owner_file(rig).exists()
     assert list(rig.far.parent.iterdir()) == [rig.far]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TextIO
 
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.words import shown
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_PAINTED = re.compile(rf"(\x1b\[(?:0|{'|'.join(_CODES.values())})m)")
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -23,19 +26,27 @@ def paint(text: str, colour: str, stream: TextIO = sys.stdout) -> str:
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if wants_colour(stream) else text
 
 
+def safe(text: str) -> str:
+    """`text` without what a terminal would obey, but lines, tabs and the colours of `paint`."""
+    parts = _PAINTED.split(text)
+    return "".join(
+        part if number % 2 else shown(part, keep="\n\t") for number, part in enumerate(parts)
+    )
+
+
 def say(text: str = "") -> None:
     """A result, on stdout."""
-    print(text, flush=True)
+    print(safe(text), flush=True)
 
 
 def note(text: str) -> None:
     """Progress and remarks, on stderr, so that stdout stays for results."""
-    print(text, file=sys.stderr, flush=True)
+    print(safe(text), file=sys.stderr, flush=True)
 
 
 def show_error(error: TunnelkitError) -> None:
     """An error, as one line on stderr."""
-    note(f"{paint('tk:', 'red', sys.stderr)} {error.one_line()}")
+    note(f"{paint('tk:', 'red', sys.stderr)} {shown(error.one_line())}")
 
 
 class StatusLine:
@@ -52,6 +63,7 @@ class StatusLine:
 
     def update(self, text: str) -> None:
         """Show the state of the moment."""
+        text = shown(text)
         if text == self._shown:
             return
         self._shown = text

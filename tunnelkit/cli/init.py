@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunnelkit.cli import completion
+from tunnelkit.cli.console import note, say
 from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, UsageError
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _prompt(target: Path, question: str, field: str, *, default: str | None = No
         try:
             _settings(target, tried)
         except ConfigError as error:
-            typer.echo(error.cause or error.one_line(), err=True)
+            note(error.cause or error.one_line())
         else:
             return answer
 
@@ -167,9 +168,9 @@ def _detect(settings: Settings) -> str | None:
     try:
         found = detect_scheduler(settings, answer_prompt)
     except (ConnectionFailed, TimeoutExpired) as error:
-        typer.echo(f"{login} can't be asked for its scheduler, left at auto: {error.one_line()}")
+        say(f"{login} can't be asked for its scheduler, left at auto: {error.one_line()}")
         return None
-    typer.echo(f"{login}: scheduler {found}")
+    say(f"{login}: scheduler {found}")
     return found
 
 
@@ -192,7 +193,7 @@ def _editor_changes(settings: Settings) -> list[FileChange]:
     try:
         return plan_editor_files(settings, settings.project_dir)
     except (ConnectionFailed, TimeoutExpired) as error:
-        typer.echo(f".vscode not written, run `tk vscode` later: {error.one_line()}", err=True)
+        note(f".vscode not written, run `tk vscode` later: {error.one_line()}")
         return []
 
 

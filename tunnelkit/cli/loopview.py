@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tunnelkit.cli.console import paint
+from tunnelkit.cli.console import note, paint
 from tunnelkit.mux.records import EVENT, STDOUT, Record
 from tunnelkit.session.loopwords import ending, kept_at
 
@@ -198,7 +198,7 @@ class LoopView:
 
     def _line(self, text: str) -> None:
         sys.stdout.flush()
-        print(f"{paint('[tk]', 'cyan', sys.stderr)} {text}", file=sys.stderr, flush=True)
+        note(f"{paint('[tk]', 'cyan', sys.stderr)} {text}")
 
     def _interrupted(self) -> None:
         now = time.monotonic()

@@ -53,10 +53,9 @@ def logs(
             hint="`tk logs --session` shows tk's own" if not session else "start: tk up",
         )
     with open(path, "rb") as file:
-        sys.stdout.buffer.write(b"".join(tail(file, count)))
-        sys.stdout.buffer.flush()
+        _print(b"".join(tail(file, count)), own=session)
         if follow:
-            _follow(file)
+            _follow(file, own=session)
 
 
 def tail(file: Any, count: int) -> list[bytes]:
@@ -66,13 +65,23 @@ def tail(file: Any, count: int) -> list[bytes]:
     return list(deque(file, maxlen=max(0, count)))
 
 
-def _follow(file: Any) -> None:
+def _print(data: bytes, *, own: bool) -> None:
+    """A log's bytes. The program's may have colours. own: tk's log, which quotes the cluster: what
+    a terminal would obey is shown as an escape."""
+    if own and sys.stdout.isatty():
+        from tunnelkit.cli.console import safe
+
+        data = safe(data.decode("utf-8", "replace")).encode()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _follow(file: Any, *, own: bool) -> None:
     import time
 
     while True:
         data = file.read()
         if data:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            _print(data, own=own)
         else:
             time.sleep(0.1)

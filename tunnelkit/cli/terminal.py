@@ -13,6 +13,8 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tunnelkit.words import shown
+
 #: How often a command in the background looks whether it is in the foreground now: a shell's
 #: `fg` sends no signal to a job that runs.
 _LOOK_S = 0.2
@@ -99,7 +101,7 @@ async def ask(prompt: str, *, echo: bool, interrupted: asyncio.Event) -> str | N
     ready = asyncio.create_task(typed.wait())
     with contextlib.nullcontext() if echo else _no_echo(fd):
         # Only now: what is typed as soon as the question shows must be neither seen nor lost.
-        sys.stderr.write(prompt)
+        sys.stderr.write(shown(prompt, keep="\n"))  # the far side's words
         sys.stderr.flush()
         loop.add_reader(fd, typed.set)
         try:

@@ -79,7 +79,7 @@ def trusted(settings: Settings) -> Settings:
 
 def lines(asked: Asked) -> list[str]:
     """What it asks for, for a person."""
-    from tunnelkit.config.trust import shown
+    from tunnelkit.words import shown
 
     head = f"{shown(str(asked.settings.config_file))} wants tk to use:"
     return [head, *(f"  {name} = {value}" for name, value in asked.items.items())]
@@ -92,7 +92,7 @@ def _confirmed() -> bool:
 
 
 def _refusal(asked: Asked) -> NotTrusted:
-    from tunnelkit.config.trust import shown
+    from tunnelkit.words import shown
 
     return NotTrusted(
         f"{shown(str(asked.settings.config_file))} is not trusted yet",

@@ -15,6 +15,7 @@ from tunnelkit.config.roots import nested
 from tunnelkit.config.schema import Settings
 from tunnelkit.config.toml_source import dump
 from tunnelkit.errors import ConfigError
+from tunnelkit.words import shown
 
 #: Keys that make laptop or cluster run or send something. A test holds that each key is here
 #: or in HARMLESS.
@@ -84,14 +85,6 @@ def asks_for(settings: Settings) -> dict[str, str]:
     if found and settings.origins["profile"].kind == "project":
         found["profile"] = shown(dump(settings.written("profile")))
     return found
-
-
-def shown(text: str) -> str:
-    """`text` with whatever a terminal would obey as an escape."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
 
 
 def _is_plain(settings: Settings, name: str) -> bool:

@@ -182,6 +182,10 @@ class LiveChannel:
             self._fail(_nonsense(str(error)))
         except TunnelkitError as error:
             self._fail(error)
+        except Exception as error:
+            # An answer of another shape, or a record that can't be written: nobody must wait for
+            # a reader that has ended.
+            self._fail(_nonsense(f"{type(error).__name__}: {error}"))
 
     async def _take(self, header: dict[str, Any], on_proof: OnProof) -> None:
         if "error" in header:

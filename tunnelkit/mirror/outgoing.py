@@ -16,7 +16,7 @@ from typing import Any
 from tunnelkit.mirror import plan
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.manifest import Row
-from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry, Scan, lstat, racy
+from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry, Scan, kept_mode, lstat, racy
 from tunnelkit.mux.parcels import encode, head
 
 #: One slice of a batch: what is read before it is sent.
@@ -226,7 +226,8 @@ def _read(full: str, entry: Entry) -> bytes | None:
             and info.st_ctime_ns == entry.ctime_ns
             and info.st_mtime_ns == entry.mtime_ns
             and info.st_size == size
-            and info.st_mode == stat.S_IFREG | entry.mode
+            and stat.S_ISREG(info.st_mode)
+            and kept_mode(info.st_mode) == entry.mode
         )
         return content if same else None
     finally:

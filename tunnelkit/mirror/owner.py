@@ -14,6 +14,7 @@ import getpass
 import hashlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
@@ -84,7 +85,12 @@ def this_owner(state_dir: Path, local_root: str) -> Owner:
 def describe_owner(text: str) -> str:
     """An owner's file in words, whatever is in it."""
     owner = Owner.parse(text)
-    return owner.describe() if owner is not None else "somebody whose record can't be read"
+    if owner is not None:
+        return owner.describe()
+    # Written by the script that could not read another user's record.
+    if re.fullmatch(r"user [\w.@-]{1,64}", text.strip()):
+        return f"the {text.strip()} there"
+    return "somebody whose record can't be read"
 
 
 def refused(host: str, root: str, text: str) -> MirrorError:

@@ -23,7 +23,8 @@ _LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
 _NOT_FOUND = frozenset({126, 127})
 
 # --files-from turns on -R and --dirs. The times of directories move with their content.
-_BASE = ("-lptO", "--files-from=-", "--from0", "--protect-args")
+# The modes: as `scan.kept_mode`.
+_BASE = ("-lptO", "--chmod=go-w,a-s,a-t", "--files-from=-", "--from0", "--protect-args")
 _STALL_S = 15
 _CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
 _VERSION = re.compile(r"\brsync +version v?(\d+)\.(\d+)")

@@ -26,8 +26,15 @@ _CHUNK_BYTES = 1 << 20
 _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIR, stat.S_IFLNK: LINK}
 
 
+def kept_mode(mode: int) -> int:
+    """Of a file's mode what the mirror keeps: with a umask of 0002 every file here is writable
+    for a group, which on a cluster may be a whole department. Nor setuid, setgid, sticky."""
+    return mode & 0o755
+
+
 class Entry(NamedTuple):
-    """One local path as lstat saw it. `mode`: permission bits; size is 0 for directories."""
+    """One local path as lstat saw it. `mode`: the permission bits that the mirror keeps; size is 0
+    for directories."""
 
     kind: str
     mode: int
@@ -42,7 +49,7 @@ class Entry(NamedTuple):
         kind = _KINDS.get(stat.S_IFMT(info.st_mode))
         if kind is None:
             return None
-        mode = stat.S_IMODE(info.st_mode)
+        mode = kept_mode(info.st_mode)
         if kind == DIR:
             # Its times and size move with every file saved inside; they say nothing.
             return Entry(DIR, mode, 0, 0, 0, 0)

@@ -96,25 +96,26 @@ nested() {{
   other "$found" "$inner" "$2"
 }}
 other() {{
-  text=$(head -c 4096 -- "$1")
+  text=$(head -c 4096 -- "$1" 2>/dev/null) || text="user $(stat -c %U -- "$1")"
   case $text in *"$3"*) return 1 ;; esac
   printf 'nested\0%s\0%s\0%s\0' "$1" "$2" "$text"
 }}
 """
-# Readable by all: another user who is refused is to learn by whom.
+# For its user alone: it names the laptop and a path there. Another user who is refused learns whose
+# it is from the file's owner.
 _CLAIM = (
     _FIND_OWNER
     + _FIND_NESTED
     + r"""
 nested "$1" "$3" && exit 0
-umask 022
+umask 077
 new=$file.$$ owner=
 trap 'rm -f -- "$new"' EXIT
 (set -C; printf '%s\n' "$2" >"$new") || exit 93
 if ln -- "$new" "$file" 2>/dev/null; then state=new
 elif [ ! -e "$file" ]; then mv -- "$new" "$file" || exit 93; state=new
 else
-  owner=$(head -c 4096 -- "$file") || exit 93
+  owner=$(head -c 4096 -- "$file" 2>/dev/null) || owner="user $(stat -c %U -- "$file")" || exit 93
   case $owner in *"$3"*) state=own ;; *) state=$4 ;; esac
   [ "$state" = refused ] || mv -f -- "$new" "$file" || exit 93
 fi

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import BinaryIO, cast
 
 from tunnelkit.mirror.plan import with_parents
+from tunnelkit.mirror.scan import kept_mode
 
 _TICK_S = 0.3
 _CHUNK_BYTES = 1 << 20
@@ -129,7 +130,7 @@ class Packer:
         is moved to the backup first."""
         infos = {path: info for path in with_parents(paths) if (info := self._lstat(path))}
         dirs = [path for path in sorted(infos) if stat.S_ISDIR(infos[path].st_mode)]
-        modes = {path: stat.S_IMODE(infos[path].st_mode) for path in dirs}
+        modes = {path: kept_mode(infos[path].st_mode) for path in dirs}
         self._list("dirs", [f"{modes[path]:04o} ./{path}" for path in dirs])
         closed = [path for path in reversed(dirs) if modes[path] & 0o700 != 0o700]
         self._list("late", [f"{modes[path]:04o} ./{path}" for path in closed])
@@ -192,7 +193,7 @@ class Packer:
     def _info(self, path: str, info: os.stat_result, kind: bytes) -> tarfile.TarInfo:
         member = tarfile.TarInfo(f"t/{path}")
         member.type = kind
-        member.mode = stat.S_IMODE(info.st_mode)
+        member.mode = kept_mode(info.st_mode)
         seconds, fraction = divmod(info.st_mtime_ns, _NS)
         member.mtime = seconds
         if self._pax:

@@ -203,7 +203,7 @@ class Unpacker:
             # A stream that was cut off ends a member early, without an error.
             if out.tell() != member.size:
                 raise tarfile.ReadError("unexpected end of data")
-            os.fchmod(out.fileno(), member.mode & 0o777)
+            os.fchmod(out.fileno(), member.mode & 0o755)
 
 
 def _mtime_ns(member: tarfile.TarInfo) -> int:

@@ -33,6 +33,11 @@ _ABSENT = {"", "N/A", "n/a", "(null)", "None"}
 _FORMAT = "%i|%T|%r|%N|%B|%S|%e|%L|%j"
 _FIELDS = _FORMAT.count("|") + 1
 
+_TIME = r"(N/A|Unknown|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)"
+_ROW = re.compile(
+    rf"([0-9_]+)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|(.*)"
+)
+
 # squeue takes filters from the environment too. One left in a person's shell profile would
 # make their job invisible to us, and `find` would let a second one be submitted.
 _CLEAN = (
@@ -181,7 +186,7 @@ class Slurm:
             if _is_gone(done):
                 return []
             raise slurm_submit.refusal("Slurm can't be asked about the job", done)
-        rows = (line.split("|", _FIELDS - 1) for line in done.text.splitlines())
+        rows = (_fields(line) for line in done.text.splitlines())
         # Banners, and `CLUSTER: name` under SLURM_CLUSTERS, are no rows.
         found = [_row(row) for row in rows if len(row) == _FIELDS and _JOB_ID.fullmatch(row[0])]
         return [(self._maybe_back(status), name) for status, name in found]
@@ -190,6 +195,12 @@ class Slurm:
         if not (self._requeues and status.ending):
             return status
         return replace(status, state=JobState.PENDING, explanation=_ENDS_OR_COMES_BACK)
+
+
+def _fields(line: str) -> Sequence[str]:
+    """The fields of a row. The reason may be an administrator's words, with a separator in it."""
+    match = _ROW.fullmatch(line)
+    return match.groups() if match else line.split("|", _FIELDS - 1)
 
 
 def _row(row: Sequence[str]) -> tuple[JobStatus, str]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.config.trust import asks_for, check_places, shown
+from tunnelkit.config.trust import asks_for, check_places
 from tunnelkit.errors import ConfigError
 from tunnelkit.session.paths import private_directory, state_root
+from tunnelkit.words import shown
 
 _MOST_BYTES = 1 << 20
 _INCLUDE = re.compile(rb"^[ \t]*\"?include\"?[ \t=\"]", re.IGNORECASE | re.MULTILINE)

@@ -178,6 +178,17 @@ def test_any_job_name_leaves_the_other_fields_alone(name: str) -> None:
     assert slurm.parse_query(done(line), ["5"])["5"].nodes == ("n1",)
 
 
+@given(st.text(alphabet=st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=40))
+def test_any_reason_leaves_the_other_fields_alone(reason: str) -> None:
+    if len(f"x{reason}x".splitlines()) > 1:
+        return
+    time = "2026-11-21T09:17:49"
+    line = f"5|RUNNING|{reason}|n1|n1|{time}|N/A|1:00|tk-x".encode()
+    (status,) = slurm.parse_find(done(line), "tk-x")
+    assert (status.nodes, status.time_left_s) == (("n1",), 60)
+    assert status.reason in (reason, None)
+
+
 COMPLETING = b"7|COMPLETING|None|n1|n1|S|E|0:10|tk-x\n"
 
 
