@@ -1,28 +1,35 @@
 """The one listening port of a loop: debuggees dial in here, from this node and this user only.
 
-The port is held for as long as the loop lives, so nobody can put a fake adapter
-in its place, and it never offers anything to whoever connects: a debuggee talks
-to it, it does not talk to a debuggee's port.
+The port is held for as long as the agent lives, so nobody can put a fake adapter
+in its place: what outlives its loop may dial it at any time. It never offers anything
+to whoever connects: a debuggee talks to it, it does not talk to a debuggee's port.
 """
 
 import socket
-from typing import Callable
+from typing import Callable, List
 
 from tunnelkit.mux.listener import Listener
 
 #: All ranks of a node may dial in at once.
 _BACKLOG = 256
+#: Each is a descriptor, of which a process may have 1,024.
+_HELD_PORTS = 200
 
 
 class DialIn:
     """127.0.0.1:`port`, accepting peers of our own uid."""
 
     def __init__(self, on_peer: Callable[[socket.socket], None]) -> None:
-        self._listener = Listener(on_peer, backlog=_BACKLOG)
+        self._on_peer = on_peer
+        self._listener = Listener(lambda sock: self._on_peer(sock), backlog=_BACKLOG)
 
     def open(self) -> None:
         """Bind and listen."""
         self._listener.open()
+
+    def retire(self) -> None:
+        """Keep the port, and hang up on whoever dials it."""
+        self._on_peer = _hang_up
 
     def close(self) -> None:
         """Give the port up."""
@@ -37,3 +44,27 @@ class DialIn:
     def refused(self) -> int:
         """How many peers were of another user."""
         return self._listener.refused
+
+
+def _hang_up(sock: socket.socket) -> None:
+    sock.close()
+
+
+class HeldPorts:
+    """Ports of loops that are over. `close` gives them up."""
+
+    def __init__(self) -> None:
+        self._held: List[DialIn] = []
+
+    def add(self, dialin: DialIn) -> None:
+        """Keep this port; of too many the oldest is given up."""
+        dialin.retire()
+        self._held.append(dialin)
+        if len(self._held) > _HELD_PORTS:
+            self._held.pop(0).close()
+
+    def close(self) -> None:
+        """Give all up. Idempotent."""
+        for dialin in self._held:
+            dialin.close()
+        self._held.clear()

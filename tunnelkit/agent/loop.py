@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from tunnelkit.agent.dialin import DialIn
+from tunnelkit.agent.dialin import DialIn, HeldPorts
 from tunnelkit.agent.execs import start_error
 from tunnelkit.agent.forkserver import ServerEnded
 from tunnelkit.agent.identity import identify
@@ -49,8 +49,8 @@ class Loop:
     run by debugpy with these arguments; then `standby`: keep the next debuggee ready, and
     `preload`: modules to import once for all. `ranks`: it starts ranks, all or `only` some of
     which dial in; then doors are needed. gate: closed while the mirror's files change; no run
-    begins then. `shown` (the command as given) and `editor_port` (the
-    session's port) are kept for a session that comes later.
+    begins then. held: keeps the port afterwards. `shown` (the command as given) and
+    `editor_port` (the session's port) are kept for a session that comes later.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Loop:
         on_debuggee: OnDebuggee,
         doors: Optional[RankDoors] = None,
         gate: Optional[Gate] = None,
+        held: Optional[HeldPorts] = None,
     ) -> None:
         self.id = loop_id
         self.spec = spec
@@ -75,6 +76,7 @@ class Loop:
         self._dialin = DialIn(self._dialled)
         self._doors = doors
         self._gate = gate
+        self._held = held
         self._starter = Starter(spec, table, self.log.append, self._tell)
         self._made = 0
         self._front: Optional[Run] = None
@@ -175,7 +177,7 @@ class Loop:
         except (OSError, NoPlace) as error:
             self._note_end(self._made, {"error": str(error)}, "not started", attached=False)
         finally:
-            self._dialin.close()
+            self._give_up_port()
             self._strangers.close()
             for run in (self._front, self._next):
                 if run is not None:
@@ -187,6 +189,13 @@ class Loop:
                 await self._doors.close()
             self._become("stopped")
             self.log.close()
+
+    def _give_up_port(self) -> None:
+        """Not while something that outlives this may dial it."""
+        if self._held is None or not self._dialin.port:
+            self._dialin.close()
+        else:
+            self._held.add(self._dialin)
 
     async def _reach_nodes(self) -> None:
         """Be there for ranks on other nodes; without one, ranks on that node run free."""

@@ -16,7 +16,7 @@ import tty
 from typing import Any, Dict, NamedTuple, Set, Tuple
 
 from tunnelkit.agent import portfile, rendezvous
-from tunnelkit.agent.dialin import DialIn
+from tunnelkit.agent.dialin import DialIn, HeldPorts
 from tunnelkit.agent.identity import Identity, identify, of_process
 from tunnelkit.agent.paced import PacedMux
 from tunnelkit.mux import rpc
@@ -39,9 +39,10 @@ class _Door(NamedTuple):
     dialin: DialIn
     path: str
 
-    def close(self) -> None:
-        self.dialin.close()
+    def close(self, held: HeldPorts) -> None:
+        """Nobody is sent here any more; what was may come late."""
         portfile.remove(self.path, self.dialin.port)
+        held.add(self.dialin)
 
 
 class Relay:
@@ -51,6 +52,7 @@ class Relay:
         self._name = rendezvous.check_name(name)
         self._server_id = os.urandom(16)
         self._doors: Dict[int, _Door] = {}
+        self._held = HeldPorts()
         self._tasks: Set[asyncio.Task[Any]] = set()
         self._ending = asyncio.Event()
         self._mux = PacedMux(Endpoint(client=False), self._opened, self._over)
@@ -77,6 +79,7 @@ class Relay:
         finally:
             for loop_id in list(self._doors):
                 self._close(loop_id)
+            self._held.close()
             self._mux.end("the relay ended")
             self._mux.detach("the relay ended")
             await cancel_all(ending, *self._tasks)
@@ -174,7 +177,7 @@ class Relay:
     def _close(self, loop_id: int) -> None:
         door = self._doors.pop(loop_id, None)
         if door is not None:
-            door.close()
+            door.close(self._held)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(self._quietly(work))

@@ -18,6 +18,7 @@ from tunnelkit import __version__
 from tunnelkit.agent import pythons
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
+from tunnelkit.agent.dialin import HeldPorts
 from tunnelkit.agent.dialout import keep_dialling
 from tunnelkit.agent.execs import Exec, command_of
 from tunnelkit.agent.files import Files
@@ -63,6 +64,7 @@ class Agent:
         self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
         self._tasks: Set[asyncio.Task[Any]] = set()
         self._debuggees = Debuggees(self._spawn)
+        self._held = HeldPorts()
         self._ending = asyncio.Event()
         self._why = ""
         self._started = time.time()
@@ -90,6 +92,7 @@ class Agent:
         await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
         await asyncio.gather(self._relays.stop(), self._peers.stop())
         await self._table.end_all(_GRACE_S)
+        self._held.close()
         await self._clients.stop(self._why)
         await cancel_all(*self._tasks)
 
@@ -217,7 +220,7 @@ class Agent:
                 raise rpc.error(str(error)) from None
             spec["env"] = {**dict(spec.get("env") or {}), **env}
         gate = self.files.gate
-        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors, gate)
+        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors, gate, self._held)
         self._debuggees.claim(loop_id)
         self._loops[loop_id] = debug_loop
         self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())

@@ -77,7 +77,18 @@ def prepare() -> None:
         # Once an editor has attached, debugpy lists all installed packages for a log that
         # nobody asked for, traced: 150 of the 190 ms from F5 to the first stop (scripts/bench).
         debugpy.common.log.describe_environment = lambda header: None
+    _guard()
     _end_promptly()
+
+
+def _guard() -> None:
+    """Obey nobody else, here and in what the program starts; see guard/tk_guard.py."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
+    sys.path.insert(0, place)
+    try:
+        importlib.import_module("tk_guard")
+    finally:
+        sys.path.remove(place)
 
 
 def _hide_start() -> None:
