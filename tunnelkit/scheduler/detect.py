@@ -27,7 +27,7 @@ _SCRIPT = r"""
 PATH=$PATH${1:+:$1}
 conf=${PBS_CONF_FILE:-/etc/pbs.conf}
 [ -r "$conf" ] && PATH=$PATH:$(sed -n 's,^ *PBS_EXEC=\([^ ]*\).*,\1/bin,p' "$conf" | tail -n 1)
-for c in sbatch qsub qstat; do
+for c in sbatch squeue scancel srun sacct qsub qstat qselect qdel; do
   p=$(command -v "$c" 2>/dev/null) && printf 'tk-found %s %s\n' "$c" "$p"
 done
 command -v sbatch >/dev/null 2>&1 && sbatch --version 2>&1 </dev/null | sed 's/^/tk-sbatch /'
@@ -55,8 +55,8 @@ DETECT = detect()
 @dataclass(frozen=True, slots=True)
 class Detected:
     """The scheduler of a login host. `bin_dir`: where its commands are; `version` is None if
-    it did not tell. `bin_dirs`: the directory of each command that was found. `history`: a PBS
-    that keeps finished jobs, as far as is known."""
+    it did not tell. `bin_dirs`: the directory of each command that was found; sites wrap single
+    ones, in another directory. `history`: a PBS that keeps finished jobs, as far as is known."""
 
     name: SchedulerName
     version: str | None = None

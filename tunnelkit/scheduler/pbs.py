@@ -7,7 +7,7 @@ text, since the JSON of several jobs is broken in more releases than that of one
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
@@ -38,15 +38,17 @@ tk_ids=$("$1" -u "$tk_me" -N "$3") || exit
 class Qstat:
     """What PBS and Torque have in common: qsub, `qstat -f`, qdel.
 
-    bin_dir: where the commands are, if not on the PATH.
+    bin_dir: where the commands are, if not on the PATH; bin_dirs: where each of them is, in
+    place of that.
     """
 
     name = "pbs"
     #: What people call it.
     title = "PBS"
 
-    def __init__(self, bin_dir: str = "") -> None:
+    def __init__(self, bin_dir: str = "", *, bin_dirs: Mapping[str, str] | None = None) -> None:
         self._bin_dir = bin_dir
+        self._bin_dirs = bin_dirs
 
     # -- to be told by the dialect ----------------------------------------
 
@@ -180,7 +182,8 @@ class Qstat:
     # -- inside -----------------------------------------------------------
 
     def _program(self, name: str) -> str:
-        return f"{self._bin_dir.rstrip('/')}/{name}" if self._bin_dir else name
+        directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
+        return f"{directory.rstrip('/')}/{name}" if directory else name
 
     def _status(self, record: Record, job_id: str) -> JobStatus:
         native, comment = record.get("job_state"), record.get("comment").strip()
@@ -219,8 +222,14 @@ class PBS(Qstat):
     name = "pbs"
     title = "PBS"
 
-    def __init__(self, bin_dir: str = "", *, history: bool = True) -> None:
-        super().__init__(bin_dir)
+    def __init__(
+        self,
+        bin_dir: str = "",
+        *,
+        bin_dirs: Mapping[str, str] | None = None,
+        history: bool = True,
+    ) -> None:
+        super().__init__(bin_dir, bin_dirs=bin_dirs)
         self._history = history
         self._json = True
 

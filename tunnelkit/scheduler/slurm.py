@@ -7,7 +7,7 @@ JSON differs from release to release, so squeue is asked for fixed fields
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tunnelkit.errors import UsageError
@@ -59,11 +59,19 @@ _STEP = (
 
 
 class Slurm:
-    """The Slurm dialect. `bin_dir`: where its commands are, if not on the PATH. `requeues`: jobs
+    """The Slurm dialect. `bin_dir`: where its commands are, if not on the PATH; `bin_dirs`: where
+    each of them is, in place of that. `requeues`: jobs
     may come back after their end, so one that is being cleared away counts as PENDING."""
 
-    def __init__(self, bin_dir: str = "", *, requeues: bool = False) -> None:
+    def __init__(
+        self,
+        bin_dir: str = "",
+        *,
+        bin_dirs: Mapping[str, str] | None = None,
+        requeues: bool = False,
+    ) -> None:
         self._bin_dir = bin_dir
+        self._bin_dirs = bin_dirs
         self._requeues = requeues
 
     @property
@@ -175,7 +183,8 @@ class Slurm:
         return int(match[1]) if match and done.exit_code == 0 else None
 
     def _program(self, name: str) -> str:
-        return f"{self._bin_dir.rstrip('/')}/{name}" if self._bin_dir else name
+        directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
+        return f"{directory.rstrip('/')}/{name}" if directory else name
 
     def _squeue(self, *words: str) -> Command:
         return Command((*_CLEAN, self._program("squeue"), "--me", "--noheader", *words))

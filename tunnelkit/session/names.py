@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
 # else they may be. Each line is marked, since banners may come before. Only the first command
 # decides whether it answers.
 _SCRIPT = r"""
-PATH=${2:+$2:}$PATH:$3
+PATH=$PATH${2:+:$2}:$3
 me=$(id -un)
 code=0
 if [ "$1" = slurm ]; then

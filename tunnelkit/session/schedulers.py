@@ -10,6 +10,8 @@ from tunnelkit.scheduler.slurm import Slurm
 from tunnelkit.scheduler.torque import Torque
 
 _PROGRAMS = {"slurm": "sbatch", "pbs": "qsub", "torque": "qsub"}
+#: Without these a job would be submitted and then lost sight of.
+_NEEDED = {"slurm": ("squeue", "scancel"), "pbs": ("qstat", "qdel"), "torque": ("qstat", "qdel")}
 
 
 def adapter(
@@ -30,6 +32,15 @@ def adapter(
             cause=f"{_PROGRAMS[name]} is neither on the PATH nor in the usual places",
             hint='set [cluster] scheduler = "none", or another login host',
         )
+    missing = [program for program in _NEEDED[name] if program not in found.bin_dirs]
+    if missing:
+        raise SchedulerError(
+            f"no {missing[0]} found on {login}",
+            cause=f"there is {_PROGRAMS[name]}, but {' and '.join(missing)} can't be found",
+            hint="have the site's directory on the PATH of non-interactive shells; `tk doctor` "
+            "tells what is found",
+        )
+    dirs = found.bin_dirs
     if name == "slurm":
-        return Slurm(bin_dir, requeues=requeues)
-    return Torque(bin_dir) if name == "torque" else PBS(bin_dir, history=found.history)
+        return Slurm(bin_dirs=dirs, requeues=requeues)
+    return Torque(bin_dirs=dirs) if name == "torque" else PBS(bin_dirs=dirs, history=found.history)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tunnelkit.errors import ConnectionFailed
+from tunnelkit.errors import ConnectionFailed, SchedulerError
 from tunnelkit.mirror.rsync import rsync_defect
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.session import names
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.base import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.scene import Scene
+from tunnelkit.session.schedulers import adapter
 from tunnelkit.words import human_bytes
 
 _MARK = "tk-doctor-mark"
@@ -213,6 +214,10 @@ async def scheduler(scene: Scene) -> Finding:
     place = f" in {found.bin_dir}" if found.bin_dir else ""
     if wanted not in ("auto", found.name):
         return fail(f"[cluster] scheduler is {wanted!r}, {scene.login} has {found.name} {version}")
+    try:
+        adapter(found.name, found, str(scene.login))
+    except SchedulerError as error:
+        return fail(f"{found.name} {version}{place}: {error.cause}", fix=error.hint)
     told = names.parse(
         await scene.far.run(names.question(found.name, found.bin_dir), timeout_s=30.0)
     )
