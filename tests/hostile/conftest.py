@@ -1,5 +1,6 @@
 """The hostile parts as fixtures. Each stands in a module of its own beside this file."""
 
+from tests.hostile.local_user import shared_place as shared_place
 from tests.hostile.login_host import login_host as login_host
 from tests.hostile.repository import hostile_clone as hostile_clone
 from tests.support.mirror_rig import rsync_rig as rsync_rig

@@ -13,6 +13,7 @@ from tunnelkit.config.project import find_project
 from tunnelkit.errors import ExitCode, NoSessionError
 from tunnelkit.session.ask import is_alive, no_session
 from tunnelkit.session.paths import SessionPaths, live_sessions, session_paths
+from tunnelkit.session.reach import check_place
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
@@ -51,10 +52,11 @@ def project_dir() -> Path:
 def find_session() -> SessionPaths:
     """The live session of this project; outside of any project the only one there is.
 
-    Raises NoSessionError.
+    Raises NoSessionError, and ConfigError where another user could pretend to be it.
     """
     project = find_project(Path.cwd())
     paths = session_paths(project or Path.cwd())
+    check_place(paths)
     if is_alive(paths):
         return paths
     if paths.launch.exists():

@@ -13,7 +13,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
-from tunnelkit.errors import NoSessionError, TimeoutExpired, TunnelkitError
+from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired, TunnelkitError
+from tunnelkit.session.reach import reach
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
@@ -28,11 +29,11 @@ _READ_BYTES = 256 * 1024
 
 
 def is_alive(paths: SessionPaths) -> bool:
-    """True if a session answers at its socket."""
+    """True if a session of ours answers at its socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
-            sock.connect(str(paths.control_socket))
-        except OSError:
+            reach(sock, paths)
+        except (OSError, ConfigError):
             return False
         return True
 
@@ -62,12 +63,12 @@ def ask(paths: SessionPaths, method: str, *, silence_s: float | None = None, **p
     `silence_s` without a byte.
 
     Raises the session's TunnelkitErrors as they were, NoSessionError if there is none or
-    it ends meanwhile.
+    it ends meanwhile, ConfigError if what is there could be another user's.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(silence_s)
         try:
-            sock.connect(str(paths.control_socket))
+            reach(sock, paths)
         except OSError:
             raise no_session() from None
         try:

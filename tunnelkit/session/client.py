@@ -23,6 +23,7 @@ from tunnelkit.session.ask import is_alive, no_session, session_gone
 from tunnelkit.session.control import greet
 from tunnelkit.session.launch import Launch
 from tunnelkit.session.paths import SessionPaths, is_locked
+from tunnelkit.session.reach import reach
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 
@@ -67,12 +68,13 @@ async def connect(
     notices: Mapping[str, Handler] | None = None,
     on_channel: OnChannel = _no_channel,
 ) -> AsyncIterator[SessionClient]:
-    """Connect to a running session. Raises NoSessionError if there is none."""
+    """Connect to a running session. Raises NoSessionError if there is none, ConfigError if
+    what is there could be another user's."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     tasks: list[asyncio.Future[Any]] = []
     try:
         try:
-            sock.connect(str(paths.control_socket))
+            reach(sock, paths)
             sock.setblocking(False)
             hello, rest = await greet(sock, os.urandom(16))
         except (OSError, ProtocolError):

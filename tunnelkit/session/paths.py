@@ -22,6 +22,10 @@ _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
 #: sockaddr_un holds 108 bytes on Linux, 104 elsewhere.
 _MAX_SOCKET_PATH_BYTES = 103
+#: ssh's control socket is made in ROOT/ID/l under a name of 30 bytes.
+_MAX_ROOT_BYTES = _MAX_SOCKET_PATH_BYTES - len("/01234567/l/") - 30
+#: The place that all users of this machine share.
+SHARED = Path("/tmp")  # noqa: S108 - each use of it checks whose the directory is
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,12 @@ def job_name(project_dir: Path, session_id: str) -> str:
 
 
 def live_sessions() -> Iterator[SessionPaths]:
-    """Sessions of this user that have a control socket; it may be stale."""
+    """Sessions of this user that have a control socket; it may be stale. What lies in a
+    directory that others could have made is none."""
     root = runtime_root()
-    if root.is_dir():
+    if is_private(root):
         for entry in sorted(root.iterdir()):
-            if (entry / _CONTROL).exists():
+            if is_private(entry) and (entry / _CONTROL).exists():
                 yield SessionPaths(entry.name, entry, state_root() / entry.name)
 
 
@@ -171,14 +176,27 @@ def _locked(path: Path) -> bool:
 
 
 def runtime_root() -> Path:
-    """The directory of all sessions' sockets: short, because socket paths are limited."""
+    """The directory of all sessions' sockets: short, because socket paths are limited.
+
+    Where another user holds the name in /tmp it is one in a place of our own, and stays there:
+    a session must not be lost to commands because that user gives the name up again.
+    """
     chosen = os.environ.get("TK_RUNTIME_DIR")
     if chosen:
         return Path(chosen) / "tk"
     base = os.environ.get("XDG_RUNTIME_DIR")
-    if base and os.path.isdir(base):
+    if base and _is_ours(Path(base)):
         return Path(base) / "tk"
-    return Path("/tmp") / f"tk-{os.getuid()}"  # noqa: S108 - private_directory checks it
+    shared, own = SHARED / f"tk-{os.getuid()}", _own_runtime_root()
+    foreign = os.path.lexists(shared) and not _is_ours(shared)
+    return own if foreign or is_private(own) else shared
+
+
+def _own_runtime_root() -> Path:
+    """Where nobody else can make anything; below the state directory if a link's sockets fit."""
+    below_state = state_root() / "run"
+    fits = len(os.fsencode(below_state)) <= _MAX_ROOT_BYTES
+    return below_state if fits else Path.home() / ".tk-run"
 
 
 def state_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -196,6 +214,24 @@ def cache_root() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("tunnelkit")
+
+
+def is_private(path: Path) -> bool:
+    """Whether nobody else can have made what lies in that directory: it is ours, 0700 and no
+    symlink."""
+    return _is_ours(path, forbidden=0o077)
+
+
+def _is_ours(path: Path, *, forbidden: int = 0o022) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.getuid()
+        and not stat.S_IMODE(status.st_mode) & forbidden
+    )
 
 
 def private_directory(path: Path) -> Path:

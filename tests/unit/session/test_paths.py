@@ -71,3 +71,62 @@ async def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> Non
     paths.make()
     paths.lock.touch()
     await p.wait_unlocked(paths, timeout_s=1.0)
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tk's directory is without any variable: what stands in /tmp's place."""
+    monkeypatch.delenv("TK_RUNTIME_DIR")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(p, "SHARED", tmp_path)
+    return tmp_path / f"tk-{os.getuid()}"
+
+
+def test_the_shared_place_is_left_for_good_once_it_was_somebody_elses(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TK_STATE_DIR", "/tmp/state")
+    assert p.runtime_root() == shared
+    shared.symlink_to("/")
+    assert p.runtime_root() == Path("/tmp/state/run")
+    monkeypatch.setenv("TK_STATE_DIR", str(shared.parent / ("s" * 60)))
+    monkeypatch.setenv("HOME", str(shared.parent))
+    own = p.runtime_root()
+    p.private_directory(own)
+    shared.unlink()
+    assert p.runtime_root() == own
+
+
+def test_a_state_directory_too_long_for_sockets_is_not_the_way_out(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shared.symlink_to("/")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for length in range(20, 100):
+        monkeypatch.setenv("TK_STATE_DIR", "/tmp/" + "s" * length)
+        root = p.runtime_root()
+        assert root == tmp_path / ".tk-run" or len(f"{root}/01234567/l/m-0123456789") <= 86
+
+
+def test_a_runtime_directory_of_somebody_else_is_not_used(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `su` leaves it in the environment."""
+    place = tmp_path / "theirs"
+    place.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    assert p.runtime_root() == place / "tk"
+    monkeypatch.setattr(os, "getuid", lambda: place.stat().st_uid + 1)
+    assert p.runtime_root() != place / "tk"
+
+
+def test_sessions_in_a_directory_open_to_others_are_none(shared: Path) -> None:
+    paths = p.session_paths(Path("/"))
+    p.private_directory(p.private_directory(paths.runtime.parent) / paths.id)
+    paths.control_socket.touch()
+    assert list(p.live_sessions()) == [paths]
+    paths.runtime.chmod(0o755)
+    assert list(p.live_sessions()) == []
+    paths.runtime.chmod(0o700)
+    shared.chmod(0o777)
+    assert list(p.live_sessions()) == []

@@ -1,0 +1,108 @@
+"""Another user of the laptop, who was there first: he holds tk's name in the place that all share.
+
+/tmp itself is not touched: `SharedPlace` is a directory like it, which tk's processes take for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.other_user import OtherUser
+
+#: Runs as the other user, in the shared place, until its stdin ends; then gives the name up and
+#: prints what he was sent. `kind`: what he makes of the name.
+_SQUAT = r"""
+import os, select, shutil, socket, sys
+name, kind, mine = sys.argv[1:]
+os.umask(0)
+listener = socket.socket(socket.AF_UNIX)
+if kind == "session":
+    os.makedirs(os.path.join(name, "0badf00d"))
+    os.chdir(os.path.join(name, "0badf00d"))
+    listener.bind("control.sock")
+    os.chdir("../..")
+elif kind == "symlink":
+    os.symlink(mine, name)
+else:
+    os.mkdir(name, 0o700)
+if kind != "session":
+    listener.bind("")  # somewhere: nobody knows where
+listener.listen()
+print("there", flush=True)
+got = b""
+while sys.stdin not in (ready := select.select([sys.stdin, listener], [], [])[0]):
+    peer, _ = listener.accept()
+    peer.settimeout(2)
+    try:
+        got += b"connected " + peer.recv(4096)
+    except OSError:
+        pass
+    peer.close()
+(os.unlink if kind == "symlink" else shutil.rmtree)(name)
+sys.stdout.buffer.write(got)
+"""
+#: Python runs this in every process of tk that has it in its PYTHONPATH.
+_SITE = """
+    from pathlib import Path
+    import tunnelkit.session.paths as paths
+    paths.SHARED = Path({place!r})
+"""
+
+
+@dataclass(frozen=True)
+class SharedPlace:
+    """A directory where everybody may make names, as in /tmp. `environ` makes tk use it."""
+
+    path: Path
+    site: Path
+
+    @property
+    def name(self) -> Path:
+        """What the person's tk would make there."""
+        return self.path / f"tk-{os.getuid()}"
+
+    def environ(self, base: dict[str, str]) -> dict[str, str]:
+        """`base` for a tk that has nothing but this place for its sockets."""
+        kept = {k: v for k, v in base.items() if k not in ("TK_RUNTIME_DIR", "XDG_RUNTIME_DIR")}
+        return {**kept, "PYTHONPATH": str(self.site)}
+
+
+class Squatter:
+    """The other user, with the name taken. `leave` once."""
+
+    def __init__(self, other: OtherUser, place: SharedPlace, kind: str, mine: Path) -> None:
+        words = [str(place.name), kind, str(mine)]
+        self._process = subprocess.Popen(
+            [*other.script(_SQUAT), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"there\n"
+        assert place.name.lstat().st_uid == other.uid
+
+    def leave(self) -> bytes:
+        """Have him give the name up; what he was sent."""
+        got, _ = self._process.communicate(timeout=30)
+        return got
+
+
+@pytest.fixture
+def shared_place() -> Iterator[SharedPlace]:
+    """A place as /tmp is, for this test alone."""
+    base = Path(tempfile.mkdtemp(prefix="tks", dir="/tmp"))
+    base.chmod(0o755)
+    place, site = base / "t", base / "site"
+    place.mkdir()
+    place.chmod(0o1777)
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(textwrap.dedent(_SITE).format(place=str(place)))
+    yield SharedPlace(place, site)
+    shutil.rmtree(base)
