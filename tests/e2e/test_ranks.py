@@ -84,6 +84,33 @@ async def test_8_ranks_on_two_nodes_stop_at_one_breakpoint_and_step_apart(
     await terminal.line(r"run 2 .*armed")
 
 
+@pytest.mark.parametrize("goodbye", ["disconnect", "hangs up"])
+async def test_rank_0_ends_first_and_the_others_stay_at_their_breakpoints(
+    two_nodes: Project, goodbye: str
+) -> None:
+    """nvim-dap and dape leave a session as soon as it has ended."""
+    project = two_nodes
+    terminal = await project.loop("srun", "-n2", "python", "train.py")
+    first = await project.f5(STOP, file="train.py")
+    rank, _, second = await child(project, first)
+    assert rank == 1
+    thread, frame = await first.stopped(60)
+    held, inner = await second.stopped(60)
+    await first.request("setBreakpoints", source=frame["source"], breakpoints=[])
+    await first.request("continue", threadId=thread)
+    await first.wait_event("terminated", timeout_s=60)
+    if goodbye == "disconnect":
+        await first.request("disconnect", restart=False)
+    await first.close()
+    # Another F5 is told what it waits for.
+    with pytest.raises(DebugError, match=r"rank 0 .* has ended, while rank 1 .* still debugged"):
+        await project.f5(STOP, file="train.py")
+    assert await second.evaluate("rank", inner) == "1"
+    await second.request("setBreakpoints", source=inner["source"], breakpoints=[])
+    await second.finish(held, timeout_s=60)
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
 async def test_only_some_ranks_are_debugged_and_the_others_run_free(two_nodes: Project) -> None:
     project = two_nodes
     terminal = await project.loop("--rank", "2", "srun", "-n4", "python", "train.py")

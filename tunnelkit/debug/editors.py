@@ -166,6 +166,11 @@ class Editors:
                 f"{target.who.name} was let go, while {primary.who.name} is still debugged. "
                 f"Restart {primary.who.name} instead: it brings all ranks back."
             )
+        if target.over and target is primary and (held := _held(generation)) is not None:
+            return (
+                f"{target.who.name} has ended, while {held.who.name} is still debugged. "
+                "Stop it there: once all ranks have ended, they begin again."
+            )
         return None
 
     def _wanted(self, generation: Generation, wish: Wish) -> Target | str | None:
@@ -182,3 +187,8 @@ class Editors:
         if generation.world_size and wish.rank >= generation.world_size:
             return f"There is no rank {wish.rank}: the program has {generation.world_size}."
         return None
+
+
+def _held(generation: Generation) -> Target | None:
+    """A rank that some editor has."""
+    return next((one for one in generation.targets if one.is_debugged), None)

@@ -380,8 +380,8 @@ class DebugLoop:
         generation = self._generation_with(target)
         if generation is None or generation.terminated or generation.ended:
             return
-        if target is not generation.primary:
-            return
+        if target is not generation.primary or target.terminated:
+            return  # the other ranks stay where they are
         if self._on_disconnect != "restart":
             # It runs on, and is the next editor's again.
             target.left = False

@@ -39,6 +39,11 @@ class Editor:
         self._reader = DapReader()
         self._first: dict[str, object] | None = None
 
+    @property
+    def port(self) -> int:
+        """The port that it came to."""
+        return int(self.sock.getsockname()[1])
+
     async def receive(self) -> bytes:
         """The next bytes; b"" at the end or after a reset."""
         try:

@@ -29,7 +29,7 @@ async def announce(generation: Generation, ports: RankPorts) -> None:
     if others and not view.supports_start_debugging:
         await primary.tell([view.console(_by_hand(others, ports))])
     for one in others:
-        await primary.tell([_child(view, one)])
+        await primary.tell([_child(view, one, editor.port)])
 
 
 def _waits(target: Target, primary: Target) -> bool:
@@ -42,9 +42,14 @@ def _waits(target: Target, primary: Target) -> bool:
     )
 
 
-def _child(view: View, target: Target) -> bytes:
-    more = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
-    return view.start_child(view.child_configuration(target.who.name, **more))
+def _child(view: View, target: Target, port: int) -> bytes:
+    """port: where the editor came to. It may know that from elsewhere than its configuration; an
+    empty `connect` would be null by the time that Emacs gives it back."""
+    more: dict[str, Any] = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
+    configuration = view.child_configuration(target.who.name, **more)
+    if not configuration["connect"]:
+        configuration["connect"] = {"host": "127.0.0.1", "port": port}
+    return view.start_child(configuration)
 
 
 def _by_hand(targets: list[Target], ports: RankPorts) -> str:

@@ -218,7 +218,8 @@ class Target:
         let the program run on."""
         # One that never attached (or debugs a child) takes nothing with it.
         if editor is self.editor and self.attached:
-            self.left = True
+            # One that has ended is not left: with ranks, the others may go on.
+            self.left = not self.terminated
             if self.events.leaving is not None:
                 await self.events.leaving(self)
 

@@ -128,6 +128,11 @@ class View(Facts):
         arguments = section(message, "arguments")
         told: list[bytes] = []
         correction = None
+        if "connect" in arguments and arguments["connect"] is None:
+            # Emacs has one word for null and {}; debugpy wants an object or nothing.
+            arguments = {key: arguments[key] for key in arguments if key != "connect"}
+            message["arguments"] = arguments
+            body = dump(message)
         if self.mirror is not None:
             correction = correct(arguments.get("pathMappings"), self.mirror)
         if correction is not None:

@@ -22,6 +22,8 @@ from tests.unit.debug.dap_messages import (
 )
 from tunnelkit.debug import envelope
 from tunnelkit.debug.facts import RANK_KEY
+from tunnelkit.debug.ranksessions import _child
+from tunnelkit.debug.target import Target, Who
 from tunnelkit.debug.view import Child, Goodbye, Mirror, View
 
 TERMINATED = event("terminated")
@@ -285,6 +287,28 @@ def test_a_child_session_is_asked_for_and_the_reply_stays_here() -> None:
     assert view.from_editor(ours) == ([], [])
     assert view.from_editor(theirs) == ([theirs], [])
     assert view.from_editor(ours) == ([ours], [])
+
+
+def test_a_child_session_of_an_editor_that_knows_the_port_itself_is_told_it() -> None:
+    """The snippets for nvim-dap and dape have the address beside the configuration. Emacs reads an
+    empty object as nil, and gives null back; debugpy refused that, and the rank was lost."""
+    view = View()
+    view.from_editor(request(1, "initialize", supportsStartDebuggingRequest=True))
+    view.from_editor(request(2, "attach", name="tk", type="python"))
+    rank = Target.__new__(Target)
+    rank.who = Who(9, "node1", 1, 2)
+    (asked,) = read([_child(view, rank, 40056)])
+    configuration = asked["arguments"]["configuration"]
+    assert configuration["connect"] == {"host": "127.0.0.1", "port": 40056}
+    assert configuration[RANK_KEY] == 1
+
+
+def test_a_connect_that_is_null_counts_as_none() -> None:
+    view = View()
+    view.from_editor(request(1, "initialize"))
+    routed = view.from_editor(request(2, "attach", connect=None, name="tk"))
+    (attach,) = read(routed.to_adapter)
+    assert attach["arguments"] == {"name": "tk"}
 
 
 def test_clients_without_start_debugging_get_debugpys_event() -> None:
