@@ -19,12 +19,22 @@ ROOMS = ("wire", "mux", "debuggee", "agent")
 #: Held by a test: what every first use of a cluster has to send.
 BUDGET_BYTES = 122_000
 
-#: With its byte code, where agent/bytecode.py has put that beside it.
+#: With its byte code, where agent/bytecode.py has put that beside it, whole: it ends with its
+#: checksum. Else with the sources, and the damaged one goes: the next `tk up` has it written.
 _MAIN = b"""import os
 import sys
+import zlib
 compiled = f"{sys.path[0][:-4]}-{sys.implementation.cache_tag}.zip"
-if os.path.exists(compiled):
-    sys.path[0] = compiled
+try:
+    with open(compiled, "rb") as file:
+        data = file.read()
+    if data[-8:] == b"%08x" % zlib.crc32(data[:-8]):
+        sys.path[0] = compiled
+    else:
+        os.unlink(compiled)
+    del data
+except OSError:
+    pass
 from tunnelkit.agent.main import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tunnelkit import payload
+from tunnelkit.agent import bytecode
 
 
 def interpreters() -> list[str]:
@@ -141,4 +142,11 @@ def test_byte_code_is_taken_where_it_is_there_and_fits(python: str, tmp_path: Pa
     with zipfile.ZipFile(compiled, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, b"\0\0" + data[2:] if name.endswith(".pyc") else data)
+        archive.comment = bytes(bytecode.CHECKSUM_BYTES)
+    bytecode.seal(str(compiled))
     assert loaded().split()[0] == f"{compiled}/tunnelkit/agent/main.py"
+    # Damaged in one byte: the sources are taken, and it is written once more.
+    data = compiled.read_bytes()
+    compiled.write_bytes(data[:1000] + bytes([data[1000] ^ 1]) + data[1001:])
+    assert loaded().split()[0] == f"{agent}/tunnelkit/agent/main.py"
+    assert loaded().split()[0] == f"{compiled}/tunnelkit/agent/main.pyc"

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import List, Optional
 
-from tunnelkit.agent import rendezvous
+from tunnelkit.agent import lease, rendezvous
 
 NO_AGENT = 66
 _START_TIMEOUT_S = 20.0
@@ -50,6 +50,8 @@ def attach(name: str, start_argv: Optional[List[str]] = None) -> int:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
+    # Now that nobody waits for us.
+    lease.renew(os.path.abspath(sys.argv[0]))
     while True:
         try:
             if not sock.recv(1):

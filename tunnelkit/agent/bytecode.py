@@ -9,9 +9,12 @@ import marshal
 import os
 import sys
 import zipfile
+import zlib
 
 #: Not to be compared with the source, whose digest is in the zip's name (PEP 552).
 _UNCHECKED = (1).to_bytes(4, "little")
+#: The archive's comment: CRC32 as hexadecimal digits, by which `__main__` knows a damaged one.
+CHECKSUM_BYTES = 8
 
 
 def compiled_path(path: str) -> str:
@@ -31,10 +34,22 @@ def write(path: str) -> None:
                 if info.filename.endswith(".py"):
                     name = os.path.join(target, info.filename)  # as it is imported from
                     archive.writestr(f"{info.filename}c", _bytecode(name, data))
+            archive.comment = bytes(CHECKSUM_BYTES)
+        seal(temporary)
         os.replace(temporary, target)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def seal(path: str) -> None:
+    """Put the checksum of all before it at the end, and have it on the disk."""
+    with open(path, "r+b") as archive:
+        data = archive.read()[:-CHECKSUM_BYTES]
+        archive.seek(len(data))
+        archive.write(b"%08x" % zlib.crc32(data))
+        archive.flush()
+        os.fsync(archive.fileno())
 
 
 def _bytecode(name: str, source: bytes) -> bytes:

@@ -15,7 +15,7 @@ import time
 from typing import Any, Dict, List, Optional, Set, Union
 
 from tunnelkit import __version__
-from tunnelkit.agent import pythons
+from tunnelkit.agent import lease, pythons
 from tunnelkit.agent.clients import Clients
 from tunnelkit.agent.debuggees import Debuggees
 from tunnelkit.agent.dialin import HeldPorts
@@ -80,6 +80,7 @@ class Agent:
         loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         self._clients.start()
+        self._spawn(lease.keep(_own_argv()[-1]))
         if self._invitation is not None:
             clients = self._clients
             self._spawn(keep_dialling(self._invitation, clients.has_link, clients.serve))

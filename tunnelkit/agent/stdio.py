@@ -14,6 +14,7 @@ import sys
 from typing import Any, Dict, Optional, Set
 
 from tunnelkit import __version__
+from tunnelkit.agent import lease
 from tunnelkit.agent.files import Files
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
@@ -66,6 +67,8 @@ class FileServer:
             hello = await asyncio.wait_for(self._hello(reader), _HELLO_TIMEOUT_S)
             if hello is None:
                 return 1
+            zip_path = os.path.abspath(sys.argv[0])
+            self._tasks.add(asyncio.ensure_future(lease.keep(zip_path)))
             await self._converse(hello, reader.rest)
             return 0
         except (OSError, ProtocolError, asyncio.TimeoutError) as error:

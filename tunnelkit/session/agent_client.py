@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,6 +24,11 @@ from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
 #: Exit status of `agent attach` when there is no such agent (agent/attach.py).
 NO_AGENT = 66
+#: What Python says of a zip that is gone, was cut short, or holds other bytes.
+_BROKEN = re.compile(
+    r"can't open file .*agent-|agent-\S+ did not come|can't find '__main__'|ZipImportError"
+    r"|zlib\.error|No module named '?tunnelkit|marshal data|EOFError|SyntaxError|null bytes"
+)
 _HELLO_TIMEOUT_S = 30.0
 #: A silent link is given up after this; sleep and Wi-Fi changes are noticed by it.
 KEEPALIVE_S = 5.0
@@ -38,6 +44,10 @@ class AgentGone(AllocationError):
     """The agent no longer runs: its job ended, or its node went down."""
 
 
+class AgentBroken(ConnectionFailed):
+    """What starts `agent attach` lacks its file, or it is damaged."""
+
+
 class AgentClient:
     """One conversation with one agent. `connect`, then `run` until it ends.
 
@@ -46,6 +56,7 @@ class AgentClient:
     notices: handlers for what the agent tells by itself.
     on_link: told True when a link carries the conversation, False when it is lost.
     on_stuck: told when nothing is tried until `retry`, and None once that has come.
+    repair: puts the agent's file there again; `dial` is called once more then.
     """
 
     def __init__(
@@ -56,10 +67,12 @@ class AgentClient:
         notices: dict[str, Handler],
         on_link: Callable[[bool, str], None] = lambda up, why: None,
         on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
+        repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._dial = dial
         self._on_link = on_link
         self._on_stuck = on_stuck
+        self._repair = repair
         self._client_id = os.urandom(16)
         self._server_id = NO_ID
         self.mux = Mux(Endpoint(client=True), on_channel)
@@ -188,6 +201,19 @@ class AgentClient:
             attempt += 1
 
     async def _connect_once(self) -> None:
+        try:
+            await self._connect_link()
+        except AgentBroken as error:
+            if self._repair is None:
+                raise
+            try:
+                await self._repair()
+            except AllocationError as why:
+                error.cause = f"{error.cause}; {why.one_line()}"
+                raise error from why
+            await self._connect_link()
+
+    async def _connect_link(self) -> None:
         stream = await self._dial()
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
@@ -259,6 +285,13 @@ async def _why_no_hello(stream: ByteStream, noise: bytes) -> TunnelkitError:
     said = stream.diagnosis() or noise.decode("utf-8", "replace").strip()[-300:]
     if status == NO_AGENT:
         return AgentGone("there is no agent on the node any more", cause=said or None)
+    if _BROKEN.search(said):
+        return AgentBroken(
+            "the agent's file on the cluster is gone or damaged",
+            cause=said,
+            transient=True,
+            hint="it is put there again; is the home there full? `tk doctor` tells",
+        )
     return ConnectionFailed(
         "the agent on the node could not be reached",
         cause=said or f"exit status {status}",

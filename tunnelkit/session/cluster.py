@@ -111,6 +111,12 @@ class Cluster:
     async def _install(self) -> None:
         self._installed = await install(self._link, self._settings.cluster.python)
 
+    async def repair(self) -> None:
+        """Put the agent's zip there again if it is gone or damaged. Raises AllocationError."""
+        await self._wait_link()
+        node = self.node if self.job is None else None
+        self._installed = await install(self._link, self._settings.cluster.python, node=node)
+
     async def _find_scheduler(self) -> Scheduler | None:
         wanted = self._settings.cluster.scheduler
         if wanted == "none":

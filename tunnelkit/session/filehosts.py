@@ -60,12 +60,18 @@ class FileHosts:
     """`run` keeps a stand-in on the login host while there is no node.
 
     dial: a stream to `agent files` there. arrived: told that another agent can be used.
+    repair: see AgentClient.
     """
 
     def __init__(
-        self, dial: Callable[[], Awaitable[ByteStream]], *, arrived: Callable[[], None]
+        self,
+        dial: Callable[[], Awaitable[ByteStream]],
+        *,
+        arrived: Callable[[], None],
+        repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._dial = dial
+        self._repair = repair
         self._arrived = arrived
         self._node: FileHost | None = None
         self._login: FileHost | None = None
@@ -119,7 +125,7 @@ class FileHosts:
 
     async def _stand_in(self) -> None:
         """Have one on the login host until the node takes over, or it is gone."""
-        client = AgentClient(self._dial, on_channel=_unexpected, notices={})
+        client = AgentClient(self._dial, on_channel=_unexpected, notices={}, repair=self._repair)
         await client.connect()
         host = self._login = FileHost(client, is_node=False)
         life = asyncio.create_task(client.run())

@@ -41,7 +41,7 @@ class SessionFiles:
     """Owned by the session. agent: the node's agent, None before there is one and once it is
     over; dial: a stream to `agent files` on the login host; may_write: returns once it is sure that
     this cluster will do; landed: told some of the paths of
-    each batch, once it is there."""
+    each batch, once it is there; repair: see AgentClient."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class SessionFiles:
         tell: Tell,
         sending: Tell,
         landed: Callable[[Sequence[str]], None],
+        repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         settings, remote = launch.settings, LinkRemote(link)
         self._link = link
@@ -66,7 +67,7 @@ class SessionFiles:
         self._tell = tell
         self._sending = sending
         self._landed = landed
-        self._hosts = FileHosts(dial, arrived=self._agent_arrived)
+        self._hosts = FileHosts(dial, arrived=self._agent_arrived, repair=repair)
         self.mirrors: Mirrors | None = None
         if settings.mirror.enabled:
             self.mirrors = Mirrors(

@@ -1,4 +1,4 @@
-"""The agent's zip on the cluster: sent only when the digest is not there yet."""
+"""The agent's zip on the cluster: sent when it is not there yet, or no longer as it was sent."""
 
 from __future__ import annotations
 
@@ -10,34 +10,83 @@ from tunnelkit.link.base import Link
 
 _MIN_PYTHON = (3, 8)
 
-#: $1 python, $2 file name. Answers: home, python version or "none", have or need.
-_PROBE = r"""
+#: For how long nobody may have used a zip before it is removed.
+_UNUSED_DAYS = 60
+
+#: Whether the zip is there as it was sent: a crash, a full quota or a disk may have cut it.
+#: $1 python, $2 path, $3 size, $4 sha256. Without sha256sum and shasum Python reads it.
+_WHOLE = r"""
+whole() {
+  [ -f "$2" ] && [ "$(wc -c <"$2")" -eq "$3" ] || return 1
+  sum=$(sha256sum <"$2" || shasum -a 256 <"$2" || "$1" -I -S -c 'import hashlib, sys
+print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' <"$2") || return 1
+  case $sum in *"$4"*) ;; *) return 1 ;; esac
+} 2>/dev/null
+"""
+#: $1 python, $2 file name, $3 size, $4 sha256. Answers: home, python version or "none", have or
+#: need. The lease says that somebody uses the zip (agent/lease.py).
+_PROBE = (
+    _WHOLE
+    + r"""
 set -e
 d="$HOME/.cache/tunnelkit"
-(umask 077; mkdir -p "$d/jobs")
+umask 077
+mkdir -p "$d/jobs"
 printf '%s\n' "$HOME"
-"$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none
-if [ -f "$d/$2" ]; then echo have; else echo need; fi
+python=$("$1" -c 'import sys
+print("%d.%d %s" % (sys.version_info[:2] + (sys.implementation.cache_tag,)))' 2>/dev/null) ||
+  python=none
+printf '%s\n' "${python%% *}"
+if whole "$1" "$d/$2" "$3" "$4"; then
+  touch "$d/${2%.zip}.lease" 2>/dev/null || :
+  [ -e "$d/${2%.zip}-${python#* }.zip" ] ||
+    ("$1" -I -S "$d/$2" compile </dev/null >/dev/null 2>&1 &)
+  echo have
+else
+  echo need
+fi
 """
-#: $1 file name, $2 python; stdin: the zip. Old payloads go once nothing was started from them for
-#: 30 days. A full home is left no fuller. Nobody waits for the byte code.
-_STORE = r"""
+)
+#: $1 file name, $2 python, $3 size, $4 sha256, $5 days; stdin: the zip. It has its name only once
+#: it is on the disk. Other zips go once their lease is that old; one without a lease is of a tk
+#: that knows none, and is given one now. A full home is left no fuller. Nobody waits for the byte
+#: code.
+_STORE = (
+    _WHOLE
+    + r"""
 set -e
 d="$HOME/.cache/tunnelkit"
 umask 077
 trap 'rm -f "$d/.$1.$$"' EXIT
 cat > "$d/.$1.$$"
+"$2" -I -S -c 'import os, sys
+os.fsync(os.open(sys.argv[1], os.O_RDWR))' "$d/.$1.$$"
+whole "$2" "$d/.$1.$$" "$3" "$4" || { echo "not all of it arrived on the disk" >&2; exit 1; }
 mv -f "$d/.$1.$$" "$d/$1"
-find "$d" -maxdepth 1 \( -name 'agent-*.zip' -o -name '.agent-*' \) ! -name "$1" -mtime +30 \
-  -exec rm -f {} + 2>/dev/null || :
+(
+  cd "$d" || exit
+  touch "${1%.zip}.lease"
+  for zip in agent-*.zip; do
+    lease=$(printf %.38s "$zip").lease
+    [ -e "$lease" ] || touch "$lease"
+  done
+  find . -maxdepth 1 -name 'agent-*.lease' -mtime "+$5" | while read -r lease; do
+    rm -f "${lease%.lease}.zip" "${lease%.lease}"-*.zip "$lease"
+  done
+  find . -maxdepth 1 -name '.agent-*' -mtime +1 -exec rm -f {} +
+) 2>/dev/null || :
 ("$2" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
 """
-#: $1 python, $2 file name, then the agent's words. Starts it as soon as it is there: whoever
-#: waits for it need not wait for the answer of the two above. Ends with the connection.
-_START = r"""
-agent="$HOME/.cache/tunnelkit/$2" python=$1 looks=0
-shift 2
-until [ -f "$agent" ]; do
+)
+#: $1 python, $2 file name, $3 size, $4 sha256, then the agent's words. Starts it as soon as it is
+#: there: whoever waits for it need not wait for the answer of the two above. Ends with the
+#: connection.
+_START = (
+    _WHOLE
+    + r"""
+agent="$HOME/.cache/tunnelkit/$2" python=$1 size=$3 sum=$4 looks=0
+shift 4
+until whole "$python" "$agent" "$size" "$sum"; do
   looks=$((looks + 1))
   [ -d "/proc/$PPID" ] || kill -0 "$PPID" 2>/dev/null || exit 66
   [ "$looks" -le 100 ] || { echo "$agent did not come" >&2; exit 66; }
@@ -45,6 +94,7 @@ until [ -f "$agent" ]; do
 done
 exec "$python" -I -S "$agent" "$@"
 """
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +123,8 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
     """
     package = payload.build()
     where = node or str(link.login)
-    done = await link.run(["sh", "-c", _PROBE, "sh", python, package.file_name], node=node)
+    proof = [str(len(package.data)), package.digest]
+    done = await link.run(["sh", "-c", _PROBE, "sh", python, package.file_name, *proof], node=node)
     lines = done.text.splitlines()
     if done.exit_code != 0 or len(lines) < 3:
         raise AllocationError(
@@ -86,7 +137,9 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
     _check_python(python, version, where)
     if have == "need":
         stored = await link.run(
-            ["sh", "-c", _STORE, "sh", package.file_name, python], stdin=package.data, node=node
+            ["sh", "-c", _STORE, "sh", package.file_name, python, *proof, str(_UNUSED_DAYS)],
+            stdin=package.data,
+            node=node,
         )
         if stored.exit_code != 0:
             raise AllocationError(
@@ -100,7 +153,9 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
 
 def starting(python: str, *words: str) -> list[str]:
     """argv that runs the agent on the login host while `install` may still be putting it there."""
-    return ["sh", "-c", _START, "sh", python, payload.build().file_name, *words]
+    package = payload.build()
+    proof = [str(len(package.data)), package.digest]
+    return ["sh", "-c", _START, "sh", python, package.file_name, *proof, *words]
 
 
 def _check_python(python: str, version: str, where: str) -> None:

@@ -20,14 +20,24 @@ class LocalAgent:
     """Starts an agent of its own here on first dial. The caller ends it by RPC `shutdown`."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        self._path = directory / payload.build().file_name
+        self._payload = payload.build()
+        self._path = directory / self._payload.file_name
         self._name = name
 
     async def dial(self) -> ByteStream:
         """A stream to the agent; starts it if it is not there."""
-        if not self._path.exists():
+        if not self._is_whole():
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = self._path.with_suffix(f".{os.getpid()}")
-            temporary.write_bytes(payload.build().data)
+            with temporary.open("wb") as file:
+                file.write(self._payload.data)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(self._path)
         return await open_local_stream(agent_argv(str(self._path), "attach", self._name, "--start"))
+
+    def _is_whole(self) -> bool:
+        try:
+            return self._path.read_bytes() == self._payload.data
+        except OSError:
+            return False

@@ -70,7 +70,8 @@ class Peers:
     """The other nodes' agents. `allocated`, then `start`; `close` lets go of them all.
 
     agent: the first node's. dial: a stream to the agent of that name on that node. start: have an
-    agent on a node, its name and pid; None where the first one is asked for that.
+    agent on a node, its name and pid; None where the first one is asked for that. repair: see
+    AgentClient.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Peers:
         agent: Callable[[], AgentClient],
         dial: Callable[[str, str], Awaitable[ByteStream]],
         start: Callable[[str], Awaitable[tuple[str, int] | None]],
+        repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self._repair = repair
         self._agent = agent
         self._dial = dial
         self._start_there = start
@@ -148,7 +151,10 @@ class Peers:
                 return
             name = await self._start(peer)
             client = AgentClient(
-                lambda: self._dial(peer.node, name), on_channel=peer.opened, notices={}
+                lambda: self._dial(peer.node, name),
+                on_channel=peer.opened,
+                notices={},
+                repair=self._repair,
             )
             await client.connect_patiently(_never)
             peer.client = client

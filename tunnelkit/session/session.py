@@ -84,7 +84,7 @@ class Session:
             changed=self._has_changed,
         )
         self.link = self._connection.link
-        self.cluster = Cluster(
+        cluster = self.cluster = Cluster(
             self.link,
             settings,
             name=self._name,
@@ -108,7 +108,7 @@ class Session:
             by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
         )
         self.execs = Execs(self.agent)
-        self.peers = Peers(self.agent, self.cluster.peer_stream, self.cluster.start_peer)
+        self.peers = Peers(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
         self.time_limit = timelimit.TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobWatch(self.cluster, self.time_limit, self._agent_is_lost)
         #: How often the job went back into the queue.
@@ -119,6 +119,7 @@ class Session:
             self.link,
             agent=lambda: None if self.state == "ended" else self._agent,
             dial=self.cluster.files_stream,
+            repair=self.cluster.repair,
             may_write=self.cluster.wait_prepared,
             say=say,
             changed=changed,
@@ -139,8 +140,7 @@ class Session:
         return self._connection.stuck
 
     def agent(self) -> AgentClient:
-        """The agent's conversation. Raises NoSessionError before there is one, and what the
-        session failed with."""
+        """The agent's conversation. Raises NoSessionError, and what the session failed with."""
         if self.failure is not None:
             raise self.failure
         if self._agent is None:
@@ -208,6 +208,7 @@ class Session:
             notices={"ending": self._agent_ending, "time-limit": self._time_limit},
             on_link=self._on_agent_link,
             on_stuck=self._connection.on_stuck,
+            repair=self.cluster.repair,
         )
         await client.connect_patiently(self.cluster.has_ended)
         self.agent_info = await client.call("info")
@@ -293,8 +294,7 @@ class Session:
         """After a failed way up: True if the job is this session's own and was of no use yet, or
         a person's own, where only our agent ends.
 
-        One that was taken over, or that people waited for in the queue, is kept: what
-        failed can be mended and `tk up` called again.
+        One that was taken over, or that people waited for in the queue, is kept for a `tk up`.
         """
         job = self.cluster.job
         if self.cluster.entered:
