@@ -7,11 +7,14 @@ child, is reaped, and can be found and ended.
 import asyncio
 import contextlib
 import ctypes
+import glob
 import os
 import signal
 import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from tunnelkit.debuggee import mark
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: In the environment of every process we start; marks its descendants as ours
@@ -34,13 +37,22 @@ class Exit(NamedTuple):
 
 
 class Process:
-    """A started process and its group; `exited` is done once it was reaped."""
+    """A started process and its group; `exited` is done once it was reaped.
+
+    marked: what descends from it ends with it, even without an environment (debuggee/mark.py).
+    """
 
     def __init__(
-        self, pid: int, tag: str, popen: "Optional[subprocess.Popen[bytes]]" = None
+        self,
+        pid: int,
+        tag: str,
+        popen: "Optional[subprocess.Popen[bytes]]" = None,
+        *,
+        marked: bool = False,
     ) -> None:
         self.pid = pid
         self.tag = tag
+        self.marked = marked
         self.popen = popen
         self.started_s = time.monotonic()
         self.exited: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -76,32 +88,35 @@ class ProcessTable:
         stderr: int,
         controlling_tty: bool = False,
         pass_fds: Sequence[int] = (),
+        marked: bool = False,
     ) -> Process:
         """Start a process in a session and group of its own. Raises OSError."""
         tag = self.new_tag()
         environment = dict(env)
         environment[TAG] = tag
         prepare: Optional[Callable[[], None]] = _take_tty if controlling_tty else None
-        popen = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=environment,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            close_fds=True,
-            preexec_fn=prepare,
-            pass_fds=pass_fds,
-        )
-        process = Process(popen.pid, tag, popen)
+        with mark.on(tag if marked else None):
+            popen = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=environment,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                close_fds=True,
+                preexec_fn=prepare,
+                pass_fds=pass_fds,
+            )
+        process = Process(popen.pid, tag, popen, marked=marked)
         self._live[popen.pid] = process
         return process
 
     def adopt(self, pid: int, tag: str) -> Process:
         """Take over a process that is our child though we didn't start it: one whose parent,
-        which we started, has ended (`reaps_orphans`). It must not end before this is called."""
-        process = Process(pid, tag)
+        which we started, has ended (`reaps_orphans`), and that has put on the tag's mark. It must
+        not end before this is called."""
+        process = Process(pid, tag, marked=True)
         self._live[pid] = process
         return process
 
@@ -123,16 +138,21 @@ class ProcessTable:
         process.signal(signal.SIGCONT)
         for pid in _tagged(process.tag):
             _kill(pid, signal.SIGTERM)
+        asked: Set[int] = set()
         deadline = time.monotonic() + grace_s
         pause = 0.005
         while True:
             left = self._left(process)
-            if process.exited.done() and not left:
+            strays = self._strays(process)
+            if process.exited.done() and not left and not strays:
                 return process.exited.result()
             if time.monotonic() >= deadline:
                 process.signal(signal.SIGKILL)
-                for pid in left:
+                for pid in left | strays:
                     _kill(pid, signal.SIGKILL)
+            for pid in strays - asked:
+                _kill(pid, signal.SIGTERM)
+            asked |= strays
             # Strays that are not our children give no event when they end.
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.1)
@@ -151,6 +171,16 @@ class ProcessTable:
         except (ProcessLookupError, PermissionError):
             pass
         return left
+
+    def _strays(self, process: Process) -> Set[int]:
+        """Orphans of the run that are our children now and no process of the table, and all
+        below them. To be asked after `_left`: what that still finds may have children."""
+        found: Set[int] = set()
+        if process.marked and self.reaps_orphans:
+            for pid in _children(os.getpid()) - set(self._live):
+                if mark.is_on(pid, process.tag):
+                    found |= {pid} | _descendants(pid)
+        return found
 
     def _reap(self) -> None:
         while True:
@@ -230,6 +260,28 @@ def _look_for(tag: str) -> Tuple[Set[int], bool]:
         if needle in environment:
             found.add(int(entry))
     return found, whole
+
+
+def _children(pid: int) -> Set[int]:
+    """Children of all threads of a process. One look may miss what another's end hides."""
+    found: Set[int] = set()
+    for _ in range(_MAX_LOOKS):
+        seen = set(found)
+        for path in glob.iglob(f"/proc/{pid}/task/*/children"):
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                found.update(int(word) for word in file.read().split())
+        if found == seen:
+            break
+    return found
+
+
+def _descendants(pid: int) -> Set[int]:
+    found: Set[int] = set()
+    fresh = _children(pid)
+    while fresh:
+        found |= fresh
+        fresh = {child for parent in fresh for child in _children(parent)} - found
+    return found
 
 
 def _kill(pid: int, number: int) -> None:

@@ -106,7 +106,8 @@ def spawn(
     env: Dict[str, str],
     pass_fds: Sequence[int] = (),
 ) -> Run:
-    """A new process as a run: nothing to read, its output on pipes. Raises OSError."""
+    """A new process as a run: nothing to read, its output on pipes, all that descends from it
+    marked. Raises OSError."""
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
@@ -119,6 +120,7 @@ def spawn(
             stdout=out_write,
             stderr=err_write,
             pass_fds=pass_fds,
+            marked=True,
         )
     except BaseException:
         os.close(out_read)

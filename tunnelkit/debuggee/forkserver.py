@@ -31,7 +31,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from tunnelkit.debuggee import launch
+from tunnelkit.debuggee import launch, mark
 from tunnelkit.debuggee.fitness import Reading, Signatures, unfit
 from tunnelkit.debuggee.importtime import watch_imports
 from tunnelkit.debuggee.retag import retag
@@ -153,6 +153,7 @@ def _become_debuggee(
     os.dup2(err, 2)
     _close([out, err])
     retag(*request["tag"])
+    mark.put_on(request["tag"][1])
     os.environ.clear()
     os.environ.update(request["env"])
     for name, value in changes.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -56,6 +57,26 @@ async def test_a_forked_debuggee_is_a_child_of_ours_with_a_tag_of_its_own(rig: L
     await stop.finish()
     ended = await rig.event("ended", generation=1)
     assert ended["code"] == 0 and ended["peak_rss_bytes"] > 2**20
+
+
+async def test_a_daemon_without_environment_ends_with_its_generation(rig: LoopRig) -> None:
+    """Nothing is left that could hold the GPU, or dial a port that is nobody's any more."""
+    source = "import subprocess\np = subprocess.Popen(['sleep', '600'], env={}, "
+    source += "start_new_session=True)\nprint(p.pid)\n"
+    (rig.directory / "main.py").write_text(source)
+    stop = await rig.f5(1, 3)
+    daemon = int(await stop.evaluate("p.pid"))
+    other = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
+    try:
+        assert os.path.exists(f"/proc/{daemon}")
+        await stop.finish()
+        await rig.event("ended", generation=1)
+        assert not os.path.exists(f"/proc/{daemon}")
+        # Not the run's, though a child of the same process.
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
 
 
 async def test_stopping_the_loop_leaves_no_process(rig: LoopRig) -> None:

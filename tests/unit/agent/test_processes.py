@@ -107,3 +107,59 @@ def test_an_exit_code_a_signal_and_the_peak_memory_are_told(tmp_path: Path) -> N
     answer = drive("import os; os.kill(os.getpid(), 11)", tmp_path, "wait")
     assert answer["how"]["code"] is None
     assert answer["how"]["signal"] == "SIGSEGV"
+
+
+#: Two marked processes and an unmarked one. Each starts, with no environment and in a session of
+#: its own, a daemon that has a child of its own, and then ends by itself or waits.
+_STRAYS = """
+import asyncio, json, os, signal, sys
+from tunnelkit.agent.processes import ProcessTable
+
+DAEMON = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(600)"
+FAMILY = '''
+import os, subprocess, sys
+daemon = [sys.executable, "-c", sys.argv[1]]
+code = "import subprocess, sys; subprocess.Popen(sys.argv[1:], env={}, start_new_session=True)"
+subprocess.run([sys.executable, "-c", code, *daemon], env={}, start_new_session=True)
+if sys.argv[2] == "wait":
+    import time
+    time.sleep(600)
+'''
+
+async def main():
+    table = ProcessTable()
+    table.start()
+    null = os.open(os.devnull, os.O_RDWR)
+    families = []
+    for how, marked in (("end", True), ("wait", True), ("end", False)):
+        reader, writer = os.pipe()
+        process = table.spawn([sys.executable, "-c", FAMILY, DAEMON, how], cwd="/",
+            env=dict(os.environ), stdin=null, stdout=writer, stderr=null, marked=marked)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            families.append((process, [int(pipe.readline()) for _ in range(2)]))
+    alive, asked_s = [], asyncio.get_running_loop().time()
+    for process, _ in families:
+        await table.end(process, 5.0)
+        alive.append([[os.path.exists(f"/proc/{pid}") for pid in pids] for _, pids in families])
+    took_s = asyncio.get_running_loop().time() - asked_s
+    for _, pids in families:
+        for pid in pids:
+            try: os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError: pass
+    print(json.dumps({"alive": alive, "took_s": took_s}))
+
+asyncio.run(main())
+"""
+
+
+def test_a_daemon_without_environment_or_group_ends_with_its_own_run_only() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _STRAYS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    gone, there = [False, False], [True, True]
+    assert answer["alive"] == [[gone, there, there], [gone, gone, there], [gone, gone, there]]
+    # They are asked to end, not only killed once the grace is over.
+    assert answer["took_s"] < 4.0
