@@ -56,7 +56,9 @@ class Ahead:
         """For what is found beyond this scan, while that is looked at."""
         ground = self._ground
         staged = self._staged.staged if self._staged else {}
-        return Reading(ground.local_root, scan, Known(ground.manifest.rows, ground.tried), staged)
+        return Reading(
+            ground.local_root, scan, Known(ground.manifest.rows, ground.own_digests()), staged
+        )
 
     async def while_looking(
         self,

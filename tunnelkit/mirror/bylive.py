@@ -64,7 +64,7 @@ class LivePass:
 
     async def stage(self, scan: Scan, difference: plan.Difference) -> None:
         """Send without publishing; `run` goes on with it. What can't be read is its affair."""
-        known = Known(self._ground.manifest.rows, self._ground.tried)
+        known = Known(self._ground.manifest.rows, self._ground.own_digests())
         await self._send(scan, difference, known, Outcome(), lambda paths: None, whole=True)
 
     async def add(self, piece: Slice, on_pending: OnPending) -> None:
@@ -88,7 +88,8 @@ class LivePass:
         """Send and delete. Raises as `Syncer.run`."""
         ground, rows = self._ground, self._ground.manifest.rows
         self._warn(scan, difference)
-        known = Known(rows, ground.tried, forced=wishes.force | wishes.again, ours=wishes.ours)
+        own = ground.own_digests()
+        known = Known(rows, own, forced=wishes.force | wishes.again, ours=wishes.ours)
         for path in wishes.again:
             if path in scan.entries:
                 difference.changed.setdefault(path, scan.entries[path])

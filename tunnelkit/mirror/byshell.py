@@ -114,15 +114,13 @@ class ShellPass:
     async def _recognize(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> None:
         """What went over the live channel without an answer may be there, or what was there
         before, whoever put that: its content tells."""
-        ground = self._ground
+        ground, own = self._ground, self._ground.own_digests()
         unsure = {
             path: there[path]
             for path in paths
-            if path in ground.tried and path in there and not ground.ours(path, there[path])
+            if path in own and path in there and not ground.ours(path, there[path])
         }
-        foreign = await conflicts.edited(
-            ground.remote, ground.remote_root, unsure, {path: ground.tried[path] for path in unsure}
-        )
+        foreign = await conflicts.edited(ground.remote, ground.remote_root, unsure, own)
         ground.in_flight |= unsure.keys() - foreign
 
     async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.mirror.base import Remote
@@ -14,6 +16,9 @@ from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.shell import RemoteStat
 
 _TRIED_LIMIT = 8
+#: What was sent over a link that then broke may still be on its way, in a socket's buffer or with
+#: an rsync there that has not heard of it.
+_LATE_S = 600.0
 
 
 @dataclass(slots=True)
@@ -37,6 +42,10 @@ class Ground:
     #: the digests that were sent without an answer, by path: to be found there, or not; no word
     #: on whose it is if something else is there
     tried: dict[str, set[str]] = field(default_factory=dict)
+    #: by path, the digest of the last that was sent and not answered
+    unanswered: dict[str, str] = field(default_factory=dict)
+    #: by path, digests that may yet come there after what was sent since, and until when
+    late: dict[str, dict[str, float]] = field(default_factory=dict)
     #: mirrored paths that were changed on the cluster: looked at again in each pass
     conflicts: frozenset[str] = frozenset()
     #: the big transfer that is under way
@@ -54,6 +63,9 @@ class Ground:
         is on record of the path, with what may be there after a kill -9 in the middle."""
         if not digest:
             return intent  # a directory
+        before, self.unanswered[path] = self.unanswered.get(path), digest
+        if before not in (None, digest):
+            self.late.setdefault(path, {})[str(before)] = time.monotonic() + _LATE_S
         tried, row = self.tried.setdefault(path, set()), self.manifest.rows.get(path)
         if row is not None and row.digest:
             tried.add(row.digest)
@@ -65,3 +77,16 @@ class Ground:
         """What was sent to this path is there."""
         self.in_flight.discard(path)
         self.tried.pop(path, None)
+        self.unanswered.pop(path, None)
+
+    def own_digests(self) -> Mapping[str, Collection[str]]:
+        """By path, what may be there though it is not what was sent last, and is tk's."""
+        now = time.monotonic()
+        for path, untils in list(self.late.items()):
+            self.late[path] = {text: until for text, until in untils.items() if until > now}
+            if not self.late[path]:
+                del self.late[path]
+        if not self.late:
+            return self.tried
+        paths = self.tried.keys() | self.late.keys()
+        return {path: {*self.tried.get(path, ()), *self.late.get(path, ())} for path in paths}

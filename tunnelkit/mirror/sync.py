@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror import local, plan
 from tunnelkit.mirror.ahead import Ahead, is_bulk
 from tunnelkit.mirror.base import FileAgent
@@ -42,6 +43,10 @@ _TRUSTED_NS = 10_000_000_000
 _MORE_LOOKS = 3
 #: A directory that is moved away under a publication has come to rest by then.
 _DIFFER_S = 0.2
+#: After a transfer that was broken off: when what it may have left on its way is looked for. In
+#: between, for so long, with each pass.
+_STRAGGLERS_S = (2.0, 10.0, 30.0)
+_STRAGGLING_S = 10.0
 
 _T = TypeVar("_T")
 Again = Callable[[], Awaitable[Dirty | None]]
@@ -84,6 +89,9 @@ class Syncer:
         #: the agent that has looked at all that was sent: another one does so first
         self._verified_by = ""
         self._timer: asyncio.TimerHandle | None = None
+        #: looks for what a broken transfer may still bring, and until when each pass does so
+        self._stragglers: list[asyncio.TimerHandle] = []
+        self._straggling_until = 0.0
         self._agent_soon = agent_soon
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
@@ -169,7 +177,8 @@ class Syncer:
         return out
 
     def _is_doubted(self, live: LiveChannel) -> bool:
-        return self._differs or live.instance != self._verified_by
+        straggling = time.monotonic() < self._straggling_until
+        return self._differs or straggling or live.instance != self._verified_by
 
     async def _verify(self, live: LiveChannel) -> frozenset[str]:
         """What is not there as it was sent. Raises as `verify`."""
@@ -317,7 +326,8 @@ class Syncer:
         if live is None or ground.folding or (not ground.fresh and is_bulk(difference)):
             if ahead is not None:
                 ahead.abort()
-            await shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
+            run = shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
+            await self._by_shell(run)
             return
         by_live = ahead
         if by_live is None or by_live.live is not live:
@@ -335,7 +345,27 @@ class Syncer:
         if doubted.changed:
             passes.append((by_live, doubted, replace(wishes, again=frozenset())))
         for one, part, wanted in passes:
-            await one.run(scan, part, wanted, out, on_pending)
+            run = one.run(scan, part, wanted, out, on_pending)
+            await (self._by_shell(run) if one is shell else run)
+
+    async def _by_shell(self, run: Coroutine[Any, Any, None]) -> None:
+        """Await a pass by rsync. Where its link breaks, the rsync there may go on for a while, with
+        what has reached it: over what is sent since."""
+        try:
+            await run
+        except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
+            loop = asyncio.get_running_loop()
+            self._straggling_until = time.monotonic() + _STRAGGLING_S
+            for timer in self._stragglers:
+                timer.cancel()
+            self._stragglers = [
+                loop.call_later(s, self._look_for_stragglers) for s in _STRAGGLERS_S
+            ]
+            raise
+
+    def _look_for_stragglers(self) -> None:
+        self._differs = True
+        self._wake()
 
     @property
     def can_verify(self) -> bool:
@@ -359,6 +389,8 @@ class Syncer:
         """Let go of the agent. Idempotent."""
         timer, self._timer = self._timer, None
         if timer is not None:
+            timer.cancel()
+        for timer in self._stragglers:
             timer.cancel()
         await self._lane.close()
 
