@@ -71,7 +71,7 @@ async def test_left_queued_it_goes_on_with_the_next_up(project: Project, full_no
     async with on_a_terminal(project, "up", "node1") as screen:
         await _interrupted(screen)
         screen.type("l\n")
-        await screen.shows(r"left as it is: `tk up` goes on")
+        await screen.shows(r"left as it is: `tk up` waits again")
         assert await screen.ended() == 130
     [job] = await project.jobs()
     assert job.endswith(" PENDING")
@@ -136,3 +136,21 @@ async def test_without_a_terminal_an_interrupt_cancels(project: Project, full_no
     assert await terminal.ended() == 130
     assert not re.search(r"\[c\]ancel|\x1b|\r", terminal.text)
     await project.nothing_left(deadline_s=5.0)
+
+
+async def test_commands_in_the_queue_say_what_they_wait_for(
+    project: Project, full_node: str
+) -> None:
+    project.write("2.py", "print(1)\n")
+    async with on_a_terminal(project, "up", "node1") as screen:
+        await _interrupted(screen)
+        screen.type("l\n")
+        assert await screen.ended() == 130
+    async with on_a_terminal(project, "loop", "python", "2.py") as screen:
+        await screen.shows(r"waiting for the session: " + REASON)
+        screen.type("\x03")
+        await screen.shows("nothing was started; the session stays as it is")
+        assert await screen.ended() == 0
+        assert "no debug loop" not in screen.text and "restart" not in screen.text
+    down = await project.tk("down")
+    assert re.fullmatch(r"down; job \d+ cancelled\n", down.out)

@@ -155,7 +155,7 @@ class Follower:
             self._show()
             return
         if choice == "l":
-            note("left as it is: `tk up` goes on, `tk status` tells, `tk down` cancels")
+            note("left as it is: `tk up` waits again, `tk status` shows it, `tk down` cancels it")
         else:
             await session.call("down")
             await gone(self._paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,9 @@ _HELP = """Run a command again and again: every F5 gets a fresh debuggee.
 
 With a session the command runs on its node; on a node itself (no session) it
 runs right there. Ctrl-C restarts, twice quits.
+
+The program has no stdin and no terminal: input() finds its end at once. One that
+asks runs with `tk run`, and `tk attach` brings the debugger into it.
 """
 _RECONNECT_S = 600.0
 
@@ -161,10 +165,12 @@ async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -
 
 async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
     """Show the loop until it ends (None) or the session is lost (the loop's id)."""
+    from tunnelkit.cli.waiting import Waiting
     from tunnelkit.errors import NoSessionError, TunnelkitError
     from tunnelkit.mux.records import RecordReader
     from tunnelkit.session import client
 
+    waiting, watching = Waiting(), ExitStack()
     try:
         async with client.connect(paths) as session:
             channel = session.open(header)
@@ -173,18 +179,22 @@ async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
             reading = asyncio.create_task(channel.read())
             quitting = asyncio.create_task(view.quit.wait())
             try:
+                watching.enter_context(waiting.watching(session))
                 while True:
                     await asyncio.wait([reading, quitting], return_when=asyncio.FIRST_COMPLETED)
                     if quitting.done():
-                        await session.call("loop.stop", loop=view.where.get("id"))
+                        if "id" in view.where:
+                            await session.call("loop.stop", loop=view.where["id"])
                         return None
                     data = reading.result()
                     if not data:
                         break
+                    waiting.heard()
                     for record in reader.feed(data):
                         view.show(record)
                     reading = asyncio.create_task(channel.read())
             finally:
+                watching.close()
                 reading.cancel()
                 quitting.cancel()
             detail = await channel.closed() or {}

@@ -201,6 +201,10 @@ class LoopView:
         note(f"{paint('[tk]', 'cyan', sys.stderr)} {text}")
 
     def _interrupted(self) -> None:
+        if "id" not in self.where:
+            self._line("nothing was started; the session stays as it is")
+            self.quit.set()
+            return
         now = time.monotonic()
         twice = now - self._last_interrupt < _TWICE_S
         self._last_interrupt = now

@@ -15,6 +15,7 @@ import typer
 
 from tunnelkit.cli import completion
 from tunnelkit.cli.console import note
+from tunnelkit.cli.waiting import Waiting
 
 _NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
 _CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -89,6 +90,7 @@ class _Terminal:
         self._node = node
         self._pty = pty
         self._stderr: asyncio.Future[Any] | None = None
+        self._waiting = Waiting()
 
     async def run(self, paths: Any) -> int:
         """Run to the end and return the exit code as a shell would give it."""
@@ -112,7 +114,7 @@ class _Terminal:
             resize = self._mind_signals(session, channel)
             if self._pty:
                 guard = terminal.RawMode(sys.stdin.fileno(), resize)
-            with guard:
+            with guard, self._waiting.watching(session, until_heard=self._pty):
                 detail = await self._carry(channel)
             # Only now: a raw terminal does not begin a new line at its left edge.
             return exit_code(detail)
@@ -151,7 +153,7 @@ class _Terminal:
         keys = asyncio.create_task(_feed(channel))
         errors = asyncio.create_task(self._carry_stderr())
         try:
-            await _copy(channel, sys.stdout.fileno())
+            await _copy(channel, sys.stdout.fileno(), self._waiting.heard)
             detail = await channel.closed() or {"error": "the session ended"}
             if not self._pty and "code" in detail:
                 with contextlib.suppress(TimeoutError):
@@ -163,7 +165,7 @@ class _Terminal:
 
     async def _carry_stderr(self) -> None:
         assert self._stderr is not None
-        await _copy(await self._stderr, sys.stderr.fileno())
+        await _copy(await self._stderr, sys.stderr.fileno(), self._waiting.heard)
 
 
 def exit_code(detail: dict[str, Any]) -> int:
@@ -183,9 +185,10 @@ def exit_code(detail: dict[str, Any]) -> int:
     return next((code for text, code in _NOT_RUN.items() if text in why), 1)
 
 
-async def _copy(channel: Any, fd: int) -> None:
+async def _copy(channel: Any, fd: int, before: Callable[[], None]) -> None:
     """Everything from a channel to a descriptor. Blocking writes: that is the backpressure."""
     while data := await channel.read():
+        before()
         view = memoryview(data)
         while view:
             view = view[await asyncio.to_thread(os.write, fd, view) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tunnelkit import __version__
 from tunnelkit.cli.common import find_session
 from tunnelkit.cli.console import paint, say
 from tunnelkit.session.ask import ask
@@ -28,6 +29,8 @@ def lines(status: dict[str, Any]) -> list[str]:
         f"session  {state} {status['detail']}".rstrip(),
         f"project  {printable(status['project'])}",
     ]
+    if mismatch := other_version(status):
+        out.append(paint(mismatch, "yellow"))
     if status.get("attention"):
         out.append(paint("waiting  for you: tk auth", "yellow"))
     out.append(f"login    {status['login']}")
@@ -39,8 +42,8 @@ def lines(status: dict[str, Any]) -> list[str]:
             time_left = paint(time_left, "red")
         yours = ", adopted: tk down leaves it" if job.get("made_by") == "you" else ""
         back = f", requeued {job['requeues']}x" if job.get("requeues") else ""
-        nodes = ", ".join(job["nodes"]) or "-"
-        out.append(f"job      {job['id']} on {nodes}{time_left}{yours}{back}")
+        where = f"on {', '.join(job['nodes'])}" if job["nodes"] else _queued(job)
+        out.append(f"job      {job['id']} {where}{time_left}{yours}{back}")
     if status["agent"]:
         agent = status["agent"]
         gpus = agent.get("cuda_visible_devices")
@@ -62,6 +65,22 @@ def lines(status: dict[str, Any]) -> list[str]:
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
     out += [_mount_line(one) for one in status.get("mounts") or []]
     return out
+
+
+def _queued(job: dict[str, Any]) -> str:
+    start = job.get("start_estimate")
+    return "has no node yet" + (f", may start {start} (the cluster's clock)" if start else "")
+
+
+def other_version(status: dict[str, Any]) -> str | None:
+    """A line if another tk than this one has started the session."""
+    started_by = status.get("version")
+    if started_by in (None, __version__):
+        return None
+    return (
+        f"this session was started by tk {started_by}, this is tk {__version__}: "
+        "`tk down && tk up` starts it with this one"
+    )
 
 
 def _mount_line(mount: dict[str, Any]) -> str:

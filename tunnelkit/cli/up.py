@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Annotated, Any
 
 import typer
 
 from tunnelkit.cli import completion
-from tunnelkit.cli.console import paint, say
+from tunnelkit.cli.console import note, paint, say
 from tunnelkit.cli.options import LinkOption, LoginOption, ProfileOption
 from tunnelkit.cli.statusview import printable
 
@@ -94,7 +95,9 @@ def up(
 ) -> None:
     from tunnelkit.cli.common import run, settings
     from tunnelkit.model import check_host, check_job_id
+    from tunnelkit.session.ask import is_alive
     from tunnelkit.session.launch import Launch
+    from tunnelkit.session.paths import session_paths
 
     if node is not None:
         check_host(node)
@@ -119,6 +122,7 @@ def up(
         allocation__requeue=requeue,
     )
     wanted.require_login()
+    again = is_alive(session_paths(wanted.project_dir))
     status = run(_up(Launch(wanted, node, take_over, attach_job)))
     _tell_editor(wanted, status)
     if as_json:
@@ -127,11 +131,12 @@ def up(
         say(json.dumps(status, indent=2))
     else:
         say(ready_line(status))
+        if sys.stderr.isatty() and not again:
+            note("next: `tk loop python FILE`, then press F5")
 
 
 def _tell_editor(wanted: Any, status: dict[str, Any]) -> None:
     """launch.json follows the port that F5 has to go to."""
-    from tunnelkit.cli.console import note
     from tunnelkit.cli.vscode import follow_port
     from tunnelkit.errors import TunnelkitError
 
@@ -156,8 +161,8 @@ def ready_line(status: dict[str, Any]) -> str:
 
 
 async def _up(launch: Any) -> dict[str, Any]:
-    from tunnelkit.cli.console import note
     from tunnelkit.cli.follow import Follower, gone
+    from tunnelkit.cli.statusview import other_version
     from tunnelkit.errors import TunnelkitError, UsageError
     from tunnelkit.session import client
     from tunnelkit.session.ask import is_alive
@@ -167,6 +172,8 @@ async def _up(launch: Any) -> dict[str, Any]:
     over = False
     if is_alive(paths):
         status = await _current(paths)
+        if mismatch := other_version(status):
+            note(f"  {mismatch}")
         if status["state"] == "closing":
             note("  this project's session is ending: waiting for its end")
             await gone(paths)
@@ -217,7 +224,6 @@ def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
     with_job: the job that a person made may still be of use."""
     from dataclasses import replace
 
-    from tunnelkit.cli.console import note
     from tunnelkit.session.launch import Left
     from tunnelkit.session.paths import job_name
 
@@ -268,7 +274,7 @@ def down(
 
     paths = session_paths(project_dir())
     if is_alive(paths):
-        goes_on = run(_stop(paths, keep=keep))
+        given_back = run(_stop(paths, keep=keep))
         if not keep and paths.launch.exists():
             raise AllocationError(
                 "the session has ended, but its job may still be there",
@@ -278,7 +284,7 @@ def down(
         if keep:
             say("down; the job lives on")
         else:
-            say(f"down; job {goes_on} is yours and goes on" if goes_on else "down")
+            say(f"down; {given_back}" if given_back else "down")
         return
     if keep:
         raise no_session()
@@ -289,12 +295,13 @@ def down(
 
 
 async def _stop(paths: Any, *, keep: bool) -> str | None:
-    """End the session; the job that a person made and that goes on, if there is one."""
+    """End the session; what became of its job, in words, if it had one."""
     from tunnelkit.cli.follow import gone
     from tunnelkit.session import client
 
     async with client.connect(paths) as session:
         told: dict[str, Any] = await session.call("down", keep=keep)
     await gone(paths)
-    goes_on: str | None = told["goes_on"]
-    return goes_on
+    if told["goes_on"]:
+        return f"job {told['goes_on']} is yours and goes on"
+    return f"job {told['job']} cancelled" if told.get("job") else None

@@ -186,7 +186,9 @@ class Service:
     async def _down(self, params: dict[str, Any]) -> dict[str, Any]:
         self._ending = True
         self._stop(bool(params.get("keep")))
-        return {"goes_on": self._session.launch.attach_job}
+        job = self._session.cluster.job
+        own = job.job_id if job is not None else None
+        return {"goes_on": self._session.launch.attach_job, "job": own}
 
     # -- mirror and readiness ---------------------------------------------
 

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from tunnelkit import __version__
 from tunnelkit.cli import main as cli
 from tunnelkit.cli import quick
 from tunnelkit.cli.console import StatusLine
 from tunnelkit.cli.follow import progress
 from tunnelkit.cli.run import exit_code
-from tunnelkit.cli.statusview import hours, lines, printable
+from tunnelkit.cli.statusview import hours, lines, other_version, printable
 from tunnelkit.errors import DebugError, ExitCode, HostKeyError, TunnelkitError
 
 
@@ -240,3 +241,9 @@ def test_help_has_each_command_once_below_a_heading(capsys: pytest.CaptureFixtur
     for name in cli.COMMANDS:
         assert found.count(name) == 1, name
     assert "..." not in said.partition("Start and end")[2]
+
+
+def test_a_session_of_another_version_is_noticed() -> None:
+    said = other_version({"version": "0.0.9"})
+    assert said is not None and "started by tk 0.0.9" in said and "`tk down && tk up`" in said
+    assert other_version({"version": __version__}) is None
