@@ -7,6 +7,7 @@ Faults of a debug session, and the tests that hold what should happen then:
 | SIGSEGV, `os._exit(7)` | e2e/test_dap_port: test_the_editor_hears_how_the_program_ended; e2e/test_loop: test_how_a_run_ended_is_told_and_the_next_is_armed |
 | uncaught exception | here: test_an_uncaught_exception_stops_with_its_locals |
 | hang at exit | here: test_a_hang_at_exit_is_ended_after_a_grace |
+| exec of what is no Python | here: test_a_program_that_becomes_another_one_ends_its_session |
 | TERM ignored | here: test_a_program_that_ignores_term_is_killed |
 | processes left behind | here: test_no_process_of_a_run_sees_the_next; e2e/test_loop: test_ctrl_c_restarts_twice_quits_and_no_process_survives_its_run |
 | client ignores a child | here: test_a_child_that_the_editor_ignores_goes_with_its_parent |
@@ -90,6 +91,22 @@ async def test_an_uncaught_exception_stops_with_its_locals(up: Project) -> None:
     await terminal.line("^ZeroDivisionError: ")
     await terminal.line("run 1 · ended: exit code 1")
     await terminal.line("run 2 .*armed")
+
+
+async def test_a_program_that_becomes_another_one_ends_its_session(up: Project) -> None:
+    """The adapter waits for the next Python then, and says nothing of the program's end."""
+    up.write("become.py", "import os\nprint('soon')\nos.execvp('sh', ['sh', '-c', 'exit 3'])\n")
+    terminal = await up.loop("python", "become.py")
+    editor, thread, _ = await up.f5_to_stop(2, file="become.py")
+    await editor.request("continue", threadId=thread)
+    exited = await editor.wait_event("exited", timeout_s=PATIENCE_S)
+    assert exited["exitCode"] == 3
+    await editor.wait_event("terminated", timeout_s=PATIENCE_S)
+    await editor.request("disconnect", restart=False)
+    await editor.close()
+    await terminal.line("run 1 · ended: exit code 3")
+    await terminal.line("run 2 .*armed")
+    await up.f5_to_stop(2, file="become.py")
 
 
 async def test_the_end_is_told_with_what_the_run_took(up: Project) -> None:

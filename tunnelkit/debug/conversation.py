@@ -27,6 +27,8 @@ _LEAVE_PATIENCE_S = 0.5
 #: The editor hears of the end this long at most after the program's last word: the group's
 #: end and its exit code come in between.
 _END_PATIENCE_S = 2.0
+#: Once the program has ended, an adapter that is silent this long is not going to tell it.
+_SILENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Conversation:
         """Carry on until one side hangs up; True if it was the adapter."""
         up = asyncio.create_task(self._up())
         down = asyncio.create_task(self._down())
+        self._spawn(self._see_to_the_end())
         try:
             await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
             adapter_first = self._adapter_lost or (down.done() and not up.done())
@@ -186,6 +189,28 @@ class Conversation:
             self._await_end()
             if self._end_told is not None:
                 await self._end_told
+
+    async def _see_to_the_end(self) -> None:
+        """A program that became another one by exec leaves its adapter waiting for the next
+        Python. Once it has ended none will come, and the editor is told so."""
+        await asyncio.wait([self._ending])
+        while not await self._is_silent():
+            pass
+        if self._view.attached and not self._view.terminated:
+            out = self._view.adapter_gone()
+            self._on_answer()
+            await self._send(out)
+            self._await_end()
+
+    async def _is_silent(self) -> bool:
+        """Wait until the adapter says something (False), or has been silent for a while. One
+        whose words the editor is slow to take is not silent."""
+        try:
+            async with asyncio.timeout(_SILENCE_S):
+                await self._answered.wait()
+        except TimeoutError:
+            return not self._sending.locked()
+        return False
 
     async def _receive(self) -> bytes:
         """The adapter's next bytes; meanwhile, output that was held goes out in time."""
