@@ -34,6 +34,7 @@ from tunnelkit.agent.tcp import listening, serve_tcp
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.peers import network
 from tunnelkit.mux.waiting import cancel_all
 from tunnelkit.wire.endpoint import Endpoint
 
@@ -174,6 +175,7 @@ class Agent:
             "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
             "hostname": socket.gethostname(),
             "pid": os.getpid(),
+            "network": network(),
             "python": platform.python_version(),
             "executable": sys.executable,
             "home": os.path.expanduser("~"),

@@ -9,6 +9,14 @@ import typer
 from tunnelkit.cli import completion
 from tunnelkit.cli.console import say
 
+_ROUTES = {
+    "login": "ssh, ends on the login host",
+    "node": "ssh to the node",
+    "chain": "ssh by way of the login host",
+    "wire": "tk's own connection to the node",
+    "none": "the node is this machine: it is the same port",
+}
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -17,13 +25,13 @@ def register(app: typer.Typer) -> None:
 
 def forward(
     forwards: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="FORWARD",
-            help="PORT, LOCAL:REMOTE or LOCAL:HOST:REMOTE.",
+            help="PORT, LOCAL:REMOTE or LOCAL:HOST:REMOTE; without: list them.",
             autocompletion=completion.forwards,
         ),
-    ],
+    ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Close them instead.")] = False,
     wire: Annotated[
         bool, typer.Option("--wire", help="Through the agent, not by OpenSSH.")
@@ -35,11 +43,18 @@ def forward(
     tk forward 8888
     tk forward 6006 8080:127.0.0.1:80
     tk forward --cancel 8888
+    tk forward                     which there are
     """
     from tunnelkit.cli.common import find_session, run
+    from tunnelkit.errors import UsageError
     from tunnelkit.model import LocalForward
     from tunnelkit.session import client
 
+    if not forwards:
+        if cancel:
+            raise UsageError("no forward named", hint="tk forward --cancel PORT")
+        _list(as_json)
+        return
     wanted = [LocalForward.parse(text) for text in forwards]
 
     async def work() -> list[dict[str, object]]:
@@ -62,4 +77,24 @@ def forward(
             say(f"{answer['forward']} closed")
         else:
             state = "ready" if answer["ready"] else "open, but nobody listens there yet"
-            say(f"{answer['forward']} {state} (by {answer['route']})")
+            say(f"{answer['forward']} {state} ({_how(answer['route'])})")
+
+
+def _list(as_json: bool) -> None:
+    import json
+
+    from tunnelkit.cli.common import find_session
+    from tunnelkit.session.ask import ask
+
+    found = ask(find_session(), "status")["forwards"]
+    if as_json:
+        say(json.dumps(found))
+    elif not found:
+        say("no forwards: tk forward PORT opens one")
+    else:
+        for one in found:
+            say(f"{one['forward']} ({_how(one['route'])})")
+
+
+def _how(route: object) -> str:
+    return _ROUTES.get(str(route), f"by {route}")

@@ -14,11 +14,15 @@ from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.listener import Listener
+from tunnelkit.mux.peers import network
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.waiting import cancel_all
 
 #: A forward with nobody behind it accepts and then hangs up: within this time.
 _HANGUP_S = 0.3
+#: The route of a forward that needs none.
+SAME_MACHINE = "none"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: A forward to a node that may be dead is given up within this.
 _LET_GO_S = 5.0
 
@@ -90,7 +94,10 @@ class Forwards:
                 f" {known.forward.host}:{known.forward.port} already",
                 hint=f"tk forward --cancel {forward.bind_port}, or choose another local port",
             )
-        entry = await self._open(forward, wire)
+        if await self._is_here(forward):
+            entry = _Entry(forward, SAME_MACHINE)
+        else:
+            entry = await self._open(forward, wire)
         entry.by_wire = wire
         self._entries[forward.bind_port] = entry
         return await self._describe(entry)
@@ -142,6 +149,14 @@ class Forwards:
         for entry in entries:
             await self._close(entry)
 
+    async def _is_here(self, forward: LocalForward) -> bool:
+        """Whether both ends are one port of one machine, as in a lab on loopback: a forward would
+        lead to itself, and each connection open the next."""
+        if forward.host not in _LOOPBACK or forward.port != forward.bind_port:
+            return False
+        there = (await self.agent().call("info")).get("network")
+        return bool(there) and there == network()
+
     async def _open(self, forward: LocalForward, wire: bool) -> _Entry:
         if not wire and self.by_ssh():
             try:
@@ -157,7 +172,7 @@ class Forwards:
     async def _close(self, entry: _Entry) -> None:
         if entry.wire is not None:
             await entry.wire.close()
-        else:
+        elif entry.route != SAME_MACHINE:
             await self.link.cancel_forward(entry.forward, node=self.node())
 
     async def _describe(self, entry: _Entry) -> dict[str, Any]:
