@@ -36,6 +36,22 @@ async def test_everything_that_was_asked_for_is_had(project: Project) -> None:
     assert again["job"]["id"] != job
 
 
+async def test_another_request_beside_a_session_is_refused_naming_the_difference(
+    project: Project,
+) -> None:
+    """ "ready", it said, and the GPUs were not there."""
+    await project.up("node1", "--gpus", "1")
+    done = await project.tk("up", "--gpus", "2", code=int(UsageError.exit_code))
+    assert "gpus is 1, not 2" in done.err and "tk down first" in done.err
+    done = await project.tk("up", "--time", "5", code=int(UsageError.exit_code))
+    assert "time is none asked for, not" in done.err
+    assert "ready on node1" in (await project.tk("up", "--gpus", "1")).out
+    # A file that was changed meanwhile keeps nobody from going on.
+    project.configure("[allocation]\ncpus = 2\n")
+    done = await project.tk("up")
+    assert "ready on node1" in done.out and "cpus = 2; this session has" in done.err
+
+
 REFUSED = [
     (["--partition", "nosuch"], SchedulerError, r"[Pp]artition.*sinfo -s"),
     (["--constraint", "h100"], SchedulerError, r"feature.*sinfo -o '%N %f'"),

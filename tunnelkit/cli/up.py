@@ -187,6 +187,8 @@ async def _up(launch: Any) -> dict[str, Any]:
             )
         else:
             _check_same_job(launch, status)
+            if (status.get("job") or {}).get("id") and launch.attach_job is None:
+                _check_same_request(launch, paths)
     follower = Follower(paths)
     with follower.minding_interrupts():
         if not is_alive(paths):
@@ -207,6 +209,31 @@ def _check_same_job(launch: Any, status: dict[str, Any]) -> None:
             f"this project's session has {f'job {has}' if has else 'no job'}",
             hint=f"tk down first, then tk up --attach-job {launch.attach_job}",
         )
+
+
+def _check_same_request(launch: Any, paths: Any) -> None:
+    """What is asked for now is what the session has: it can't be changed while that lives."""
+    from tunnelkit.errors import NoSessionError, UsageError
+    from tunnelkit.session.launch import Launch
+
+    try:
+        has = Launch.load(paths.launch).settings
+    except NoSessionError:
+        return  # another version's: it goes on as it is
+    for name, origin in launch.settings.origins.items():
+        if not name.startswith("allocation.") or origin.kind == "default":
+            continue
+        asked, there = launch.settings.written(name), has.written(name)
+        if asked == there:
+            continue
+        key = name.partition(".")[2]
+        told = "none asked for" if there is None else there
+        if origin.kind == "flag":
+            raise UsageError(
+                f"this project's session has another allocation: {key} is {told}, not {asked}",
+                hint="tk down first, then tk up again as you wrote it",
+            )
+        note(f"  {origin} says {key} = {asked}; this session has {told}, until tk down")
 
 
 async def _cleaned_up(paths: Any) -> None:
