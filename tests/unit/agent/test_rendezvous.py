@@ -16,6 +16,7 @@ def parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     for parent in made:
         parent.mkdir()
     monkeypatch.setattr(rendezvous, "_PARENTS", tuple(str(parent) for parent in made))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return made
 
 
@@ -42,10 +43,41 @@ def test_a_directory_open_to_others_is_passed_over(parents: list[Path]) -> None:
     assert Path(rendezvous.make_directory()).parent == parents[1]
 
 
-def test_no_place_at_all_tells_why(parents: list[Path]) -> None:
+def squat(parents: list[Path]) -> None:
     for parent in parents:
         (parent / own_name()).write_text("a file")
-    with pytest.raises(rendezvous.NoPlace, match="not a private directory"):
+
+
+def test_where_all_known_names_are_taken_a_secret_one_is_used(parents: list[Path]) -> None:
+    squat(parents)
+    path = Path(rendezvous.make_directory())
+    assert path.parent == parents[0] and path.stat().st_mode & 0o777 == 0o700
+    assert rendezvous.make_directory() == str(path)
+    (path / "job.sock").touch()
+    assert list(rendezvous.find_sockets("job")) == [str(path / "job.sock")]
+    secret = parents[0].parent / "home/.cache/tunnelkit/places"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(secret.parent) == [secret.name]
+
+
+def test_a_secret_that_others_can_read_or_that_is_cut_short_is_made_again(
+    parents: list[Path],
+) -> None:
+    squat(parents)
+    secret = parents[0].parent / "home/.cache/tunnelkit/places"
+    used = {rendezvous.make_directory()}
+    secret.chmod(0o644)
+    used.add(rendezvous.make_directory())
+    secret.write_bytes(b"")
+    used.add(rendezvous.make_directory())
+    assert len(used) == 3
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_place_at_all_tells_why(parents: list[Path]) -> None:
+    squat(parents)
+    (parents[0].parent / "home").write_text("a file")
+    with pytest.raises(rendezvous.NoPlace, match=r"not a private directory.*Not a directory"):
         rendezvous.make_directory()
 
 
