@@ -22,11 +22,14 @@ import stat
 import sys
 import threading
 import time
-from typing import Awaitable, Callable, List, Optional, Tuple
+from typing import Awaitable, Callable, Dict, List, Optional, Tuple
 
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
-_PROOF_TIMEOUT_S = 5.0
+#: For all that a peer has to say, however slowly it says it.
+_PROOF_TIMEOUT_S = 1.0
+#: So many may be heard at once; others wait for a moment.
+_GUESTS = 256
 #: The session waits for the agent's hello a little longer than this.
 _MEET_TIMEOUT_S = 25.0
 _DIAL_TIMEOUT_S = 10.0
@@ -73,7 +76,7 @@ def _listen(node: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.bind((address, 0))
-    listener.listen(4)
+    listener.listen(128)
     return listener
 
 
@@ -111,42 +114,89 @@ def _remove(path: str, text: str) -> None:
 
 
 def _accept(listener: socket.socket, secret: bytes) -> Optional[socket.socket]:
-    """The agent's connection; None if it did not come, or nobody waits for it any more."""
+    """The agent's connection; None if it did not come, or nobody waits for it any more. Whoever
+    dials is heard at once, and not for long: a stranger holds up nobody."""
     poll = select.poll()
+    listener.setblocking(False)
     poll.register(listener, select.POLLIN)
     # Only its end: what the session says is meant for the agent.
     poll.register(0, 0)
+    guests: Dict[int, _Guest] = {}
     deadline = time.monotonic() + _MEET_TIMEOUT_S
-    while True:
-        left_s = deadline - time.monotonic()
-        events = dict(poll.poll(max(0.0, left_s) * 1000))
-        if 0 in events or left_s <= 0:
+    try:
+        while True:
+            ends = [deadline, *(guest.deadline for guest in guests.values())]
+            left_s = max(0.0, min(ends) - time.monotonic())
+            events = dict(poll.poll(left_s * 1000 + 1))
+            if 0 in events or time.monotonic() >= deadline:
+                return None
+            for fd, guest in list(guests.items()):
+                if fd in events and guest.hear():
+                    del guests[fd]
+                    return guest.sock
+                if guest.is_over or time.monotonic() >= guest.deadline:
+                    poll.unregister(fd)
+                    guests.pop(fd).sock.close()
+            if listener.fileno() in events and len(guests) < _GUESTS:
+                new = _Guest.receive(listener, secret)
+                if new is not None:
+                    guests[new.sock.fileno()] = new
+                    poll.register(new.sock, select.POLLIN)
+    finally:
+        for guest in guests.values():
+            guest.sock.close()
+
+
+class _Guest:
+    """Who has dialled, until it is known whether it is the agent."""
+
+    def __init__(self, sock: socket.socket, secret: bytes) -> None:
+        self.sock = sock
+        self.deadline = time.monotonic() + _PROOF_TIMEOUT_S
+        self.is_over = False
+        self._secret = secret
+        self._nonce = os.urandom(_NONCE_BYTES)
+        self._answer = b""
+
+    @classmethod
+    def receive(cls, listener: socket.socket, secret: bytes) -> "Optional[_Guest]":
+        """Accept a connection and challenge it; None if it is gone already."""
+        try:
+            sock, _ = listener.accept()
+        except OSError:
             return None
-        if listener.fileno() in events:
-            peer, _ = listener.accept()
-            try:
-                peer.settimeout(_PROOF_TIMEOUT_S)
-                _challenge(peer, secret)
-                peer.settimeout(None)
-                _tune(peer)
-                return peer
-            except (OSError, NotOurs):
-                peer.close()
+        guest = cls(sock, secret)
+        try:
+            sock.setblocking(False)
+            sock.sendall(guest._nonce)  # into an empty buffer
+        except OSError:
+            sock.close()
+            return None
+        return guest
 
-
-def _challenge(peer: socket.socket, secret: bytes) -> None:
-    nonce = os.urandom(_NONCE_BYTES)
-    peer.sendall(nonce)
-    answer = b""
-    while len(answer) < _NONCE_BYTES + _PROOF_BYTES:
-        data = peer.recv(_NONCE_BYTES + _PROOF_BYTES - len(answer))
-        if not data:
-            raise NotOurs("it hung up")
-        answer += data
-    theirs, said = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
-    if not hmac.compare_digest(said, proof(secret, b"agent", nonce, theirs)):
-        raise NotOurs("a wrong proof")
-    peer.sendall(proof(secret, b"login", nonce, theirs))
+    def hear(self) -> bool:
+        """Take what it says. True: it is the agent, and has the login host's own proof."""
+        wanted = _NONCE_BYTES + _PROOF_BYTES
+        try:
+            data = self.sock.recv(wanted - len(self._answer))
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        self._answer += data
+        self.is_over = not data or len(self._answer) == wanted
+        if len(self._answer) < wanted:
+            return False
+        theirs, said = self._answer[:_NONCE_BYTES], self._answer[_NONCE_BYTES:]
+        if not hmac.compare_digest(said, proof(self._secret, b"agent", self._nonce, theirs)):
+            return False
+        try:
+            self.sock.setblocking(True)
+            self.sock.sendall(proof(self._secret, b"login", self._nonce, theirs))
+            _tune(self.sock)
+        except OSError:
+            return False
+        return True
 
 
 def _carry(peer: socket.socket) -> None:

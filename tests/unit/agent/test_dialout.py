@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -111,6 +112,47 @@ async def test_only_who_knows_the_secret_is_let_in(
     # What the login host itself says can't be played back to it.
     assert await asyncio.to_thread(knock, secret, b"login") == b""
     assert await asyncio.to_thread(knock, secret, b"agent") != b""
+
+
+async def test_strangers_hold_up_nobody(meeting: subprocess.Popen[bytes], invitation: Path) -> None:
+    """Some say nothing, some a byte now and then, one half of a proof: the agent is let in at once,
+    and none of them stays for longer than a second."""
+    told = await invited(invitation)
+    where = (str(told["host"]), int(str(told["port"])))
+    silent = [socket.create_connection(where, timeout=30) for _ in range(300)]
+    loop = asyncio.get_running_loop()
+    came: asyncio.Queue[socket.socket] = asyncio.Queue()
+
+    async def drip(sock: socket.socket) -> float:
+        began = loop.time()
+        sock.setblocking(False)
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                if sock.recv(100, socket.MSG_PEEK) == b"":
+                    return loop.time() - began
+                sock.recv(100)
+            try:
+                sock.send(b"x")
+            except OSError:
+                return loop.time() - began
+            await asyncio.sleep(0.1)
+
+    async def serve(sock: socket.socket) -> None:
+        came.put_nowait(sock)
+        await asyncio.Event().wait()
+
+    dripping = asyncio.create_task(drip(socket.create_connection(where, timeout=30)))
+    async with asyncio.timeout(20):
+        stayed_s = await dripping
+    assert stayed_s < 5, "its limit is for all that it says"
+    dialling = asyncio.create_task(keep_dialling(str(invitation), lambda: False, serve))
+    try:
+        async with asyncio.timeout(20):
+            (await came.get()).close()
+    finally:
+        dialling.cancel()
+        for sock in silent:
+            sock.close()
 
 
 async def test_nobody_waits_for_it_any_more(
