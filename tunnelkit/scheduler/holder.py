@@ -37,7 +37,7 @@ from tunnelkit.scheduler.base import Command
 _BODY = """\
 tk_umask=$(umask)
 umask 077
-tk_status={status_file}
+tk_status={status_file}{suffix}
 tk_mark=$tk_status.$$.end
 mkdir -p -- "$(dirname -- "$tk_status")"
 tk_node=${{SLURMD_NODENAME:-$(uname -n)}}
@@ -88,6 +88,10 @@ if ! command -v module >/dev/null 2>&1; then
 fi
 """
 
+#: Of the scheduler that runs it: `.4711`, whatever follows the number in its id.
+_JOB_NUMBER = """\
+.$(printf '%s' "${SLURM_JOB_ID:-$PBS_JOBID}" | sed 's/[^0-9].*//')"""
+
 _STATUS = re.compile(r"(?:running (?P<node>\S+) (?P<pid>\d+)|ended (?P<code>\d+))\n?")
 
 
@@ -104,12 +108,15 @@ class HolderStatus:
         return self.exit_code is not None
 
 
-def body(*, agent_argv: Sequence[str], prologue: str, status_file: str) -> str:
+def body(
+    *, agent_argv: Sequence[str], prologue: str, status_file: str, per_job: bool = False
+) -> str:
     """The job's sh body, without shebang.
 
     `prologue`: sh lines that set up the agent's environment; if one of them exits, the job
     ends with that code. Words of `agent_argv` and `status_file` may start with `~/`. USR1
-    (the time limit is near) and TERM reach the agent, whose exit code is the job's. Raises
+    (the time limit is near) and TERM reach the agent, whose exit code is the job's.
+    per_job: the status file is `status_of` the job, so that no other one writes it. Raises
     UsageError if there is no agent to run or a word holds a NUL.
     """
     if not agent_argv or not status_file:
@@ -122,6 +129,7 @@ def body(*, agent_argv: Sequence[str], prologue: str, status_file: str) -> str:
         lines = _MODULE_INIT + lines
     return _BODY.format(
         status_file=shell_word(status_file),
+        suffix=_JOB_NUMBER if per_job else "",
         prologue=shlex.quote(lines),
         agent_argv=" ".join(shell_word(word) for word in agent_argv),
     )
@@ -132,6 +140,11 @@ def shell_word(word: str) -> str:
     if word.startswith("~/"):
         return '"$HOME"/' + shlex.quote(word[2:]) if word != "~/" else '"$HOME"/'
     return shlex.quote(word)
+
+
+def status_of(status_file: str, job_id: str) -> str:
+    """Where the body of that job tells."""
+    return f"{status_file}.{re.sub('[^0-9].*', '', job_id)}"
 
 
 def read_status(status_file: str) -> Command:

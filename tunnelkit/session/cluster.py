@@ -104,8 +104,10 @@ class Cluster:
                 self.scheduler,
                 self._run,
                 job_name=self._name,
+                jobs_dir=self.installed.jobs_dir,
                 status_file=self._status_file,
                 cancelled=self._cancelled,
+                say=self._say,
             )
 
     async def _install(self) -> None:
@@ -156,10 +158,11 @@ class Cluster:
         if found is not None:
             self.adopted = True
             self._say(f"job {found.job_id} of this project is still there: taking it over")
+            await self.job.drop_twins()
             self._check_same_node(found, node)
         else:
             await self.job.wait_cancelled_gone(self._say)
-            job_id = await self._submit(node)
+            job_id = await self._submit(node, on_pending)
             self._say(f"submitted job {job_id}")
         return await self.wait_running(on_pending)
 
@@ -224,11 +227,14 @@ class Cluster:
         assert self.allocation is not None and self.allocation.job_id is not None
         job_id, name = self.allocation.job_id, peer_name(self._name, node)
         own, status_file = self._adoption(name), self._status_file_of(name)
+        first = self._status_file
+        if self.job is not None and not self.job.foreign:
+            first = holder.status_of(first, job_id)
         if await own.has_agent(job_id, node):
             told = holder.parse_status((await self._run(holder.read_status(status_file))).text)
         else:
             body = self._body(name)
-            told = await own.start(job_id, node, body, status_file, ends_with=self._status_file)
+            told = await own.start(job_id, node, body, status_file, ends_with=first)
             # Asked for again before it can answer, another one would be started.
             for _ in range(_LOOKS):
                 if await own.has_agent(job_id, node):
@@ -347,16 +353,22 @@ class Cluster:
         script = f"{{ {prologue}\n}} >&2\nexec {shlex.join(argv)}"
         return ["sh", "-c", script]
 
-    async def _submit(self, node: str | None) -> str:
+    async def _submit(self, node: str | None, on_pending: Callable[[JobStatus], None]) -> str:
         assert self.job is not None
-        request = self._settings.allocation.request(node)
-        return await self.job.submit(request, body=self._body(), log_dir=self.installed.jobs_dir)
 
-    def _body(self, name: str | None = None) -> str:
+        def waiting(seconds: float) -> None:
+            why = f"the scheduler has not answered the submission for {seconds:.0f} s"
+            on_pending(JobStatus("", JobState.PENDING, "", explanation=why))
+
+        request = self._settings.allocation.request(node)
+        return await self.job.submit(request, body=self._body(per_job=True), waiting=waiting)
+
+    def _body(self, name: str | None = None, *, per_job: bool = False) -> str:
         return holder.body(
             agent_argv=self._serve_argv(name or self._name),
             prologue=self._settings.cluster.prologue,
             status_file=self._status_file_of(name or self._name),
+            per_job=per_job,
         )
 
     def _check_same_node(self, found: JobStatus, node: str | None) -> None:

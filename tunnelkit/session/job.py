@@ -13,6 +13,7 @@ from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler, Verdict
 from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
 from tunnelkit.session.cancelled import Cancelled
+from tunnelkit.session.submission import Submission, stop
 
 Run = Callable[[Command], Awaitable[Completed]]
 _RETRY_S = 5.0
@@ -20,9 +21,9 @@ _RETRIES = 6
 
 
 class JobHolder:
-    """One job of one session. `run` runs a command on the login host; `status_file` is
-    where the job's body (scheduler/holder.py) tells its end; `cancelled`: which were told to
-    end."""
+    """One job of one session. `run` runs a command on the login host; `jobs_dir`: tk's there;
+    `status_file` is where the job's body (scheduler/holder.py) tells its end, its id at the end of
+    the name; `cancelled`: which were told to end; `say`: told what a person should know."""
 
     def __init__(
         self,
@@ -30,13 +31,21 @@ class JobHolder:
         run: Run,
         *,
         job_name: str,
+        jobs_dir: str,
         status_file: str,
         cancelled: Cancelled,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._scheduler = scheduler
         self._run = run
         self._name = job_name
+        self._jobs_dir = jobs_dir
         self._status_file = status_file
+        self._say = say
+        #: Others of our name, not told to end yet.
+        self._twins: list[str] = []
+        #: One whose answer has not been had.
+        self._submission: Submission | None = None
         self._cancelled = cancelled
         self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
@@ -52,10 +61,27 @@ class JobHolder:
         jobs = [job for job in listed if job.job_id not in told]
         if not jobs:
             return None
-        # A running job first: two of one name can only come from another tk's mishap.
+        # A running job first, then the oldest.
         best = next((job for job in jobs if job.state is JobState.RUNNING), jobs[0])
         self.job_id = best.job_id
+        self._twins = [job.job_id for job in jobs if job is not best]
         return best
+
+    async def look_for_twins(self) -> None:
+        """Cancel all jobs of our name but ours: a site's own sbatch may have submitted two."""
+        if self.foreign or self.job_id is None:
+            return
+        told = [_number(one) for one in (*self._cancelled.ids(), self.job_id)]
+        listed = [job.job_id for job in await self._listed()]
+        self._twins = [one for one in listed if _number(one) not in told]
+        await self.drop_twins()
+
+    async def drop_twins(self) -> None:
+        """Cancel those that `find` has found besides the one that it gave."""
+        twins, self._twins = self._twins, []
+        for job_id in twins:
+            self._say(f"job {job_id} is a second one of this project, beside {self.job_id}: ended")
+            await self._cancel_one(job_id)
 
     async def adopt(self, job_id: str) -> JobStatus:
         """Watch a job that a person made; how it is. Raises SchedulerError."""
@@ -67,16 +93,26 @@ class JobHolder:
         """Look at once, instead of at the end of the pause."""
         self._poller.poke()
 
-    async def submit(self, request: ResourceRequest, *, body: str, log_dir: str) -> str:
-        """Submit the job and return its id. A reply that got lost never submits twice."""
-        command = self._scheduler.submit(request, job_name=self._name, body=body, log_dir=log_dir)
+    async def submit(
+        self,
+        request: ResourceRequest,
+        *,
+        body: str,
+        waiting: Callable[[float], None] = lambda seconds: None,
+    ) -> str:
+        """Submit the job and return its id. A reply that is late or got lost never submits twice.
+        waiting: told now and then for how many seconds there is no answer."""
+        command = self._scheduler.submit(
+            request, job_name=self._name, body=body, log_dir=self._jobs_dir
+        )
         # From here on a job of our name is our doing, also if this is cancelled half-way.
         self.submitted = True
         for attempt in range(_RETRIES):
             try:
                 if attempt and await self.find() is not None:
+                    await self.drop_twins()
                     break
-                self.job_id = self._scheduler.parse_submit(await self._run(command))
+                self.job_id = self._scheduler.parse_submit(await self._submit(command, waiting))
                 break
             except (ConnectionFailed, SchedulerError, TimeoutExpired) as error:
                 if not error.transient or attempt == _RETRIES - 1:
@@ -84,6 +120,15 @@ class JobHolder:
                 await asyncio.sleep(_RETRY_S)
         assert self.job_id is not None
         return self.job_id
+
+    async def _submit(self, command: Command, waiting: Callable[[float], None]) -> Completed:
+        cancel = self._scheduler.cancel("1").argv[:-1]
+        self._submission = Submission(
+            self._run, command, cancel, jobs_dir=self._jobs_dir, name=self._name
+        )
+        done = await self._submission.answer(waiting)
+        self._submission = None
+        return done
 
     async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:
         """Wait until the job runs; tells every pending state. Raises AllocationError if it
@@ -120,7 +165,7 @@ class JobHolder:
     async def _confirm_end(self, job_id: str) -> bool:
         """Proof that a job which the scheduler forgot has ended: its body told so, or the
         scheduler's own memory does."""
-        done = await self._run(holder.read_status(self._status_file))
+        done = await self._run(holder.read_status(holder.status_of(self._status_file, job_id)))
         told = holder.parse_status(done.text)
         if told is not None and told.ended:
             return True
@@ -153,21 +198,33 @@ class JobHolder:
             say(f"job {job_id} has not ended yet: asking for another one beside it")
 
     async def cancel(self) -> list[str]:
-        """Cancel the job, if it is ours by name; where it isn't known, all of our name. Which were
-        there. Raises SchedulerError."""
+        """Cancel all jobs of our name; of one that was found, that one. Which were there. A
+        submission without an answer ends, or cancels its own job. Raises SchedulerError."""
         if self.foreign:
             return []
+        over = True
+        if self._submission is not None or self.job_id is None:
+            over = await stop(self._run, self._jobs_dir, self._name, self._submission)
         listed = [job.job_id for job in await self._listed()]
-        job_ids = listed if self.job_id is None else [one for one in listed if one == self.job_id]
-        for job_id in job_ids:
-            # Before: the answer may get lost, and it be cancelled all the same.
-            self._cancelled.add(job_id)
-            try:
-                self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
-            except SchedulerError:
-                self._cancelled.forget(job_id)
-                raise
-        return job_ids
+        if self.job_id is not None and not self.submitted:
+            listed = [one for one in listed if one == self.job_id]
+        for job_id in listed:
+            await self._cancel_one(job_id)
+        if not over:
+            raise SchedulerError(
+                "the scheduler has not answered the submission yet",
+                hint="its job is cancelled as soon as it has an id; `tk down` tells",
+            )
+        return listed
+
+    async def _cancel_one(self, job_id: str) -> None:
+        # Before: the answer may get lost, and it be cancelled all the same.
+        self._cancelled.add(job_id)
+        try:
+            self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+        except SchedulerError:
+            self._cancelled.forget(job_id)
+            raise
 
     async def _listed(self) -> list[JobStatus]:
         """The unfinished jobs of our name."""
@@ -175,6 +232,11 @@ class JobHolder:
         jobs = self._scheduler.parse_find(done, self._name)
         self._cancelled.keep_only(job.job_id for job in jobs)
         return jobs
+
+
+def _number(job_id: str) -> str:
+    """It without the server's name, which PBS does not always tell alike."""
+    return job_id.partition(".")[0]
 
 
 def in_words(status: JobStatus) -> str:

@@ -32,6 +32,8 @@ class JobWatch:
         self._over = None
         if self._cluster.job is None:
             return
+        with contextlib.suppress(TunnelkitError):
+            await self._cluster.job.look_for_twins()
         async with contextlib.aclosing(self._cluster.job.watch()) as states:
             async for status in states:
                 self._limit.tells(status.time_left_s)

@@ -344,7 +344,8 @@ class Session:
         self.pending = status
         why = status.explanation or status.reason or status.native_state
         eta = f", may start {status.start_estimate}" if status.start_estimate else ""
-        self._become("pending", f"job {status.job_id}: {why}{eta}")
+        job = f"job {status.job_id}: " if status.job_id else ""
+        self._become("pending", f"{job}{why}{eta}")
 
     def _on_agent_link(self, up: bool, why: str) -> None:
         self.files.node_changed()

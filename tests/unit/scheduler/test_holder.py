@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tunnelkit.errors import UsageError
-from tunnelkit.scheduler.holder import HolderStatus, body, parse_status, read_status
+from tunnelkit.scheduler.holder import HolderStatus, body, parse_status, read_status, status_of
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 DEADLINE_S = 20.0
@@ -241,6 +241,24 @@ def test_term_at_any_time_ends_holder_and_agent(shell: list[str], tmp_path: Path
             # To its end: each of the processes holds it open.
             process.communicate(timeout=DEADLINE_S)
             assert process.returncode in (-signal.SIGTERM, 143, 7)
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID"])
+def test_each_job_tells_in_a_file_of_its_own(
+    shell: list[str], tmp_path: Path, variable: str
+) -> None:
+    for job_id, code in (("7.login.site", 3), ("12", 4)):
+        script = body(
+            agent_argv=["sh", "-c", f"exit {code}"],
+            prologue="",
+            status_file="~/a b/s",
+            per_job=True,
+        )
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), variable: job_id}
+        subprocess.run(shell, input=script.encode(), env=env, check=False)
+        status = Path(status_of(f"{tmp_path}/a b/s", job_id))
+        assert parse_status(status.read_text()) == HolderStatus(exit_code=code)
+    assert sorted(path.name for path in (tmp_path / "a b").iterdir()) == ["s.12", "s.7"]
 
 
 def test_the_status_file_is_read_where_it_is(tmp_path: Path) -> None:

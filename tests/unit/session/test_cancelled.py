@@ -30,6 +30,8 @@ class Login:
         self.answers: dict[str, Callable[[], Completed]] = {}
 
     async def run(self, command: Command) -> Completed:
+        if any("tk-open" in word for word in command.argv):
+            return Completed(0, b"tk-open\n", b"")  # no submission is under way
         words = [word for word in command.argv if word in ("squeue", "scancel", "qsub", "qdel")]
         program = words[-1] if words else "qstat"
         self.calls.append(program)
@@ -43,6 +45,8 @@ class Login:
             rows = [f"{one}|{state}|None|node1|node1|N/A|N/A|1:00|{NAME}\n"
                     for one, state in self.jobs.items()]  # fmt: skip
             return Completed(0, "".join(rows).encode(), b"")
+        if program == "qsub":
+            return Completed(0, b"tk-submission answered x\n0\n2.login\n", b"")
         return Completed(0, b"", b"")
 
     def says(self, program: str, answer: Callable[[], Completed]) -> None:
@@ -63,6 +67,7 @@ def hold(tmp_path: Path) -> Callable[..., JobHolder]:
             scheduler or Torque(),
             login.run,
             job_name=NAME,
+            jobs_dir="~",
             status_file="~/x.status",
             cancelled=Cancelled(tmp_path / "cancelled"),
         )
@@ -154,12 +159,12 @@ async def test_a_job_on_a_dead_node_is_not_waited_for_without_end(
 
     def submitted_unheard() -> Completed:
         login.jobs["2.login"] = "Q"
-        return lost()
+        return Completed(0, b"tk-submission answered x\n1\n", b"qsub: server is busy\n")
 
     login.says("qsub", submitted_unheard)
     monkeypatch.setattr(job, "_RETRY_S", 0.0)
     # It is looked for by its name, which the old one has too.
-    assert await waiting.submit(ResourceRequest(), body="x", log_dir="~") == "2.login"
+    assert await waiting.submit(ResourceRequest(), body="x") == "2.login"
 
 
 @pytest.mark.usefixtures("at_once")
