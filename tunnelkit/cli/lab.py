@@ -62,7 +62,10 @@ def up(
     typer.echo(f"scheduler  {found.scheduler}")
     typer.echo(f"profile    {found.profile}")
     typer.echo(f"try        {enter}ssh -F {found.ssh_config} {found.nodes[0]}")
-    typer.echo('then       eval "$(tk lab env)"; tk up node1 --gpus 1 --cpus 2')
+    typer.echo('next       eval "$(tk lab env)", and in a directory with your Python files:')
+    typer.echo(
+        "           tk init --profile lab; tk up node1 --gpus 1 --cpus 2; tk loop python FILE"
+    )
 
 
 @app.command()

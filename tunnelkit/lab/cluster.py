@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,8 @@ from tunnelkit.lab.processes import Process, end_all, lab_processes
 from tunnelkit.lab.state import PROXY, SUPERVISOR, Daemon, State, load, require
 
 Progress = Callable[[str], None]
+#: So often ports are chosen: between choice and use another program may take one.
+_PLANS = 4
 
 
 def _silent(_text: str) -> None:
@@ -57,17 +59,42 @@ def up(
                 progress("taking down what an earlier lab left")
                 _take_down(existing)
     with_slurm, notes = _choose_scheduler(scheduler)
-    plan = network.netns(found.dir) if flavour == "netns" else network.loopback()
+    for left in reversed(range(_PLANS)):
+        plan = network.netns(found.dir) if flavour == "netns" else network.loopback()
+        try:
+            return _new(_plan(found, plan, with_slurm, notes), rtt_ms, progress)
+        except _PortTaken as taken:
+            if not left:
+                raise taken.error from None
+            progress("another program took one of the ports: trying others")
+    raise AssertionError("unreachable")
+
+
+class _PortTaken(Exception):
+    """A daemon could not listen: its port was free when the lab chose it, and is no more."""
+
+    def __init__(self, error: TunnelkitError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _new(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
+    """Bring up a lab where there is none. On failure nothing is left. Raises _PortTaken, too."""
+    found = state.layout
     layout.claim_dir(found.dir)
     with _locked(found.dir):
         if load(found):
             raise UsageError(f"another `tk lab up` was faster in {found.dir}", hint="run it again")
-        state = _plan(found, plan, with_slurm, notes)
+        taken: _PortTaken | None = None
         try:
             return _bring_up(state, rtt_ms, progress)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TunnelkitError) and ready.port_taken(found):
+                taken = _PortTaken(error)
             _take_down(load(found) or state)
-            raise
+            if taken is None:
+                raise
+        raise taken
 
 
 def _choose_scheduler(wanted: str) -> tuple[bool, list[str]]:
@@ -85,7 +112,8 @@ def _choose_scheduler(wanted: str) -> tuple[bool, list[str]]:
     return False, [f"No Slurm here (missing: {', '.join(lacking)}), so scheduler = none; {install}"]
 
 
-def _plan(found: Layout, plan: network.Network, with_slurm: bool, notes: list[str]) -> State:
+def _plan(found: Layout, plan: network.Network, with_slurm: bool, said: Sequence[str]) -> State:
+    notes = list(said)
     if not plan.namespaces:
         notes.append(
             "On loopback nothing stops this machine from dialling a node directly; "

@@ -41,7 +41,8 @@ class Network:
     proxy: what the laptop dials instead of login's sshd. slurm_address, slurm_port: of slurmctld
     (`login`) and each slurmd. slurm_bound: Slurm can be told to listen on slurm_address only.
     namespaces: by host and `laptop`, empty on loopback. own_names: each host has its own host
-    name (a UTS namespace) and an /etc/hosts that knows the others.
+    name (a UTS namespace) and an /etc/hosts that knows the others. offline: this machine has no
+    address but loopback ones.
     """
 
     address: dict[str, str]
@@ -52,6 +53,7 @@ class Network:
     slurm_bound: bool
     namespaces: dict[str, str]
     own_names: bool
+    offline: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -115,6 +117,7 @@ def loopback() -> Network:
         slurm_bound=bound,
         namespaces={},
         own_names=own_names,
+        offline=_is_offline(),
     )
 
 
@@ -216,6 +219,16 @@ def _own_name_is_loopback() -> bool:
         return socket.gethostbyname(socket.gethostname()) == "127.0.0.1"
     except OSError:
         return False
+
+
+def _is_offline() -> bool:
+    """Asked for IPv4 "as configured", as Slurm asks, getaddrinfo finds no name without a network:
+    addresses of loopback don't count."""
+    try:
+        socket.getaddrinfo("127.0.0.1", None, socket.AF_INET, 0, 0, socket.AI_ADDRCONFIG)
+    except OSError:
+        return True
+    return False
 
 
 def _free_port(address: str, held: ExitStack) -> int:

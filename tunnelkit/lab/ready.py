@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tunnelkit.errors import ConnectionFailed, SchedulerError, TunnelkitError
 from tunnelkit.lab import programs, slurm
-from tunnelkit.lab.layout import LOGIN, NODES
+from tunnelkit.lab.layout import LOGIN, NODES, Layout
 from tunnelkit.lab.state import PROXY, State
 
 _READY_S = 60.0
@@ -71,6 +71,14 @@ def wait_slurm(state: State) -> None:
 
 def _dead(state: State) -> list[str]:
     return [daemon.name for daemon in state.daemons.values() if not daemon.alive]
+
+
+def port_taken(found: Layout) -> bool:
+    """Whether a daemon's log says that another program has its port."""
+    for log in (found.dir / "log").glob("*.log"):
+        if "address already in use" in log.read_text("utf-8", errors="replace").lower():
+            return True
+    return False
 
 
 def _blame(

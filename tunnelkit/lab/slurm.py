@@ -79,7 +79,10 @@ def _slurm_conf(layout: Layout, network: Network) -> str:
     me = user().pw_name
     here = socket.gethostname().partition(".")[0]
     controller = LOGIN if network.own_names else here
-    bound = "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n" if network.slurm_bound else ""
+    told = ["NoCtldInAddrAny", "NoInAddrAny"] if network.slurm_bound else []
+    # With it Slurm asks for names of either family, which are found also without a network.
+    told += ["EnableIPv6"] if network.offline else []
+    communication = f"CommunicationParameters={','.join(told)}\n" if told else ""
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={node if network.own_names else here} "
         f"NodeAddr={network.slurm_address[node]} Port={network.slurm_port[node]} "
@@ -89,7 +92,7 @@ def _slurm_conf(layout: Layout, network: Network) -> str:
     return f"""ClusterName=tklab
 SlurmctldHost={controller}({network.slurm_address[LOGIN]})
 SlurmctldPort={network.slurm_port[LOGIN]}
-{bound}SlurmUser={me}
+{communication}SlurmUser={me}
 SlurmdUser={me}
 AuthType=auth/munge
 CredType=cred/munge
