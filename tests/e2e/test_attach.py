@@ -77,6 +77,7 @@ async def test_f5_is_on_it_again_and_again_and_it_runs_on(up: Project) -> None:
     assert (await up.ready())["port"] == up.port
     editor, thread, frame = await up.f5_to_stop(STOP, file="spin.py")
     assert await editor.evaluate("os.getpid()", frame) == str(pid)
+    assert await editor.evaluate("'tk_guard' in sys.modules", frame) == "True"
     before = int(await editor.evaluate("turns", frame))
     await editor.request("next", threadId=thread)
     assert (await editor.stopped())[1]["line"] == STOP + 1

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.other_user import OtherUser
 from tunnelkit.agent.forkserver import agent_path
+from tunnelkit.debuggee.inject import INJECT
 from tunnelkit.debuggee.launch import START
 from tunnelkit.mux.dap import DapReader, encode
 
@@ -197,3 +198,61 @@ def test_a_debuggee_itself_obeys_nobody_else(
     finally:
         process.kill()
         process.wait()
+
+
+#: Runs until it is told to start another Python.
+ATTACHED = """
+import os, subprocess, sys, time
+print("runs", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+subprocess.run([sys.executable, "child.py"])
+"""
+
+
+def can_attach() -> bool:
+    if sys.version_info >= (3, 14):
+        return True
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        tried = ["gdb", "--batch", "--nx", "--pid", str(sleeper.pid), "-ex", "detach"]
+        done = subprocess.run(tried, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode == 0 and "ptrace: " not in done.stderr
+    except FileNotFoundError:
+        return False
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_what_a_process_starts_that_was_attached_to_obeys_nobody_else(
+    other_user: OtherUser, adapter: Adapter, tmp_path: Path, open_place: Path
+) -> None:
+    if not can_attach():
+        pytest.skip("no debugger can attach to a process here")
+    (tmp_path / "child.py").write_text("pass\n")
+    program = subprocess.Popen(
+        [sys.executable, "-c", ATTACHED],
+        cwd=tmp_path,
+        env={**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == b"runs\n"
+        dial = ["--connect", f"127.0.0.1:{adapter.port}", "--pid", str(program.pid)]
+        injected = [sys.executable, "-c", INJECT, agent_path(), *dial]
+        injector = subprocess.Popen(injected, cwd="/", stdout=subprocess.DEVNULL)
+        adapter.serve()
+        assert injector.wait(60) == 0
+        attacker = attacked(other_user, adapter.port, open_place / "ready")
+        (tmp_path / "go").touch()
+        assert answer(attacker) is False
+        assert program.wait(30) == 0
+    finally:
+        adapter.close()
+        program.stdout.close()
+        if program.poll() is None:
+            os.killpg(program.pid, 9)
+            program.wait()

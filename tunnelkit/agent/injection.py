@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from tunnelkit.agent.dialin import DialIn
+from tunnelkit.agent.forkserver import agent_path
 from tunnelkit.agent.identity import identify, of_process
 from tunnelkit.agent.looplog import LoopLog
 from tunnelkit.agent.processes import Exit, ProcessTable
@@ -24,6 +25,7 @@ from tunnelkit.agent.pythons import start_time
 from tunnelkit.agent.ranked import Visitor, visitor
 from tunnelkit.agent.run import Run, spawn
 from tunnelkit.debuggee import ranks
+from tunnelkit.debuggee.inject import INJECT
 from tunnelkit.mux.waiting import cancel_all, first_of
 
 #: gdb reads the symbols of all libraries first: half a minute with torch on a slow disk.
@@ -215,7 +217,8 @@ class Injection:
 
     def _argv(self) -> List[str]:
         address = f"127.0.0.1:{self._dialin.port}"
-        return [self.spec["python"], "-m", "debugpy", "--connect", address, "--pid", str(self.pid)]
+        words = [agent_path(), "--connect", address, "--pid", str(self.pid)]
+        return [self.spec["python"], "-c", INJECT, *words]
 
     def _environment(self) -> Dict[str, str]:
         """The process's own, so that the same packages are found."""

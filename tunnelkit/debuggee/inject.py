@@ -1,0 +1,66 @@
+"""Injects debugpy into a running Python, as `debugpy --pid` does, and the guard after it.
+
+    python -c INJECT AGENT --connect HOST:PORT --pid PID
+
+The guard (guard/tk_guard.py) must be in the process before it starts another one, which would
+obey the port's owner, whoever that is by then. debugpy has no way to inject more than itself,
+so the code that it injects is given one more piece here.
+"""
+
+import importlib
+import os
+import runpy
+import sys
+from typing import Any, Callable
+
+from tunnelkit.debuggee import launch
+
+#: As a program, with where this code lies as its first argument.
+INJECT = """\
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+__import__("tunnelkit.debuggee.inject", fromlist=["main"]).main()
+"""
+_GUARD = """\
+import sys
+sys.path.insert(0, {place!r})
+try:
+    import tk_guard
+finally:
+    sys.path.remove({place!r})
+"""
+
+
+def main() -> None:
+    """Be `python -m debugpy` with the arguments in sys.argv."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
+    launch.leave_no_trace()
+    try:
+        _inject_also(_GUARD.format(place=place))
+    except ImportError:
+        pass  # debugpy says itself that it is not there
+    runpy.run_module("debugpy", run_name="__main__", alter_sys=True)
+
+
+def _inject_also(source: str) -> None:
+    # No quote may be in it (debugpy hands it to gdb as an argument).
+    also = f"exec(bytes({list(source.encode())}).decode(),dict())"
+    vendored = importlib.import_module("debugpy._vendored")
+    place = os.path.dirname(os.path.abspath(str(vendored.__file__)))
+    sys.path.append(os.path.join(place, "pydevd", "pydevd_attach_to_process"))
+    by_gdb = importlib.import_module("add_code_to_python_process")
+    run: Callable[..., Any] = by_gdb.run_python_code
+
+    def run_python_code(pid: int, code: str, *words: Any, **more: Any) -> Any:
+        return run(pid, code + also, *words, **more)
+
+    setattr(by_gdb, "run_python_code", run_python_code)  # noqa: B010
+    remote: Any = getattr(sys, "remote_exec", None)  # Python 3.14
+    if remote is not None:
+
+        def remote_exec(pid: int, path: str) -> None:
+            with open(path, "a") as file:
+                file.write("\n" + also + "\n")
+            remote(pid, path)
+
+        setattr(sys, "remote_exec", remote_exec)  # noqa: B010
