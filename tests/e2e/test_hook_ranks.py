@@ -26,10 +26,13 @@ os.write(1, f"{line}\\n".encode())
 """
 
 #: The group's own timeout is 2 s; the ranks' breakpoint is before the collective.
+# Its two seconds begin once both are there: one comes by way of an editor.
 COLLECTIVE = """\
-import datetime, os
+import datetime, os, time
 import torch
 import torch.distributed as dist
+open("there" + os.environ["RANK"], "w").close()
+while not all(os.path.exists(f"there{rank}") for rank in range(2)): time.sleep(0.01)
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
 mine = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(mine)
@@ -37,7 +40,7 @@ os.write(1, f"sum {mine.item()}\\n".encode())
 dist.barrier(timeout=datetime.timedelta(seconds=2))
 dist.destroy_process_group()
 """
-BEFORE_COLLECTIVE = 6
+BEFORE_COLLECTIVE = 8
 PAUSED_S = 5.0
 
 
