@@ -89,11 +89,13 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class LocalForward:
-    """127.0.0.1:`bind_port` on the laptop reaches `host`:`port` as the node sees it."""
+    """127.0.0.1:`bind_port` on the laptop reaches `host`:`port` as the node sees it. shared:
+    for other users of the laptop too."""
 
     bind_port: int
     host: str
     port: int
+    shared: bool = False
 
     def __post_init__(self) -> None:
         check_port(self.bind_port, what="local port")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.hostile.local_user import try_all
 from tests.support import processes
 from tests.support.other_user import OtherUser, why_no_other_user
 from tests.support.tkrig import PROGRAM, Project, line_of
@@ -22,46 +23,6 @@ pytestmark = [
     pytest.mark.skipif(bool(why_no_other_user()), reason=str(why_no_other_user())),
 ]
 STOP = line_of(PROGRAM, "total += step")
-
-#: Runs as the other user. What a debugger's client would say, to every port; what came back.
-_PROBE = r"""
-import json, os, socket, sys
-order = json.load(sys.stdin)
-assert os.getuid() == order["uid"]
-hello = b'{"seq":1,"type":"request","command":"initialize","arguments":{"adapterID":"x"}}'
-hello = b"Content-Length: %d\r\n\r\n" % len(hello) + hello
-said = {}
-for port in order["ports"]:
-    data = b""
-    try:
-        # Refused: a port that was only there for a moment, such as an adapter's first answer.
-        sock = socket.create_connection(("127.0.0.1", port), 10)
-        sock.sendall(hello)
-        while chunk := sock.recv(4096):
-            data += chunk
-        end = "closed"
-    except ConnectionError:
-        end = "closed"
-    except TimeoutError:
-        end = "still open"
-    said[port] = [end, data.decode("latin1")]
-sockets = {}
-for path in order["sockets"]:
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.connect(path)
-        sockets[path] = "connected"
-    except OSError as error:
-        sockets[path] = type(error).__name__
-files = {}
-for path in order["files"]:
-    try:
-        open(path, "rb").read(1)
-        files[path] = "read"
-    except OSError as error:
-        files[path] = type(error).__name__
-json.dump({"ports": said, "sockets": sockets, "files": files}, sys.stdout)
-"""
 
 #: Runs as the other user: takes ports in every way there is, until its stdin ends.
 _THIEF = r"""
@@ -98,8 +59,7 @@ json.dump({"tries": tries, "taken": taken, "answered": answered}, sys.stdout)
 
 
 def _probe(other: OtherUser, order: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    seen: dict[str, dict[str, Any]] = other.ask(_PROBE, {**order, "uid": other.uid})
-    return seen
+    return try_all(other, **order)
 
 
 async def test_no_port_no_socket_and_no_file_serves_another_user(

@@ -1,4 +1,4 @@
-"""Another user of the laptop, who was there first: he holds tk's name in the place that all share.
+"""Another user of the laptop: he tries what is open, or holds tk's name in the place of all.
 
 /tmp itself is not touched: `SharedPlace` is a directory like it, which tk's processes take for it.
 """
@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,56 @@ _SITE = """
     import tunnelkit.session.paths as paths
     paths.SHARED = Path({place!r})
 """
+
+
+#: Runs as the other user. What a debugger's client would say, to every port; what came back.
+_PROBE = r"""
+import json, os, socket, sys
+order = json.load(sys.stdin)
+assert os.getuid() == order["uid"]
+hello = b'{"seq":1,"type":"request","command":"initialize","arguments":{"adapterID":"x"}}'
+hello = b"Content-Length: %d\r\n\r\n" % len(hello) + hello
+said = {}
+for port in order["ports"]:
+    data = b""
+    try:
+        # Refused: a port that was only there for a moment, such as an adapter's first answer.
+        sock = socket.create_connection(("127.0.0.1", port), 10)
+        sock.sendall(hello)
+        while chunk := sock.recv(4096):
+            data += chunk
+        end = "closed"
+    except ConnectionError:
+        end = "closed"
+    except TimeoutError:
+        end = "still open"
+    said[port] = [end, data.decode("latin1")]
+sockets = {}
+for path in order["sockets"]:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.connect(path)
+        sockets[path] = "connected"
+    except OSError as error:
+        sockets[path] = type(error).__name__
+files = {}
+for path in order["files"]:
+    try:
+        open(path, "rb").read(1)
+        files[path] = "read"
+    except OSError as error:
+        files[path] = type(error).__name__
+json.dump({"ports": said, "sockets": sockets, "files": files}, sys.stdout)
+"""
+
+
+def try_all(
+    other: OtherUser, *, ports: list[int], sockets: list[str], files: list[str]
+) -> dict[str, dict[str, Any]]:
+    """Have him try each; what came of it."""
+    order = {"uid": other.uid, "ports": ports, "sockets": sockets, "files": files}
+    seen: dict[str, dict[str, Any]] = other.ask(_PROBE, order)
+    return seen
 
 
 @dataclass(frozen=True)

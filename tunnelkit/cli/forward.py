@@ -36,6 +36,9 @@ def forward(
     wire: Annotated[
         bool, typer.Option("--wire", help="Through the agent, not by OpenSSH.")
     ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="For other users of this machine too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Make 127.0.0.1:LOCAL here reach the node's HOST:REMOTE.
@@ -65,7 +68,10 @@ def forward(
                     await session.call("forward.cancel", port=one.bind_port)
                     answers.append({"forward": str(one), "cancelled": True})
                 else:
-                    answers.append(await session.call("forward.add", forward=str(one), wire=wire))
+                    answer = await session.call(
+                        "forward.add", forward=str(one), wire=wire, shared=shared
+                    )
+                    answers.append(answer)
         return answers
 
     for answer in run(work()):
@@ -93,7 +99,8 @@ def _list(as_json: bool) -> None:
         say("no forwards: tk forward PORT opens one")
     else:
         for one in found:
-            say(f"{one['forward']} ({_how(one['route'])})")
+            shared = ", for all users of this machine" if one.get("shared") else ""
+            say(f"{one['forward']} ({_how(one['route'])}{shared})")
 
 
 def _how(route: object) -> str:

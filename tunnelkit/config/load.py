@@ -214,10 +214,11 @@ def _refusal(key: Key, place: str, error: BadValue) -> ConfigError:
 def _check_ports(settings: Settings) -> None:
     """No two listeners of one session on the same local port."""
     taken = {settings.debug.port: "the debug port"}
-    for forward in settings.forwards:
+    for forward in settings.all_forwards:
         if forward.bind_port in taken:
+            key = "shared_forwards" if forward.shared else "forwards"
             raise ConfigError(
-                f"{settings.origins['forwards']}: forward {forward} wants local port "
+                f"{settings.origins[key]}: forward {forward} wants local port "
                 f"{forward.bind_port}, which is {taken[forward.bind_port]}",
                 hint="choose another local port: L:R",
             )

@@ -150,8 +150,8 @@ class Key:
     @property
     def flag(self) -> str:
         """The flag that sets it, for messages; commands name theirs alike."""
-        if self.name == "forwards":
-            return "--forward"
+        if self.name in ("forwards", "shared_forwards"):
+            return "--" + self.name[:-1].replace("_", "-")
         return "--" + self.name.rpartition(".")[2].replace("_", "-")
 
 
@@ -178,11 +178,13 @@ def _section_keys(section: str, cls: type[Any]) -> list[Key]:
 def _all_keys() -> dict[str, Key]:
     keys = [Key("profile", "", "profile", v.PROFILE, None)]
     keys.append(Key("forwards", "", "forwards", v.FORWARDS, ()))
+    keys.append(Key("shared_forwards", "", "shared_forwards", v.SHARED_FORWARDS, ()))
     for section, cls in SECTIONS.items():
         keys.extend(_section_keys(section, cls))
     return {key.name: key for key in keys}
 
 
+_SINCE_THE_LAST_RELEASE = frozenset({"shared_forwards"})
 #: Every key there is, by its dotted name, in the order in which `tk config show` prints them.
 KEYS: Mapping[str, Key] = MappingProxyType(_all_keys())
 
@@ -203,7 +205,13 @@ class Settings:
     mirror: MirrorSettings
     debug: DebugSettings
     forwards: tuple[LocalForward, ...]
+    shared_forwards: tuple[LocalForward, ...]
     origins: Mapping[str, Origin]
+
+    @property
+    def all_forwards(self) -> tuple[LocalForward, ...]:
+        """Those for this user alone, and those for all users of the laptop."""
+        return (*self.forwards, *self.shared_forwards)
 
     def value(self, name: str) -> Any:
         """The value of the key with this dotted name."""
@@ -256,9 +264,14 @@ class Settings:
         return {
             "project_dir": str(self.project_dir),
             "config_file": None if self.config_file is None else str(self.config_file),
-            "values": {name: self.written(name) for name in KEYS},
+            "values": {name: self.written(name) for name in KEYS if self._is_told(name)},
             "origins": {name: [o.kind, o.where, o.line] for name, o in self.origins.items()},
         }
+
+    def _is_told(self, name: str) -> bool:
+        """Keys that the last release does not know are left out while they say nothing, so
+        that it can read what is handed over."""
+        return name not in _SINCE_THE_LAST_RELEASE or self.value(name) != KEYS[name].default
 
     @staticmethod
     def from_json(data: Mapping[str, object]) -> Settings:
@@ -313,5 +326,6 @@ def build(
         mirror=MirrorSettings(**by_section["mirror"]),
         debug=DebugSettings(**by_section["debug"]),
         forwards=top.get("forwards", ()),
+        shared_forwards=top.get("shared_forwards", ()),
         origins=MappingProxyType({name: origins.get(name, Origin()) for name in KEYS}),
     )

@@ -30,6 +30,7 @@ RISKY = frozenset(
         "debug.preload",
         "mirror.remote",
         "mirror.also",
+        "shared_forwards",
     }
 )
 #: profile: it only chooses among the person's own files and those that come with tk.

@@ -12,7 +12,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -254,6 +254,10 @@ def _forward(raw: object) -> LocalForward:
     return _model(lambda: LocalForward.parse(text))
 
 
+def _shared_forward(raw: object) -> LocalForward:
+    return replace(_forward(raw), shared=True)
+
+
 def _hop(raw: object) -> Hop:
     text = single_line(raw)
     return _model(lambda: Hop(text))
@@ -273,6 +277,7 @@ PATH = Kind(_path, dump=str)
 HOP = Kind(_hop, dump=str)
 HOPS = list_of(_hop, dump=str)
 FORWARDS = list_of(_forward, dump=str)
+SHARED_FORWARDS = list_of(_shared_forward, dump=str)
 LINES = list_of(single_line)
 
 

@@ -6,6 +6,9 @@ goes by a unix socket on the login host into an ssh that runs there (chain.py).
 With AES-GCM in the CPU `node` is the faster one by scripts/bench, and it leaves
 nothing running on the login host; `chain` serves where only the login host may ssh
 to nodes.
+
+ssh listens at a unix socket in the link's directory, and a `Gate` (gate.py) has the port; a shared
+forward's port is ssh's own.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link import ports
 from tunnelkit.link.chain import FORBIDDEN, PROBE_TARGET, Chain
 from tunnelkit.link.chains import Chains, Key, Route, by_first_way, no_unix_sockets
+from tunnelkit.link.gate import Gate, Gates
 from tunnelkit.link.loss import first_end
 from tunnelkit.link.master import Master
 from tunnelkit.link.process import run_child
@@ -35,12 +40,14 @@ _PROBE_S = 5.0
 
 @dataclass(frozen=True)
 class Active:
-    """A forward in place: `spec` is what `master` was asked for, while it had `pid`."""
+    """A forward in place: `spec` is what `master` was asked for, while it had `pid`. gate: the
+    port, where that is not ssh's."""
 
     route: Route
     master: Master
     spec: str
     pid: int | None
+    gate: Gate | None = None
     chain: Chain | None = None
 
     @property
@@ -76,6 +83,7 @@ class Forwards:
         self._chains = Chains(
             login_sessions, self._check_streamlocal, connect_timeout_s=connect_timeout_s
         )
+        self._gates = Gates()
         self._allowed: set[int] = set()
         self._lock = asyncio.Lock()
         self.changed = asyncio.Event()
@@ -128,6 +136,7 @@ class Forwards:
         for control_path, spec in entries:
             if control_path == str(master.control_path):
                 await master.control("cancel", "-L", spec)
+        self._remove_sockets()
 
     def carriers(self) -> list[Coroutine[Any, Any, str]]:
         """What to wait on, to learn that a forward is gone. What `restore` gave up on is
@@ -137,8 +146,13 @@ class Forwards:
     async def close(self) -> None:
         """Forget all forwards and end the chains; the masters take their listeners along."""
         async with self._lock:
+            for active in self._wanted.values():
+                if active is not None and active.gate is not None:
+                    active.gate.close()
             self._wanted.clear()
             self._failed.clear()
+            await self._gates.close()
+            self._remove_sockets()
             await self._chains.close()
             self._state_file.unlink(missing_ok=True)
 
@@ -175,19 +189,43 @@ class Forwards:
     async def _by_chain(self, node: str, forward: LocalForward) -> Active:
         chain = await self._chains.get(node)
         path = await chain.add(forward)
-        spec = f"127.0.0.1:{forward.bind_port}:{path}"
         try:
-            await self._listen(self._login, spec)
-        except ConnectionFailed:
+            spec, gate = await self._open(self._login, forward, path)
+        except TunnelkitError:
             await chain.remove(forward)
             raise
-        return Active("chain", self._login, spec, self._login.pid, chain)
+        return Active("chain", self._login, spec, self._login.pid, gate, chain)
 
     async def _by_master(self, route: Route, master: Master, forward: LocalForward) -> Active:
         host = f"[{forward.host}]" if ":" in forward.host else forward.host
-        spec = f"127.0.0.1:{forward.bind_port}:{host}:{forward.port}"
+        spec, gate = await self._open(master, forward, f"{host}:{forward.port}")
+        return Active(route, master, spec, master.pid, gate)
+
+    async def _open(
+        self, master: Master, forward: LocalForward, target: str
+    ) -> tuple[str, Gate | None]:
+        """Have the master listen for the forward; what it was asked for, and the port's gate."""
+        if forward.shared:
+            spec = f"127.0.0.1:{forward.bind_port}:{target}"
+            await self._listen(master, spec)
+            return spec, None
+        path = self._socket_of(forward)
+        path.unlink(missing_ok=True)
+        spec = f"{_escaped(path)}:{target}"
         await self._listen(master, spec)
-        return Active(route, master, spec, master.pid)
+        try:
+            return spec, self._gates.open(forward.bind_port, path)
+        except UsageError:
+            await master.control("cancel", "-L", spec)
+            path.unlink(missing_ok=True)
+            raise
+
+    def _socket_of(self, forward: LocalForward) -> Path:
+        return self._directory / f"f-{forward.bind_port}"
+
+    def _remove_sockets(self) -> None:
+        for path in self._directory.glob("f-*"):
+            path.unlink(missing_ok=True)
 
     async def _listen(self, master: Master, spec: str) -> None:
         done = await master.control("forward", "-L", spec)
@@ -201,6 +239,9 @@ class Forwards:
 
     async def _withdraw(self, forward: LocalForward, active: Active) -> None:
         """Cancel at both ends what is still there of a forward."""
+        if active.gate is not None:
+            active.gate.close()
+            self._socket_of(forward).unlink(missing_ok=True)
         with contextlib.suppress(ConnectionFailed):
             if active.on_its_master:
                 await active.master.control("cancel", "-L", active.spec)
@@ -265,6 +306,11 @@ async def _gone(active: Active) -> str:
         return f"the connection of the forward to {name} ended"
     chain = [active.chain.wait()] if active.chain else []
     return await first_end(active.master.wait(), *chain)
+
+
+def _escaped(path: Path) -> str:
+    """The path as a field of ssh's -L."""
+    return re.sub(r"([\\:])", r"\\\1", str(path))
 
 
 async def _first_bytes(path: Path) -> bytes:

@@ -23,6 +23,7 @@ from paramiko import Channel, SSHException
 from tunnelkit.link.paramiko_pump import Pump
 from tunnelkit.link.paramiko_transport import SshTransport
 from tunnelkit.model import LocalForward
+from tunnelkit.mux.peers import same_user
 
 _STOP_S = 3.0
 _LOG = logging.getLogger("tunnelkit.link.sshtunnel")
@@ -53,9 +54,18 @@ class _Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
     request_queue_size = 128
     daemon_threads = True
 
+    def verify_request(self, request: socket.socket, client_address: tuple[str, int]) -> bool:
+        """Whether the connection is our own user's; asked before anything is read of it."""
+        return same_user(client_address, request.getsockname())
+
     def shutdown_request(self, request: socket.socket) -> None:
         # The pump that had the connection has closed it; its last bytes may be under way.
         self.close_request(request)
+
+
+class _SharedServer(_Server):
+    def verify_request(self, request: socket.socket, client_address: tuple[str, int]) -> bool:
+        return True
 
 
 class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
@@ -68,6 +78,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
         self, transport: SshTransport, forward: LocalForward, reach: Callable[[], Channel]
     ) -> None:
         self.reach = reach
+        self._server_class = _SharedServer if forward.shared else _Server
         self._pumps: set[Pump] = set()
         self._stopped = False
         self._server_list: list[_Server] = []
@@ -104,7 +115,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
         )
 
     def _make_ssh_forward_server_class(self, remote_address_: tuple[str, int]) -> type:
-        return _Server
+        return self._server_class
 
     def keep(self, pump: Pump) -> bool:
         """Own a connection's pump until `drop`; False if it is too late for that."""

@@ -15,12 +15,20 @@ class Listener:
     """Hands each new connection, non-blocking, to `on_peer`. `open` or `open_unix`, then `close`.
 
     on_peer: owns the socket that it is given, unless it raises.
+    shared: peers of other uids are served too.
     refused: how many peers of another uid were hung up on.
     """
 
-    def __init__(self, on_peer: Callable[[socket.socket], Any], *, backlog: int = _BACKLOG) -> None:
+    def __init__(
+        self,
+        on_peer: Callable[[socket.socket], Any],
+        *,
+        backlog: int = _BACKLOG,
+        shared: bool = False,
+    ) -> None:
         self._on_peer = on_peer
         self._backlog = backlog
+        self._shared = shared
         self._socket: Optional[socket.socket] = None
         self.port = 0
         self.refused = 0
@@ -78,7 +86,8 @@ class Listener:
         except OSError:
             return
         try:
-            if listener.family == socket.AF_INET and not same_user(address, peer.getsockname()):
+            anybody = self._shared or listener.family != socket.AF_INET
+            if not anybody and not same_user(address, peer.getsockname()):
                 self.refused += 1
                 peer.close()
                 return

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tunnelkit.debug.loop import AgentApi
@@ -33,7 +33,7 @@ class WireForward:
     def __init__(self, forward: LocalForward, agent: Callable[[], AgentApi]) -> None:
         self._forward = forward
         self._agent = agent
-        self._listener = Listener(self._connected)
+        self._listener = Listener(self._connected, shared=forward.shared)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
@@ -88,6 +88,11 @@ class Forwards:
         known = self._entries.get(forward.bind_port)
         if known is not None and known.forward == forward:
             return await self._describe(known)
+        if known is not None and replace(known.forward, shared=forward.shared) == forward:
+            raise UsageError(
+                f"{forward} is open already, for {'all users' if known.forward.shared else 'you'}",
+                hint=f"tk forward --cancel {forward.bind_port} first",
+            )
         if known is not None:
             raise UsageError(
                 f"local port {forward.bind_port} is forwarded to"
@@ -119,7 +124,11 @@ class Forwards:
     def list(self) -> list[dict[str, Any]]:
         """Every forward and its route."""
         return [
-            {"forward": str(entry.forward), "route": entry.route}
+            {
+                "forward": str(entry.forward),
+                "route": entry.route,
+                "shared": entry.forward.shared,
+            }
             for entry in self._entries.values()
         ]
 
@@ -182,6 +191,7 @@ class Forwards:
         return {
             "forward": str(forward),
             "route": entry.route,
+            "shared": forward.shared,
             "listening": bool(answers),
             "ready": ready,
         }

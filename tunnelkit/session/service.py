@@ -263,8 +263,9 @@ class Service:
 
     async def _forward_add(self, params: dict[str, Any]) -> dict[str, Any]:
         await self._wait_settled()
+        forward = LocalForward.parse(str(params["forward"]))
         return await self._session.forwards.add(
-            LocalForward.parse(str(params["forward"])), wire=bool(params.get("wire"))
+            replace(forward, shared=bool(params.get("shared"))), wire=bool(params.get("wire"))
         )
 
     async def _forward_cancel(self, params: dict[str, Any]) -> None:

@@ -157,7 +157,7 @@ class Session:
         """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
         self._connection.arrive(coming=True)
         try:
-            taken = [one.bind_port for one in self.launch.settings.forwards]
+            taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
             await self.files.look()  # before anyone is asked for a password
             self._become("connecting", str(self.link.login))
@@ -179,7 +179,7 @@ class Session:
                 await asyncio.gather(*ways)
             finally:
                 await cancel_all(*ways)
-            await self.forwards.open_all(self.launch.settings.forwards, self._say)
+            await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
             if self.cluster.scheduler is not None:
                 project_dir = self.launch.settings.project_dir
                 self._spawn(names.learn(self.link, self.cluster.scheduler.name, project_dir))
