@@ -8,11 +8,14 @@ dial-in      the agent dials a port of the login host, where no way leads into t
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tunnelkit.errors import ConnectionFailed, HostKeyError
 from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.mux.fdstream import write_fd
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.install import Installed
 
@@ -119,7 +122,8 @@ class ByDialIn:
     """The agent in the job dials a process of ours on the login host (agent/dialout.py).
 
     That process lives as long as the stream. It holds one port, where only who proves that
-    they can read the invitation (0600, in the shared home) is let in.
+    they can read the invitation (0600, in the shared home) is let in, by TLS with a certificate
+    that is made here for each stream.
     """
 
     name = "dial-in"
@@ -130,7 +134,14 @@ class ByDialIn:
         self._argv = installed.argv("meet", invitation(installed, name), node)
 
     async def open(self) -> ByteStream:
-        return await self._link.open_stream(self._argv)
+        from tunnelkit.session.certificate import make_certificate
+
+        made = make_certificate()
+        stream = await self._link.open_stream(self._argv)
+        told = json.dumps({"certificate": made.certificate, "key": made.key})
+        with contextlib.suppress(OSError):  # it is gone: who reads the stream next learns why
+            await write_fd(stream.fileno(), told.encode() + b"\n")
+        return stream
 
 
 def invitation(installed: Installed, name: str) -> str:
