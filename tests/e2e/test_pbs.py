@@ -181,6 +181,47 @@ async def test_a_cancelled_job_that_is_still_ending_is_not_taken_over(
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
 
 
+@pytest.mark.parametrize("dialect", ["torque", "pbs"])
+@pytest.mark.parametrize("session", ["lives", "killed"])
+async def test_tk_up_at_once_after_a_qdel_by_hand_gets_another_job(
+    project: Project, server: StandIn, dialect: str, session: str
+) -> None:
+    """The job is called running until its end has come from the node."""
+    server.reset(dialect=dialect, lingers=True)
+    status = await project.up("node1")
+    if session == "killed":
+        os.kill(status["pid"], signal.SIGKILL)
+    server.qdel("1.login")
+    while session == "lives" and (await project.status())["state"] == "ready":
+        pass  # it is about to hear of it
+    terminal = await project.terminal("up", "node1")
+    if dialect == "torque":
+        await terminal.line(r"job 1\.login .* still ending: waiting for its end")
+    server.set(lingers=False)
+    await terminal.line(r"ready on node1 \(job 2\.login\)")
+    assert await terminal.ended() == 0
+    assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
+
+
+@pytest.mark.parametrize("dialect", ["pbs", "torque"])
+@pytest.mark.parametrize("pause_s", [0.0, 0.2])
+async def test_ctrl_c_in_the_moment_of_the_submission(
+    project: Project, server: StandIn, dialect: str, pause_s: float
+) -> None:
+    server.reset(dialect=dialect)
+    terminal = await project.terminal("up", "node1")
+    while not server.jobs():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(pause_s)
+    terminal.interrupt()
+    await terminal.ended()
+    await project.tk("down", code=None)  # where Ctrl-C came too late
+    async with asyncio.timeout(PATIENCE_S):
+        while server.unfinished():
+            await asyncio.sleep(0.1)
+    assert list(server.jobs()) == ["1.login"]
+
+
 async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
     project: Project, server: StandIn
 ) -> None:

@@ -91,10 +91,11 @@ class AgentClient:
             asyncio.create_task(self.mux.keepalive(KEEPALIVE_S, SILENCE_S)),
         ]
 
-    async def connect_patiently(self, has_ended: Callable[[], Awaitable[str | None]]) -> None:
+    async def connect_patiently(self, has_ended: Callable[[bool], Awaitable[str | None]]) -> None:
         """As `connect`, but the agent may need a moment to start, or its node to let us in.
 
-        has_ended: asked now and then whether, and why, there is nothing to wait for any more.
+        has_ended: asked now and then whether, and why, there is nothing to wait for any more; told
+        whether the node says that it has no such agent.
         Raises AllocationError then; after a minute, what the last attempt failed with.
         """
         deadline = time.monotonic() + _FIRST_PATIENCE_S
@@ -108,7 +109,8 @@ class AgentClient:
                     raise
                 if time.monotonic() > deadline:
                     raise
-                ended = await has_ended() if pause_s > 1.0 else None
+                no_agent = isinstance(error, AgentGone)
+                ended = await has_ended(no_agent) if pause_s > 1.0 else None
                 if ended:
                     raise AllocationError(
                         "the allocation ended at once",

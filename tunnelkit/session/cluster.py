@@ -63,6 +63,8 @@ class Cluster:
         self._name = name
         self._say = say
         self._cancelled = Cancelled(cancelled)
+        #: The job whose agent was met, by this session or one before.
+        self._reached = Cancelled(cancelled.with_name("reached"))
         self._attach_job = attach_job
         self._installed: Installed | None = None
         self._is_prepared = asyncio.Event()
@@ -140,6 +142,28 @@ class Cluster:
         assert self._installed is not None
         return self._installed
 
+    async def occupy(
+        self,
+        node: str | None,
+        on_pending: Callable[[JobStatus], None],
+        reach: Callable[[Allocation], Awaitable[None]],
+    ) -> None:
+        """`obtain` the allocation, and `reach` its agent. Where the job that was taken over turns
+        out to be ending, another one is obtained. Raises as the two."""
+        while True:
+            allocation = await self.obtain(node, on_pending)
+            try:
+                await reach(allocation)
+            except AllocationError:
+                if not self.adopted or not await self._is_ending(no_agent=True):
+                    raise
+                self.adopted = False
+                continue
+            if allocation.job_id is not None:
+                self._reached.add(allocation.job_id)
+                self._reached.keep_only([allocation.job_id])
+            return
+
     async def obtain(self, node: str | None, on_pending: Callable[[JobStatus], None]) -> Allocation:
         """Have the allocation: find our job, or submit it, and wait until it runs.
 
@@ -155,7 +179,7 @@ class Cluster:
             self.allocation = Allocation(None, () if node is None else (node,))
             return self.allocation
         found = await self.job.find()
-        if found is not None:
+        if found is not None and not (found.state is JobState.RUNNING and await self._is_ending()):
             self.adopted = True
             self._say(f"job {found.job_id} of this project is still there: taking it over")
             await self.job.drop_twins()
@@ -165,6 +189,16 @@ class Cluster:
             job_id = await self._submit(node, on_pending)
             self._say(f"submitted job {job_id}")
         return await self.wait_running(on_pending)
+
+    async def _is_ending(self, *, no_agent: bool = False) -> bool:
+        """Whether the job that was found has lost its agent, though its scheduler calls it running
+        (Torque, after a qdel by hand). It is not taken over then. no_agent: the node says so; that
+        counts where the agent has been met before, else it may just be beginning."""
+        job = self.job
+        # One that came back may not have told yet that it runs again.
+        if job is None or job.foreign or self._settings.allocation.requeue:
+            return False
+        return await job.forget_if_over(no_agent and job.job_id in self._reached.ids())
 
     async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> Allocation:
         """Wait until our job runs (again). Raises AllocationError, SchedulerError."""
@@ -322,8 +356,11 @@ class Cluster:
         may_come_back = self._settings.allocation.requeue and not self.job.foreign
         return await fate_of(self.job.watch(hurried=gone), may_come_back=may_come_back)
 
-    async def has_ended(self) -> str | None:
-        """Why the allocation is over, as the scheduler tells; None if it isn't (known to be)."""
+    async def has_ended(self, no_agent: bool = False) -> str | None:
+        """Why the allocation is over, as the scheduler or the job tells; None if it isn't (known
+        to be)."""
+        if self.adopted and await self._is_ending(no_agent=no_agent):
+            return "its agent is gone"
         return (await self.fate()).ended
 
     async def describe_end(self, status: JobStatus) -> str:

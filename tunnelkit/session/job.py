@@ -165,14 +165,28 @@ class JobHolder:
     async def _confirm_end(self, job_id: str) -> bool:
         """Proof that a job which the scheduler forgot has ended: its body told so, or the
         scheduler's own memory does."""
-        done = await self._run(holder.read_status(holder.status_of(self._status_file, job_id)))
-        told = holder.parse_status(done.text)
-        if told is not None and told.ended:
+        if await self._has_told_end(job_id):
             return True
         command = self._scheduler.history(job_id)
         if command is None:
             return False
         return self._scheduler.parse_history(await self._run(command)) is JobState.ENDED
+
+    async def _has_told_end(self, job_id: str) -> bool:
+        """Whether the job's body has told that its agent ended."""
+        done = await self._run(holder.read_status(holder.status_of(self._status_file, job_id)))
+        told = holder.parse_status(done.text)
+        return told is not None and told.ended
+
+    async def forget_if_over(self, over: bool) -> bool:
+        """Whether the job that was found has no agent any more, as its body tells, or it is known
+        (`over`); it counts as cancelled then."""
+        if self.job_id is None or self.job_id in self._cancelled.ids():
+            return True
+        if not over and not await self._has_told_end(self.job_id):
+            return False
+        self._cancelled.add(self.job_id)
+        return True
 
     async def estimate(self) -> str | None:
         """When a pending job may start, in the scheduler's words."""

@@ -180,6 +180,6 @@ class Peers:
             peer.client = None
 
 
-async def _never() -> str | None:
+async def _never(no_agent: bool) -> str | None:
     """The first agent would tell."""
     return None

@@ -195,7 +195,7 @@ class Session:
     async def _get_agent(self) -> None:
         await self.cluster.prepare()
         self._become("pending")
-        await self._reach_agent(await self.cluster.obtain(self.launch.node, self._on_pending))
+        await self.cluster.occupy(self.launch.node, self._on_pending, self._reach_agent)
 
     async def _reach_agent(self, allocation: Allocation) -> None:
         self.pending = None
