@@ -10,6 +10,7 @@ from typing import Any
 from tunnelkit.debug.adapter import Adapter
 from tunnelkit.debug.port import Editor
 from tunnelkit.debug.target import Events, Target, Who
+from tunnelkit.errors import DebugError
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
 #: the lowest of those that are there takes its place.
@@ -18,6 +19,8 @@ _LOWEST_PATIENCE_S = 10.0
 EXIT_GRACE_S = 5.0
 #: With ranks, the launcher has yet to see the end of each, and has work of its own then.
 _RANKS_GRACE_S = 30.0
+#: Each is a debug adapter on the laptop, and a node could invent any number.
+MOST_TARGETS = 1024
 
 
 class Claim(Enum):
@@ -66,11 +69,17 @@ class Generation:
     # -- its targets ------------------------------------------------------
 
     def target_for(self, who: Who) -> Target:
-        """The target that a process which dialled in belongs to; a new one for a new rank."""
+        """The target that a process which dialled in belongs to; a new one for a new rank. Raises
+        DebugError if there are too many."""
         if not self.ranked:
             self.targets[0].who = self.targets[0].who if self.targets[0].who.pid else who
             return self.targets[0]
         found = self._kin(who)
+        if found is None and len(self.targets) >= MOST_TARGETS:
+            raise DebugError(
+                f"more than {MOST_TARGETS} ranks have dialled in",
+                hint="debug some of them: tk loop --rank 0 ...",
+            )
         return found if found is not None else self._add(who)
 
     def rank(self, number: int) -> Target | None:

@@ -30,9 +30,8 @@ from tunnelkit.mux.records import EVENT, STDERR, Record, RecordError, RecordRead
 from tunnelkit.mux.waiting import cancel_all
 
 _STDERR_TAIL_BYTES = 4096
+_GENERATIONS_AHEAD = 2  # of their turn, beside the one in front: the agent never has more
 #: Events that say what the generation in front does; others are told beside it.
-#: Beside the one in front: those ahead of their turn. The agent never has more.
-_GENERATIONS_AHEAD = 2
 _STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
 
 
@@ -286,7 +285,11 @@ class DebugLoop:
         if generation is None or generation.ended:
             channel.abort({"error": "too late"})
             return
-        target = generation.target_for(Who.from_header(header))
+        try:
+            target = generation.target_for(Who.from_header(header))
+        except DebugError as error:
+            channel.abort({"error": str(error)})
+            return
         if target.who.rank is not None:
             self._rank_ports.open(target.who.rank, target.who.world_size)
         self._spawn(self._carry_debuggee(channel, target))
@@ -361,11 +364,8 @@ class DebugLoop:
         if generation is None:
             return
         name = target.editor.name if target.editor is not None else ""
-        self._spawn(
-            self._agent.call(
-                "loop.attached", loop=self.id, generation=generation.number, client=name
-            )
-        )
+        number = generation.number
+        self._spawn(self._agent.call("loop.attached", loop=self.id, generation=number, client=name))
 
     async def _heard(self, target: Target) -> None:
         self._announce(self._generation_with(target))

@@ -15,7 +15,7 @@ from tunnelkit.link.loss import lost
 from tunnelkit.link.paramiko_connection import Connection
 from tunnelkit.link.paramiko_pump import Pump, Tail
 from tunnelkit.link.paramiko_transport import Refused, SshTransport
-from tunnelkit.link.process import stream_pair
+from tunnelkit.link.process import MOST_BYTES, MOST_ERROR_BYTES, stream_pair, too_much
 from tunnelkit.link.queueing import Slots, attempts, command_late, stream_start
 from tunnelkit.link.threads import in_thread, start_thread
 from tunnelkit.model import Completed
@@ -230,7 +230,7 @@ def _communicate(channel: Channel, stdin: bytes) -> Completed:
     def read_errors() -> None:
         with contextlib.suppress(*_GONE):
             while data := channel.recv_stderr(_READ_BYTES):
-                errors.append(data)
+                errors.append(data[: MOST_ERROR_BYTES - sum(map(len, errors))])
 
     def feed() -> None:
         # A command need not read its stdin.
@@ -244,10 +244,14 @@ def _communicate(channel: Channel, stdin: bytes) -> Completed:
     else:
         with contextlib.suppress(*_GONE):
             channel.shutdown_write()
-    out: list[bytes] = []
+    out, size_bytes = list[bytes](), 0
     with contextlib.suppress(*_GONE):
-        while data := channel.recv(_READ_BYTES):
+        while size_bytes <= MOST_BYTES and (data := channel.recv(_READ_BYTES)):
             out.append(data)
+            size_bytes += len(data)
+    if size_bytes > MOST_BYTES:
+        channel.close()
+        raise too_much("a command on the login host")
     status = channel.recv_exit_status()
     channel.close()
     for thread in beside:

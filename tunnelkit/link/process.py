@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tunnelkit.errors import MissingProgram
+from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.model import Completed
 
 _LINE_BYTES = 4096
 _STREAM_BUFFER_BYTES = 1 << 20
+#: A list of a million files is 100 MB; of complaints a person reads the first.
+MOST_BYTES = 256 << 20
+MOST_ERROR_BYTES = 1 << 20
 
 
 class Lines:
@@ -191,9 +194,10 @@ async def end(child: asyncio.subprocess.Process, *, grace_s: float = 3.0) -> Non
 
 
 async def run_child(
-    argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None
+    argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None, what: str = ""
 ) -> Completed:
-    """Run a local program to its end. Raises TimeoutError once it is killed for being late."""
+    """Run a local program to its end. what: how an error calls it. Raises TimeoutError once it is
+    killed for being late, ConnectionFailed for saying more than any answer has."""
     with contextlib.ExitStack() as stack:
         pairs = [socket_pair() for _ in range(3)]
         for ours, theirs in pairs:
@@ -204,7 +208,10 @@ async def run_child(
         try:
             async with asyncio.timeout(timeout_s):
                 said = await asyncio.gather(
-                    _read_all(out), _read_all(err), _send_all(to, stdin), child.wait()
+                    _read_all(out, what or argv[0]),
+                    _read_first(err),
+                    _send_all(to, stdin),
+                    child.wait(),
                 )
         finally:
             await kill(child)
@@ -234,13 +241,33 @@ async def end_drain(drained: asyncio.Task[None]) -> None:
         await asyncio.wait_for(drained, 1.0)
 
 
-async def _read_all(sock: socket.socket) -> bytes:
+async def _read_all(sock: socket.socket, what: str) -> bytes:
     loop = asyncio.get_running_loop()
     data = bytearray()
     with contextlib.suppress(ConnectionError):
         while chunk := await loop.sock_recv(sock, 65536):
             data += chunk
+            if len(data) > MOST_BYTES:
+                raise too_much(what)
     return bytes(data)
+
+
+async def _read_first(sock: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while chunk := await loop.sock_recv(sock, 65536):
+            data += chunk[: MOST_ERROR_BYTES - len(data)]
+    return bytes(data)
+
+
+def too_much(what: str) -> ConnectionFailed:
+    """The error for an answer that would fill this computer's memory."""
+    return ConnectionFailed(
+        f"{what} answered with more than {MOST_BYTES >> 20} MB",
+        cause="tk stopped reading: no command of tk's has that much to say",
+        hint="what does the login shell there print? `tk doctor` shows it",
+    )
 
 
 async def _send_all(sock: socket.socket, data: bytes) -> None:

@@ -110,7 +110,8 @@ class Sessions:
                         with LogPipe(self._directory) as log:
                             last = log.lines
                             argv = self._with_log("ERROR", log, text)
-                            done = await run_child(argv, stdin=stdin)
+                            what = f"{words[0]} on {self._master.host}"
+                            done = await run_child(argv, stdin=stdin, what=what)
                     if not (done.exit_code == 255 and _REFUSED in log.lines.text()):
                         await self._check_lost(done.exit_code, log.lines)
                         return done

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tunnelkit.debug.adapter import Adapter
 from tunnelkit.debug.generation import Claim, Generation
 from tunnelkit.debug.port import Editor
 from tunnelkit.debug.target import Who
+from tunnelkit.errors import DebugError
 
 
 def generation(*, ranked: bool = True, only: list[int] | None = None) -> Generation:
@@ -64,6 +67,19 @@ async def test_a_ranks_children_come_to_its_own_adapter() -> None:
     # One whose parents are gone is known by its rank alone.
     assert one.target_for(who(1, 55, 1)) is ranks[1]
     assert len(one.targets) == 2
+    await one.close()
+
+
+async def test_a_node_can_invent_only_so_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs the laptop a debug adapter."""
+    monkeypatch.setattr("tunnelkit.debug.generation.MOST_TARGETS", 3)
+    one = generation()
+    for rank in range(3):
+        one.target_for(who(rank, 10 + rank))
+    with pytest.raises(DebugError, match="more than 3 ranks"):
+        one.target_for(who(3, 13))
+    assert len(one.targets) == 3
+    assert one.target_for(who(2, 12)).who.rank == 2, "those that are there stay"
     await one.close()
 
 
