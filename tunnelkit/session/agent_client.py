@@ -115,7 +115,8 @@ class AgentClient:
                     raise AllocationError(
                         "the allocation ended at once",
                         cause=ended,
-                        hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
+                        hint="without a log the home may be read-only or full on the node;"
+                        " `tk doctor` looks at both",
                     ) from None
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 2.0)

@@ -113,7 +113,10 @@ class Cluster:
             )
 
     async def _install(self) -> None:
-        self._installed = await install(self._link, self._settings.cluster.python)
+        self._installed = found = await install(self._link, self._settings.cluster.python)
+        if found.other_python:
+            why = f"{found.python} is missing or too old"
+            self._say(f"{self._link.login}: {why}: tk uses {found.other_python}")
 
     async def repair(self) -> None:
         """Put the agent's zip there again if it is gone or damaged. Raises AllocationError."""
@@ -361,7 +364,10 @@ class Cluster:
         to be)."""
         if self.adopted and await self._is_ending(no_agent=no_agent):
             return "its agent is gone"
-        return (await self.fate()).ended
+        ended = (await self.fate()).ended
+        if ended is None or self.job is None or self.job.foreign:
+            return ended
+        return f"{ended}; {await self.job.last_words()}"
 
     async def describe_end(self, status: JobStatus) -> str:
         """How the job ended, in plain words."""

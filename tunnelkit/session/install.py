@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tunnelkit import payload
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
+from tunnelkit.session.findpython import FIND, other_than, running
 
 _MIN_PYTHON = (3, 8)
 
@@ -23,24 +24,27 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' <"$2") || return 1
   case $sum in *"$4"*) ;; *) return 1 ;; esac
 } 2>/dev/null
 """
-#: $1 python, $2 file name, $3 size, $4 sha256. Answers: home, python version or "none", have or
-#: need. The lease says that somebody uses the zip (agent/lease.py).
+#: $1 python, $2 file name, $3 size, $4 sha256. Answers: home, python version or "none", that
+#: Python, have or need. The lease says that somebody uses the zip (agent/lease.py).
 _PROBE = (
     _WHOLE
+    + FIND
     + r"""
 set -e
 d="$HOME/.cache/tunnelkit"
 umask 077
 mkdir -p "$d/jobs"
 printf '%s\n' "$HOME"
-python=$("$1" -c 'import sys
+tk_python "$1" || :
+version=$("$python" -c 'import sys
 print("%d.%d %s" % (sys.version_info[:2] + (sys.implementation.cache_tag,)))' 2>/dev/null) ||
-  python=none
-printf '%s\n' "${python%% *}"
-if whole "$1" "$d/$2" "$3" "$4"; then
+  version=none
+printf '%s\n' "${version%% *}"
+command -v "$python" || printf 'none\n'
+if whole "$python" "$d/$2" "$3" "$4"; then
   touch "$d/${2%.zip}.lease" 2>/dev/null || :
-  [ -e "$d/${2%.zip}-${python#* }.zip" ] ||
-    ("$1" -I -S "$d/$2" compile </dev/null >/dev/null 2>&1 &)
+  [ -e "$d/${2%.zip}-${version#* }.zip" ] ||
+    ("$python" -I -S "$d/$2" compile </dev/null >/dev/null 2>&1 &)
   echo have
 else
   echo need
@@ -53,15 +57,17 @@ fi
 #: code.
 _STORE = (
     _WHOLE
+    + FIND
     + r"""
 set -e
 d="$HOME/.cache/tunnelkit"
 umask 077
+tk_python "$2" || :
 trap 'rm -f "$d/.$1.$$"' EXIT
 cat > "$d/.$1.$$"
-"$2" -I -S -c 'import os, sys
+"$python" -I -S -c 'import os, sys
 os.fsync(os.open(sys.argv[1], os.O_RDWR))' "$d/.$1.$$"
-whole "$2" "$d/.$1.$$" "$3" "$4" || { echo "not all of it arrived on the disk" >&2; exit 1; }
+whole "$python" "$d/.$1.$$" "$3" "$4" || { echo "not all of it arrived on the disk" >&2; exit 1; }
 mv -f "$d/.$1.$$" "$d/$1"
 (
   cd "$d" || exit
@@ -75,7 +81,7 @@ mv -f "$d/.$1.$$" "$d/$1"
   done
   find . -maxdepth 1 -name '.agent-*' -mtime +1 -exec rm -f {} +
 ) 2>/dev/null || :
-("$2" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
+("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
 """
 )
 #: $1 python, $2 file name, $3 size, $4 sha256, then the agent's words. Starts it as soon as it is
@@ -83,8 +89,10 @@ mv -f "$d/.$1.$$" "$d/$1"
 #: connection.
 _START = (
     _WHOLE
+    + FIND
     + r"""
-agent="$HOME/.cache/tunnelkit/$2" python=$1 size=$3 sum=$4 looks=0
+tk_python "$1" || :
+agent="$HOME/.cache/tunnelkit/$2" size=$3 sum=$4 looks=0
 shift 4
 until whole "$python" "$agent" "$size" "$sum"; do
   looks=$((looks + 1))
@@ -99,12 +107,14 @@ exec "$python" -I -S "$agent" "$@"
 
 @dataclass(frozen=True)
 class Installed:
-    """What was found on the cluster. Paths are absolute there."""
+    """What was found on the cluster. Paths are absolute there. python: as the settings call it.
+    other_python: what the host has in place of that, with its version; "" where it has it."""
 
     home: str
     agent: str
     jobs_dir: str
     python: str
+    other_python: str = ""
 
     @property
     def base(self) -> str:
@@ -113,7 +123,7 @@ class Installed:
 
     def argv(self, *words: str) -> list[str]:
         """argv that runs the agent, cut off from the person's own Python settings."""
-        return [self.python, "-I", "-S", self.agent, *words]
+        return running(self.python, self.agent, words)
 
 
 async def install(link: Link, python: str, *, node: str | None = None) -> Installed:
@@ -126,14 +136,14 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
     proof = [str(len(package.data)), package.digest]
     done = await link.run(["sh", "-c", _PROBE, "sh", python, package.file_name, *proof], node=node)
     lines = done.text.splitlines()
-    if done.exit_code != 0 or len(lines) < 3:
+    if done.exit_code != 0 or len(lines) < 4:
         raise AllocationError(
             f"can't prepare ~/.cache/tunnelkit on {where}",
             cause=done.error_text.splitlines()[-1] if done.error_text else f"said {done.text!r}",
             hint="is the home there full or read-only? `tk doctor` tells",
         )
-    # A chatty login shell may print before us; our three lines are the last.
-    home, version, have = lines[-3:]
+    # A chatty login shell may print before us; our four lines are the last.
+    home, version, path, have = lines[-4:]
     _check_python(python, version, where)
     if have == "need":
         stored = await link.run(
@@ -148,7 +158,8 @@ async def install(link: Link, python: str, *, node: str | None = None) -> Instal
                 hint="is the home there full or read-only? `tk doctor` tells",
             )
     base = f"{home}/.cache/tunnelkit"
-    return Installed(home, f"{base}/{package.file_name}", f"{base}/jobs", python)
+    other = other_than(python, path, version)
+    return Installed(home, f"{base}/{package.file_name}", f"{base}/jobs", python, other)
 
 
 def starting(python: str, *words: str) -> list[str]:
@@ -168,5 +179,5 @@ def _check_python(python: str, version: str, where: str) -> None:
     raise AllocationError(
         f"no Python 3.8 or newer as {python!r} on {where}",
         cause=f"found version {version}" if found else "not found",
-        hint="set [cluster] python in tunnelkit.toml to one that is",
+        hint="set [cluster] python in tunnelkit.toml to one that is; `tk doctor` looks for one",
     )

@@ -13,9 +13,12 @@ from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler, Verdict
 from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
 from tunnelkit.session.cancelled import Cancelled
+from tunnelkit.session.lastwords import last_words
 from tunnelkit.session.submission import Submission, stop
 
 Run = Callable[[Command], Awaitable[Completed]]
+#: What to do about a job that ended before there was an agent.
+HINT = "without a log the home may be read-only or full on the node; `tk doctor` looks at both"
 _RETRY_S = 5.0
 _RETRIES = 6
 
@@ -140,8 +143,8 @@ class JobHolder:
                 if status.state is JobState.ENDED:
                     raise AllocationError(
                         f"job {self.job_id} ended before it could be used",
-                        cause=in_words(status),
-                        hint="see its log in ~/.cache/tunnelkit/jobs on the login host",
+                        cause=f"{in_words(status)}; {await self.last_words()}",
+                        hint=HINT,
                     )
                 if status.state is JobState.PENDING:
                     if self._scheduler.verdict(status) is Verdict.FIX:
@@ -155,6 +158,10 @@ class JobHolder:
         raise AllocationError(
             f"job {self.job_id} is no longer known to the scheduler", hint="get a new one: tk up"
         )
+
+    async def last_words(self) -> str:
+        """The end of our job's log, in one line."""
+        return await last_words(self._run, self._jobs_dir, self.job_id or "", self._name)
 
     def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
         """The job's states as they change, at a pace that the scheduler's manual allows. hurried:

@@ -29,6 +29,7 @@ from tunnelkit.session.connection import Connection
 from tunnelkit.session.ending import Ending
 from tunnelkit.session.execs import Execs
 from tunnelkit.session.files import SessionFiles
+from tunnelkit.session.findpython import introduced
 from tunnelkit.session.forwards import Forwards
 from tunnelkit.session.jobwatch import JobWatch
 from tunnelkit.session.launch import Launch
@@ -211,12 +212,11 @@ class Session:
             repair=self.cluster.repair,
         )
         await client.connect_patiently(self.cluster.has_ended)
-        self.agent_info = await client.call("info")
+        self.agent_info = info = await client.call("info")
         self.files.node_is(client)
         self.peers.allocated(allocation.nodes)
         self._spawn(self.peers.start())
-        job = f"job {allocation.job_id}, " if allocation.job_id else ""
-        self._say(f"agent: {job}{self.agent_info['node']}, pid {self.agent_info['pid']}")
+        self._say(introduced(info, allocation.job_id, self.cluster.installed.python))
         adopted = await self.loops.adopt()
         if adopted:
             self._say(f"took over {adopted} debug loop(s)")

@@ -12,6 +12,7 @@ from tunnelkit.session import names
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.base import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.scene import Scene
+from tunnelkit.session.findpython import CANDIDATES, DEFAULT
 from tunnelkit.session.schedulers import adapter
 from tunnelkit.words import human_bytes
 
@@ -24,9 +25,9 @@ _TIGHT_PART = 0.95
 #: Digests, not times, decide what the mirror sends; make and friends go by times.
 _SKEW_S = 2.0
 
-_PYTHONS = r"""
-for p in "$1" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 \
-  /usr/bin/python3 /usr/local/bin/python3 /usr/libexec/platform-python python; do
+_PYTHONS = (
+    f'for p in "$1" python3 {CANDIDATES}; do'
+    + r"""
   command -v "$p" >/dev/null 2>&1 || continue
   "$p" -I -S -c 'import sys
 print("tk-python %d.%d.%d" % sys.version_info[:3], sys.executable)' 2>/dev/null </dev/null
@@ -34,6 +35,7 @@ print("tk-python %d.%d.%d" % sys.version_info[:3], sys.executable)' 2>/dev/null 
 done
 echo tk-done
 """
+)
 _HOME = r"""
 printf 'tk-home %s\n' "$HOME"
 d=$HOME/.cache/tunnelkit
@@ -101,6 +103,8 @@ async def python(scene: Scene) -> Finding:
     if own and own[0].version >= _MIN_PYTHON:
         return ok(f"{own[0].text} ({own[0].path})", version=own[0].text, path=own[0].path)
     problem = f"{wanted} is {own[0].text}" if own else f"there is no {wanted}"
+    if good and wanted == DEFAULT:
+        return ok(f"{problem}: tk uses {good[0].path} ({good[0].text})", path=good[0].path)
     if good:
         best = max(good, key=lambda one: one.version)
         return fail(

@@ -1,0 +1,77 @@
+"""Finding a Python for the agent where `python3` is missing or too old: sh code for the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: The setting that has others looked for; one that a person has chosen is taken as it is.
+DEFAULT = "python3"
+#: Newest first. RHEL 8 has python3 = 3.6 and others beside it.
+CANDIDATES = (
+    "python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 "
+    "/usr/bin/python3 /usr/local/bin/python3 /usr/libexec/platform-python python "
+    '"$CONDA_PREFIX/bin/python" "$HOME"/miniforge3/bin/python "$HOME"/miniconda3/bin/python '
+    '"$HOME"/mambaforge/bin/python "$HOME"/anaconda3/bin/python /opt/conda/bin/python'
+)
+# The name behind a symlink tells a version without a start of it. A module may set more than the
+# PATH, so it is loaded in the very shell that starts Python.
+FIND = f"""
+tk_good() {{
+  case $(readlink -f "$(command -v "$1")" 2>/dev/null) in
+    */python3.[89] | */python3.[1-9][0-9]) ;;
+    *) "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' ;;
+  esac </dev/null >/dev/null 2>&1 && python=$1
+}}
+tk_python() {{
+  python=$1
+  [ "$1" = {DEFAULT} ] || return 0
+  tk_good "$1" && return
+  for tk_one in {CANDIDATES}; do tk_good "$tk_one" && return; done
+  for tk_one in /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh /etc/profile.d/modules.sh \\
+    /usr/share/lmod/lmod/init/profile /usr/share/modules/init/sh; do
+    command -v module >/dev/null 2>&1 && break
+    [ ! -r "$tk_one" ] || . "$tk_one"
+  done >/dev/null 2>&1
+  if command -v module >/dev/null 2>&1; then
+    for tk_one in python python3 Python; do
+      module load "$tk_one" >/dev/null 2>&1 && tk_good python3 && return
+    done
+  fi
+  python=$1
+  return 1
+}}
+"""
+# $1 python, $2 the agent, then its words.
+_RUN = (
+    FIND
+    + """
+tk_python "$1" || {
+  echo "no Python 3.8 or newer on $(uname -n): set [cluster] python to one that is there" >&2
+  exit 127
+}
+shift
+exec "$python" -I -S "$@"
+"""
+)
+
+
+def running(python: str, agent: str, words: Sequence[str]) -> list[str]:
+    """argv that runs the agent with that Python, or with another that the host has."""
+    if python != DEFAULT:
+        return [python, "-I", "-S", agent, *words]
+    return ["sh", "-c", _RUN, "sh", python, agent, *words]
+
+
+def other_than(wanted: str, executable: str, version: str) -> str:
+    """Which Python was found in place of the one that the settings name; "" if it is that one."""
+    if wanted != DEFAULT or executable.rpartition("/")[2] == wanted:
+        return ""
+    return f"{executable} ({version})"
+
+
+def introduced(info: Mapping[str, Any], job_id: str | None, wanted: str) -> str:
+    """The line about a new agent: where it is, and its Python if that is not the one wanted."""
+    job = f"job {job_id}, " if job_id else ""
+    other = other_than(wanted, info["executable"], info["python"])
+    return f"agent: {job}{info['node']}, pid {info['pid']}" + (f", by {other}" if other else "")
