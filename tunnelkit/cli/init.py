@@ -81,8 +81,11 @@ def init(
     _settings(target, given)  # so that a wrong flag is told before any question
     answers = _ask(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
+    silent = False
     if settings.cluster.scheduler == "auto" and answers.scheduler is None:
-        answers = _Answers(answers.login, answers.remote, _detect(settings), answers.profile)
+        found = _detect(settings)
+        silent = found is None
+        answers = _Answers(answers.login, answers.remote, found, answers.profile)
         settings = _settings(target, answers)
     check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
@@ -91,7 +94,11 @@ def init(
     examine(load(target.parent)).agree()  # the person has just said it
     files.apply(editor_changes)
     report(editor_changes)
-    typer.echo("next: tk up")
+    if silent:
+        login_host = settings.require_login()
+        typer.echo(f"next: {login_host} does not answer: correct tunnelkit.toml, or see tk doctor")
+    else:
+        typer.echo("next: tk up")
 
 
 def is_interactive() -> bool:
@@ -133,12 +140,21 @@ def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
                 "which cluster? nobody is there to be asked",
                 hint="give --login HOST or --profile NAME",
             )
+        _offer_profiles()
         login = _prompt(target, "Login host (host, user@host or ssh_config alias)", "login")
     remote = given.remote
     if remote is None and may_ask:
         default = settings.mirror.remote
         remote = _prompt(target, "Directory on the cluster", "remote", default=default)
     return _Answers(login, remote, given.scheduler, profile)
+
+
+def _offer_profiles() -> None:
+    """Name the profiles that are there: each makes the question below needless."""
+    from tunnelkit.config.profiles import names
+
+    if found := names():
+        note(f"there are profiles to build on with `tk init --profile NAME`: {', '.join(found)}")
 
 
 def _prompt(target: Path, question: str, field: str, *, default: str | None = None) -> str:

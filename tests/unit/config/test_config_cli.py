@@ -166,6 +166,15 @@ def test_init_leaves_auto_where_it_cant_tell(tk: Tk) -> None:
     assert "scheduler" not in tk.toml()["cluster"]
 
 
+def test_init_s_last_word_is_of_a_host_that_does_not_answer(tk: Tk) -> None:
+    tk.detect.detect_scheduler = failing(ConnectionFailed("away"))  # type: ignore[attr-defined]
+    *_, last = tk("init", "--login", "typo", "-y", "--no-vscode").splitlines()
+    assert last == "next: typo does not answer: correct tunnelkit.toml, or see tk doctor"
+    tk.detect.detect_scheduler = lambda settings, prompter: "slurm"  # type: ignore[attr-defined]
+    *_, last = tk("init", "--login", "typo", "-y", "--no-vscode", "--force").splitlines()
+    assert last == "next: tk up"
+
+
 def test_init_without_vscode_when_the_cluster_is_away(tk: Tk) -> None:
     tk.detect.remote_root = failing(ConnectionFailed("away"))  # type: ignore[attr-defined]
     assert "run `tk vscode` later" in tk("init", "--login", "me@host")
@@ -252,7 +261,7 @@ def test_init_asks_a_person(tk: Tk) -> None:
         os.close(ours)
         child.kill()
         child.wait()
-    assert b"'-x' is not a host name" in seen
+    assert b"'-x' is not a host name" in seen and b"lab, pbs-site, plain-ssh" in seen
     assert tk.toml()["cluster"] == {"login": "me@host", "scheduler": "slurm"}
     assert tk.toml()["mirror"] == {"remote": "~/tk/proj"}
 
