@@ -116,10 +116,11 @@ class LoopView:
             self._imports.next_run()
             self._ranks = {}
             date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time")))
-            node = self.where.get("node") or "here"
+            node = self.where.get("node")
+            where = f"on {node}" if node else "here"
             return (
                 f"{date} run {number} · port {self.where.get('port')} · starting "
-                f"(pid {event.get('pid')} on {node})"
+                f"(pid {event.get('pid')} {where})"
             )
         if name == "armed":
             return f"run {number} · {paint('armed', 'green', sys.stderr)}: press F5"

@@ -38,6 +38,14 @@ def test_what_works_without_being_asked_for_is_not_shown(screen: Screen) -> None
     assert screen.show("fork-server", pid=7, imports={}, rss_bytes=2**20) == []
 
 
+def test_where_a_run_starts(screen: Screen) -> None:
+    [line] = screen.show("starting", pid=7, generation=1)
+    assert line.endswith("starting (pid 7 here)")
+    screen.view.where = {"node": "node1"}
+    [line] = screen.show("starting", pid=8, generation=2)
+    assert line.endswith("starting (pid 8 on node1)")
+
+
 def test_preloading(screen: Screen) -> None:
     assert screen.show("preloading", modules=["torch", "numpy"]) == [
         "reading torch, numpy once for all runs ..."

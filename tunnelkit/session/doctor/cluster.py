@@ -86,7 +86,7 @@ async def login_shell(scene: Scene) -> Finding:
         return fail(f"the login shell runs no commands: {parse.shorten(done.text, 120)!r}")
     said = parse.noise(done.text, _MARK)
     if said:
-        return fail(f"its start files print {parse.shorten(said)!r}: rsync breaks of that")
+        return fail(f"its start files print {parse.shorten(said)!r}: that breaks rsync")
     if done.error_text:
         return warn(f"its start files complain: {parse.shorten(done.error_text, 120)!r}")
     return ok("silent")
