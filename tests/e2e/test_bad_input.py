@@ -229,7 +229,7 @@ async def test_no_such_partition(project: Project) -> None:
 async def test_the_port_of_a_configured_forward_is_taken(project: Project) -> None:
     with taken_port() as port:
         text = (project.dir / "tunnelkit.toml").read_text()
-        (project.dir / "tunnelkit.toml").write_text(f'forwards = ["{port}"]\n{text}')
+        (project.dir / "tunnelkit.toml").write_text(f'forwards = ["{port}:8888"]\n{text}')
         await refused(project, "up", code=ExitCode.USAGE, says=f"local port {port} is taken")
 
 
@@ -392,7 +392,7 @@ async def test_no_login_host_at_all(project: Project) -> None:
         (["loop", "python", "-m", "debugpy"], ExitCode.USAGE, "nothing to run"),
         (["loop", "--port", "70000", "python", "2.py"], ExitCode.USAGE, "not a TCP port"),
         (["run"], ExitCode.USAGE, "missing argument 'COMMAND'"),
-        (["forward"], ExitCode.USAGE, "missing argument 'FORWARD'"),
+        (["forward", "--cancel"], ExitCode.USAGE, "no forward named"),
         (["forward", "x"], ExitCode.USAGE, "'x' is not a TCP port"),
         (["forward", "1:2:3:4"], ExitCode.USAGE, "write PORT, L:R or L:host:R"),
         (["forward", f"1:{OPTION}:3"], ExitCode.USAGE, "is not a node name"),

@@ -28,7 +28,9 @@ async def test_the_main_job_by_paramiko(project: Project) -> None:
     assert project.remote("big.bin").read_bytes() == (project.dir / "big.bin").read_bytes()
     assert (await project.tk("run", "python", "new.py")).out == "new\n"
     port = free_port()
-    assert "by node" in (await project.tk("forward", f"{port}:127.0.0.1:{project.port}")).out
+    assert (
+        "ssh to the node" in (await project.tk("forward", f"{port}:127.0.0.1:{project.port}")).out
+    )
 
     for connection in project.sshd_connections():
         with contextlib.suppress(ProcessLookupError):

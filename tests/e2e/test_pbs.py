@@ -225,10 +225,9 @@ async def test_ctrl_c_in_the_moment_of_the_submission(
 async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
     project: Project, server: StandIn
 ) -> None:
-    """`tk down` has begun, and is held up by the program's own end."""
-    await project.up("node1")
-    program = await project.terminal("run", "--", "sh", "-c", "trap '' TERM; echo on; cat")
-    await program.line("^on$")
+    """`tk down` has begun, and is held up by an agent that does not answer."""
+    agent = int((await project.up("node1"))["agent"]["pid"])
+    os.kill(agent, signal.SIGSTOP)
     down = await project.terminal("down")
     async with asyncio.timeout(PATIENCE_S):
         while (await project.status())["state"] != "closing":
@@ -236,7 +235,10 @@ async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
     # F5 of just then must not be told that it is ready.
     assert "told to end" in (await project.tk("ready", code=4)).err
     terminal = await project.terminal("up", "node1")
-    await terminal.line(r"this project's session is ending: waiting for its end")
+    try:
+        await terminal.line(r"this project's session is ending: waiting for its end")
+    finally:
+        os.kill(agent, signal.SIGCONT)
     assert await down.ended() == 0
     await terminal.line(r"ready on node1 \(job 2\.login\)")
     assert await terminal.ended() == 0
