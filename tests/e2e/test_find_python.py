@@ -82,3 +82,17 @@ async def test_a_job_that_could_write_no_log_says_so(project: Project, programs:
     project.configure('[cluster]\npython = "site-python"\n')
     done = await project.tk("up", "node1", code=int(AllocationError.exit_code))
     assert "it left no log in" in done.err and "read-only or full on the node" in done.err
+
+
+async def test_a_script_in_pythons_place_is_started_once(
+    project: Project, programs: Install, tmp_path: Path
+) -> None:
+    """pyenv's takes 0.2 s each time: the Python behind it is what runs the agent."""
+    starts = tmp_path / "starts"
+    programs("python3", "*", f'echo "$TK_LAB_HOST $*" >>{starts}')
+    done = await project.tk("up", "node1")
+    assert "missing or too old" not in done.err and ", by /" not in done.err
+    lines = starts.read_text().splitlines()
+    hosts = {line.split()[0] for line in lines}
+    assert {"login", "node1"} <= hosts
+    assert not [line for line in lines if ".zip" in line]

@@ -14,14 +14,19 @@ CANDIDATES = (
     '"$CONDA_PREFIX/bin/python" "$HOME"/miniforge3/bin/python "$HOME"/miniconda3/bin/python '
     '"$HOME"/mambaforge/bin/python "$HOME"/anaconda3/bin/python /opt/conda/bin/python'
 )
-# The name behind a symlink tells a version without a start of it. A module may set more than the
-# PATH, so it is loaded in the very shell that starts Python.
+# The name behind a symlink tells a version without a start of it. A script in its place (pyenv's)
+# takes 0.2 s to start, so the Python behind it is what is used then, if it runs without the script.
+# A module may set more than the PATH, so it is loaded in the very shell that starts Python.
 FIND = f"""
 tk_good() {{
   case $(readlink -f "$(command -v "$1")" 2>/dev/null) in
-    */python3.[89] | */python3.[1-9][0-9]) ;;
-    *) "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' ;;
-  esac </dev/null >/dev/null 2>&1 && python=$1
+    */python3.[89] | */python3.[1-9][0-9]) python=$1; return ;;
+  esac
+  tk_real=$("$1" -I -S -c 'import sys
+sys.version_info < (3, 8) and sys.exit(1)
+print(sys.executable)' </dev/null 2>/dev/null) || return
+  python=$1
+  if "$tk_real" -I -S -c '' </dev/null >/dev/null 2>&1; then python=$tk_real; fi
 }}
 tk_python() {{
   python=$1
