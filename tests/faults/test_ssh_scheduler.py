@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
-from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from tests.support.login_rig import LoginHost, debugging, login_host, project_by
-from tests.support.logins import allowed
+from tests.support.login_rig import LoginHost, debugging
+from tests.support.scheduler_rig import COMMANDS, Programs
+from tests.support.scheduler_rig import host as host
+from tests.support.scheduler_rig import programs as programs
+from tests.support.scheduler_rig import project as project
 from tests.support.tkrig import Project
-from tunnelkit.lab import LabInfo
 from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
 from tunnelkit.model import Completed, Hop, JobState
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.poller import Poller
 from tunnelkit.scheduler.slurm import Slurm
 
-_COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sinfo", "sacct")
 #: What ends the connection that it runs in: the nearest sshd above it.
 _CUT = """
 pid=$$
@@ -30,49 +29,6 @@ while [ "$pid" -gt 1 ] && [ "$(cat /proc/$pid/comm)" != sshd ]; do
 done
 kill -9 "$pid"
 """
-
-
-class Programs:
-    """Slurm's commands as one login host has them: the real ones, or what a test puts there."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        directory.mkdir()
-        self.restore()
-
-    def replace(self, name: str, body: str) -> None:
-        """`body` is shell; `"$REAL" "$@"` is the real one."""
-        draft = self.directory / f"{name}.new"
-        draft.write_text(f"#!/bin/sh\nREAL={shutil.which(name)}\n{body}\n")
-        draft.chmod(0o755)
-        draft.replace(self.directory / name)
-
-    def restore(self) -> None:
-        for name in _COMMANDS:
-            if shutil.which(name):
-                self.replace(name, 'exec "$REAL" "$@"')
-
-
-@pytest.fixture
-def host(slurm_lab: LabInfo, request: pytest.FixtureRequest) -> Iterator[LoginHost]:
-    with login_host(slurm_lab, started=False, logins=allowed(request, "login")) as made:
-        made.programs = made.home / "bin"
-        Programs(made.programs)
-        made.start()
-        yield made
-
-
-@pytest.fixture
-def programs(host: LoginHost) -> Programs:
-    assert host.programs is not None
-    shutil.rmtree(host.programs)
-    return Programs(host.programs)
-
-
-@pytest.fixture
-async def project(host: LoginHost) -> AsyncIterator[Project]:
-    async with project_by(host) as made:
-        yield made
 
 
 @pytest.mark.logins(login=2)  # the test has a link of its own
@@ -122,7 +78,7 @@ async def test_once_settled_the_login_host_sees_two_processes_and_a_question_eac
 ) -> None:
     """Of two: the sshd that serves us, and for a moment what asks the scheduler."""
     calls = host.home / "calls"
-    for name in _COMMANDS:
+    for name in COMMANDS:
         # No process of its own.
         programs.replace(name, f'read -r at _ </proc/uptime; echo $at >>{calls}; exec "$REAL" "$@"')
     most = 0
