@@ -165,7 +165,7 @@ class SshRemote:
                 await process.wait()
         assert process.returncode is not None
         if process.returncode == 255:
-            raise ConnectionFailed("127.0.0.1", cause=err.decode(), transient=True)
+            raise ConnectionFailed(f"ssh: {err.decode()}", transient=True)
         return Completed(process.returncode, out, err)
 
     def remote_shell(self) -> list[str]:
