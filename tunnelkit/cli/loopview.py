@@ -12,7 +12,7 @@ from typing import Any
 
 from tunnelkit.cli.console import note, paint
 from tunnelkit.mux.records import EVENT, STDOUT, Record
-from tunnelkit.session.loopwords import ending, kept_at
+from tunnelkit.session.loopwords import at, ending, kept_at, told
 
 #: A second Ctrl-C within this time quits.
 _TWICE_S = 2.0
@@ -20,6 +20,8 @@ _TWICE_S = 2.0
 _SLOW_IMPORTS_S = 2.0
 #: After the last slow import: others may be under way, and belong into the same line.
 _IMPORTS_OVER_S = 3.0
+#: Ranks of a run, and slow imports: a node could tell of any number.
+_MOST_KEPT = 2048
 
 
 class SlowImports:
@@ -41,7 +43,8 @@ class SlowImports:
 
     def add(self, event: dict[str, Any]) -> bool:
         """Take an `imported` event; True if all of this run are worth a word."""
-        self._took[str(event.get("module"))] = float(event.get("duration_s", 0.0))
+        if len(self._took) < _MOST_KEPT:
+            self._took[str(event.get("module"))] = float(event.get("duration_s", 0.0))
         return not self._said and sum(self._took.values()) >= _SLOW_IMPORTS_S
 
     def next_run(self) -> None:
@@ -94,13 +97,19 @@ class LoopView:
     def show(self, record: Record) -> None:
         """Print one record."""
         if record.kind == EVENT:
-            text = self.describe(record.event())
+            text = self._words(record.event())
             if text:
                 self._line(text)
             return
         stream = sys.stdout if record.kind == STDOUT else sys.stderr
         stream.flush()
         os.write(stream.fileno(), record.payload)
+
+    def _words(self, event: dict[str, Any]) -> str | None:
+        try:
+            return self.describe(event)
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+            return told(event)  # an agent's that lies, or is of another version
 
     def describe(self, event: dict[str, Any]) -> str | None:
         """A change of state in words; None if it is not worth a line."""
@@ -115,11 +124,10 @@ class LoopView:
         if name == "starting":
             self._imports.next_run()
             self._ranks = {}
-            date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time")))
             node = self.where.get("node")
             where = f"on {node}" if node else "here"
             return (
-                f"{date} run {number} · port {self.where.get('port')} · starting "
+                f"{at(event)} run {number} · port {self.where.get('port')} · starting "
                 f"(pid {event.get('pid')} {where})"
             )
         if name == "armed":
@@ -157,7 +165,8 @@ class LoopView:
 
     def _rank(self, event: dict[str, Any]) -> str | None:
         """A line once all of them are there."""
-        self._ranks[int(event["rank"])] = str(event["node"])
+        if len(self._ranks) < _MOST_KEPT:
+            self._ranks[int(event["rank"])] = str(event["node"])
         if len(self._ranks) != event.get("wanted") or len(self._ranks) < 2:
             return None
         by_node: dict[str, list[int]] = {}

@@ -127,11 +127,18 @@ class _Terminal:
 
     def _mind_signals(self, session: Any, channel: Any) -> Callable[[], None]:
         """Pass signals on; returns what tells the far side the terminal's size."""
+        from tunnelkit.errors import TunnelkitError
+
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[Any]] = set()
 
+        async def quietly(method: str, **params: Any) -> None:
+            # What is lost is told by the channel's end.
+            with contextlib.suppress(TunnelkitError):
+                await session.call(method, channel=channel.id, **params)
+
         def call(method: str, **params: Any) -> None:
-            task = asyncio.create_task(session.call(method, channel=channel.id, **params))
+            task = asyncio.create_task(quietly(method, **params))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 

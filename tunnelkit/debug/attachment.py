@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tunnelkit.debug.adapter import Adapters
+from tunnelkit.debug.agentapi import AgentApi
 from tunnelkit.debug.conversation import Place
-from tunnelkit.debug.loop import AgentApi, DebugLoop
+from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.debug.target import Target
 from tunnelkit.errors import DebugError

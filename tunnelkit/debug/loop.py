@@ -12,35 +12,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from tunnelkit.debug.adapter import AdapterAhead, Adapters
+from tunnelkit.debug.agentapi import AgentApi
 from tunnelkit.debug.conversation import Place
 from tunnelkit.debug.editors import Editors
 from tunnelkit.debug.ending import early_end
-from tunnelkit.debug.generation import EXIT_GRACE_S, Claim, Closing, Generation
+from tunnelkit.debug.envelope import whole
+from tunnelkit.debug.generation import EXIT_GRACE_S, MOST_TARGETS, Claim, Closing, Generation
 from tunnelkit.debug.interrupt import interrupt
+from tunnelkit.debug.looplog import no_log, read_log
 from tunnelkit.debug.port import Editor, EditorPort
 from tunnelkit.debug.rankports import RankPorts
 from tunnelkit.debug.ranksessions import announce, describe_ranks
 from tunnelkit.debug.target import Events, Target, Who
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.records import EVENT, STDERR, Record, RecordError, RecordReader, event_payload
+from tunnelkit.mux.records import EVENT, STDERR, Record
 from tunnelkit.mux.waiting import cancel_all
 
 _STDERR_TAIL_BYTES = 4096
 _GENERATIONS_AHEAD = 2  # of their turn, beside the one in front: the agent never has more
-#: Events that say what the generation in front does; others are told beside it.
+#: What the generation in front does; others are told beside it.
 _STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
-
-
-class AgentApi(Protocol):
-    """What a loop needs of the agent."""
-
-    async def call(self, method: str, **params: Any) -> Any: ...
-
-    def open(self, header: dict[str, Any]) -> Channel: ...
+#: Of debuggees at once: ranks, and what they start. A node could dial any number.
+_MOST_CONNECTIONS = MOST_TARGETS + 256
 
 
 class DebugLoop:
@@ -86,7 +83,7 @@ class DebugLoop:
         self._ahead = AdapterAhead(adapters)
         self.changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._stderr = b""
+        self._stderr, self._carried = b"", 0
         self._over = False
         self._orphaned = False
 
@@ -225,23 +222,21 @@ class DebugLoop:
     async def _follow_log(self, channel: Channel) -> None:
         try:
             await self._read_log(channel)
-        except (RecordError, KeyError, TypeError, ValueError) as error:
-            text = f"the agent sent what is no log of a loop: {error!r}; the loop can't be watched"
-            self._on_record(Record(EVENT, 0, event_payload("notice", text=text)))
-            channel.abort({"error": text})
+        except Exception as error:
+            # Of any kind: a reader that dies unheard leaves a loop that never changes.
+            self._on_record(no_log(error))
+            channel.abort({"error": "no log of a loop"})
         self.state = "stopped"
         self._port.serve(None)
         self._wake()
 
     async def _read_log(self, channel: Channel) -> None:
-        reader = RecordReader()
-        while data := await channel.read():
-            for record in reader.feed(data):
-                if record.kind == EVENT:
-                    self._event(record.event())
-                elif record.kind == STDERR:
-                    self._stderr = (self._stderr + record.payload)[-_STDERR_TAIL_BYTES:]
-                self._on_record(record)
+        async for record, event in read_log(channel):
+            if record.kind == EVENT:
+                self._event(event)
+            elif record.kind == STDERR:
+                self._stderr = (self._stderr + record.payload)[-_STDERR_TAIL_BYTES:]
+            self._on_record(record)
 
     def _event(self, event: dict[str, Any]) -> None:
         name, number = str(event.get("event")), int(event.get("generation", 0))
@@ -281,9 +276,9 @@ class DebugLoop:
 
     def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
         """A process of this loop dialled in; `header` as the agent told it."""
-        generation = self._generation_of(int(header.get("generation") or 0))
-        if generation is None or generation.ended:
-            channel.abort({"error": "too late"})
+        generation = self._generation_of(whole(header.get("generation")) or 0)
+        if generation is None or generation.ended or self._carried >= _MOST_CONNECTIONS:
+            channel.abort({"error": "too late, or too many"})
             return
         try:
             target = generation.target_for(Who.from_header(header))
@@ -295,10 +290,13 @@ class DebugLoop:
         self._spawn(self._carry_debuggee(channel, target))
 
     async def _carry_debuggee(self, channel: Channel, target: Target) -> None:
+        self._carried += 1
         try:
             await target.carry_debuggee(channel)
         except (OSError, DebugError) as error:
             channel.abort({"error": str(error)})
+        finally:
+            self._carried -= 1
 
     def _armed(self, target: Target) -> None:
         self._wake()

@@ -15,7 +15,11 @@ from tunnelkit.debug.port import Editor
 from tunnelkit.debug.view import View
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.dap import DapGauge
 from tunnelkit.mux.splice import no_delay, quick_ack, splice
+
+#: One adapter serves a program with all that it starts; each costs it threads.
+_MOST_PROCESSES = 256
 
 
 class AdapterGone(DebugError):
@@ -34,15 +38,21 @@ class Who:
 
     @staticmethod
     def from_header(header: dict[str, Any]) -> Who:
-        """From the agent's `debuggee` header (wire/PROTOCOL.md)."""
+        """From the agent's `debuggee` header (wire/PROTOCOL.md). Raises DebugError."""
         rank = header.get("rank")
-        return Who(
-            pid=int(header.get("pid") or 0),
-            node=str(header.get("node") or ""),
-            rank=int(rank[0]) if rank else None,
-            world_size=int(rank[2]) if rank else 0,
-            ancestors=tuple(int(pid) for pid in header.get("ancestors") or ()),
-        )
+        try:
+            return Who(
+                pid=int(header.get("pid") or 0),
+                node=str(header.get("node") or ""),
+                rank=int(rank[0]) if rank else None,
+                world_size=int(rank[2]) if rank else 0,
+                ancestors=tuple(int(pid) for pid in header.get("ancestors") or ()),
+            )
+        except (TypeError, ValueError, LookupError, ArithmeticError):
+            raise DebugError(
+                "the agent did not tell which process has dialled in",
+                hint="is it of another version? tk down, then tk up",
+            ) from None
 
     @property
     def name(self) -> str:
@@ -88,6 +98,7 @@ class Target:
     announced_as_child: bool = False
     _children_seen: dict[Editor, int] = field(default_factory=dict)
     _conversation: Conversation | None = None
+    _carried: int = 0
 
     @property
     def over(self) -> bool:
@@ -105,11 +116,23 @@ class Target:
 
     async def carry_debuggee(self, channel: Channel) -> None:
         """Carry the bytes of a debuggee that dialled in until it ends. Raises OSError and
-        DebugError if there is no adapter."""
+        DebugError if there is no adapter, or too many have come already."""
+        if self._carried >= _MOST_PROCESSES:
+            raise DebugError(
+                "too many processes of one program have dialled in",
+                hint="what comes later runs free; does the program start processes without end?",
+            )
+        self._carried += 1
+        try:
+            await self._carry(channel)
+        finally:
+            self._carried -= 1
+
+    async def _carry(self, channel: Channel) -> None:
         sock = await _connect((await self.adapter).server_port)
         self.armed = True
         self.events.armed(self)
-        await splice(sock, channel, quickack=True)
+        await splice(sock, channel, quickack=True, fits=DapGauge().fits)
 
     async def carry_editor(
         self, editor: Editor, place: Place | None, opening: list[bytes] | None = None

@@ -48,21 +48,56 @@ class DapReader:
             if len(self._buffer) > _MAX_HEADER_BYTES:
                 raise DapError("no Content-Length header")
             return False
-        length = None
-        for line in bytes(self._buffer[:end]).split(b"\r\n"):
-            name, _, value = line.partition(b":")
-            name = name.strip().lower()
-            if name == b"content-length" and length is None and _LENGTH.fullmatch(value.strip()):
-                length = int(value)
-            elif name != b"content-type":
-                raise DapError(f"bad header {line[:80]!r}")
-        if length is None:
-            raise DapError("no Content-Length header")
-        if length > MAX_BODY_BYTES:
-            raise DapError(f"a message of {length} bytes is too long")
-        self._length = length
+        self._length = _length_of(bytes(self._buffer[:end]))
         del self._buffer[: end + len(_SEPARATOR)]
         return True
+
+
+class DapGauge:
+    """Sees that no message of a byte stream is longer than may be, and keeps none of them."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._head = b""
+
+    def fits(self, data: bytes) -> bool:
+        """Take the next bytes; False if they are no DAP, or too much of it."""
+        position, size = 0, len(data)
+        while position < size:
+            if self._left:
+                step = min(self._left, size - position)
+                self._left -= step
+                position += step
+                continue
+            begun = len(self._head)
+            head = self._head + data[position : position + _MAX_HEADER_BYTES + len(_SEPARATOR)]
+            end = head.find(_SEPARATOR)
+            if end < 0:
+                self._head = head
+                return len(head) <= _MAX_HEADER_BYTES
+            try:
+                self._left = _length_of(head[:end])
+            except DapError:
+                return False
+            self._head = b""
+            position += end + len(_SEPARATOR) - begun
+        return True
+
+
+def _length_of(header: bytes) -> int:
+    length = None
+    for line in header.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        name = name.strip().lower()
+        if name == b"content-length" and length is None and _LENGTH.fullmatch(value.strip()):
+            length = int(value)
+        elif name != b"content-type":
+            raise DapError(f"bad header {line[:80]!r}")
+    if length is None:
+        raise DapError("no Content-Length header")
+    if length > MAX_BODY_BYTES:
+        raise DapError(f"a message of {length} bytes is too long")
+    return length
 
 
 def frame(body: bytes) -> bytes:

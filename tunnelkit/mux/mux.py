@@ -18,6 +18,7 @@ _PULL_BYTES = 256 * 1024
 #: How long an acknowledgement waits for a frame to ride with: nobody waits for it, and
 #: alone it costs a packet, and a turn of every process on the way.
 _ACK_DELAY_S = 0.02
+_TOLD_FAILURES = 10
 
 OnChannel = Callable[[Channel, Dict[str, Any]], None]
 
@@ -46,6 +47,7 @@ class Mux:
         self._lost: Optional[asyncio.Future[str]] = None
         self._ended: Optional[str] = None
         self._ack_timer: Optional[asyncio.TimerHandle] = None
+        self._failures = 0
         self.last_heard = 0.0
 
     # -- link -------------------------------------------------------------
@@ -245,6 +247,9 @@ class Mux:
         except Exception as error:
             # The events after this one are counted as received: they must be dispatched.
             channel.abort({"error": f"{type(error).__name__}: {error}"})
+            self._failures += 1
+            if self._failures > _TOLD_FAILURES:
+                return  # a peer that lies could fill the log
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "on_channel failed", "exception": error}
             )

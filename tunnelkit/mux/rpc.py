@@ -15,6 +15,9 @@ from tunnelkit.mux.channel import Channel
 
 _LENGTH = struct.Struct("!I")
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+#: Calls whose answers the peer has not taken: each keeps its answer here.
+MAX_UNANSWERED = 4096
+_MAX_TEXT_CHARS = 1000
 
 Handler = Callable[[Dict[str, Any]], Awaitable[Any]]
 
@@ -137,6 +140,8 @@ class RpcPeer:
 
     def _take(self, message: Dict[str, Any]) -> None:
         if "call" in message or "notice" in message:
+            if len(self._running) >= MAX_UNANSWERED:
+                raise RpcError({"message": f"more than {MAX_UNANSWERED} unanswered messages"})
             task = asyncio.ensure_future(self._answer(message))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -158,14 +163,16 @@ class RpcPeer:
 
     async def _outcome(self, message: Dict[str, Any]) -> bytes:
         """Run the handler. Whatever comes of it, the caller must not wait for ever."""
-        name = message.get("call") or message.get("notice")
-        handler = self._handlers.get(str(name))
+        name = str(message.get("call") or message.get("notice"))[:_MAX_TEXT_CHARS]
+        handler = self._handlers.get(name)
+        # Not what is no id: it would be kept with the answer, whatever its size.
+        call_id = message["id"] if isinstance(message.get("id"), int) else None
         data: Dict[str, Any]
         try:
             if handler is None:
                 raise error(f"unknown call {name!r}")
             result = await handler(message.get("params") or {})
-            return encode({"id": message.get("id"), "result": result})
+            return encode({"id": call_id, "result": result})
         except RpcError as failure:
             data = failure.data
         except asyncio.CancelledError:
@@ -173,5 +180,5 @@ class RpcPeer:
                 raise
             data = {"message": "cancelled"}
         except Exception as failure:
-            data = {"message": f"{type(failure).__name__}: {failure}"}
-        return encode({"id": message.get("id"), "error": data}, default=str)
+            data = {"message": f"{type(failure).__name__}: {failure}"[:_MAX_TEXT_CHARS]}
+        return encode({"id": call_id, "error": data}, default=str)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 from tunnelkit.mux.channel import Channel
 
@@ -37,15 +37,22 @@ def _reset_on_close(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-async def splice(sock: socket.socket, channel: Channel, *, quickack: bool = False) -> None:
+async def splice(
+    sock: socket.socket,
+    channel: Channel,
+    *,
+    quickack: bool = False,
+    fits: Optional[Callable[[bytes], bool]] = None,
+) -> None:
     """Carry bytes between `sock` (non-blocking) and `channel` until both directions ended.
 
-    Closes both. A reset on one side becomes a reset on the other.
+    Closes both. A reset on one side becomes a reset on the other. fits: asked about each piece for
+    the socket; False ends it all.
     """
     no_delay(sock)
     if quickack:
         quick_ack(sock)
-    spliced = _Splice(sock, channel, quickack)
+    spliced = _Splice(sock, channel, quickack, fits)
     try:
         spliced.start()
         await spliced.done
@@ -62,10 +69,17 @@ class _Splice:
     `done` is set once nothing more can be carried.
     """
 
-    def __init__(self, sock: socket.socket, channel: Channel, quickack: bool) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        channel: Channel,
+        quickack: bool,
+        fits: Optional[Callable[[bytes], bool]],
+    ) -> None:
         self._sock = sock
         self._channel = channel
         self._quickack = quickack
+        self._fits = fits
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
         self._up_ended = False
@@ -146,8 +160,10 @@ class _Splice:
         self._check()
 
     def _next(self) -> bool:
-        self._unsent = self._channel.take()
-        return bool(self._unsent)
+        self._unsent = piece = self._channel.take()
+        if self._fits is not None and not self._fits(piece):
+            raise ConnectionAbortedError
+        return bool(piece)
 
     def _writable(self) -> None:
         self._writing = False

@@ -12,6 +12,7 @@ import faulthandler
 import io
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from tunnelkit.session.launch import Launch
 from tunnelkit.session.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.service import Service
 from tunnelkit.session.session import Session
+from tunnelkit.words import shown
 
 log = logging.getLogger("tunnelkit.session")
 _PROMPT_TIMEOUT_S = 120.0
@@ -34,6 +36,7 @@ _PROMPT_TIMEOUT_S = 120.0
 _FAILED_STAYS_S = 2.0
 #: More than the steps of the end may take: then the process is cut off.
 _CLOSING_S = 6.0
+_DESCRIPTORS = 8192
 
 
 class Daemon:
@@ -147,7 +150,7 @@ class Daemon:
         self._stopping.set()
 
     def _say(self, text: str) -> None:
-        log.info("%s", text)
+        log.info("%s", shown(text))  # people show the log on a terminal
         self._control.notify_followers("say", text=text)
 
     def _changed(self) -> None:
@@ -200,6 +203,15 @@ def _log_to(path: Path) -> None:
     )
 
 
+def _allow_descriptors() -> None:
+    """Some systems begin with 256; a loop of many ranks needs more."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 def main() -> int:
     """Run the daemon of the project directory that is the only argument."""
     paths = session_paths(Path(sys.argv[1]))
@@ -208,6 +220,7 @@ def main() -> int:
     # A crash of the interpreter must not be silent.
     faulthandler.enable()
     os.chdir("/")
+    _allow_descriptors()
     one_heap()
 
     async def run() -> None:

@@ -43,7 +43,12 @@ class Execs:
 
     def stderr_opened(self, channel: Channel, header: dict[str, Any]) -> None:
         """The agent opened the stderr of one of our processes."""
-        self._stderr_of(int(header.get("for", 0))).set_result(channel)
+        far_id: Any = header.get("for")
+        known = isinstance(far_id, int) and far_id in self._far_ids.values()
+        if not known or self._stderr_of(far_id).done():
+            channel.abort({"error": "no such process"})
+        else:
+            self._stderr_of(far_id).set_result(channel)
 
     async def signal(self, mux: Mux, near_id: int, name: str) -> None:
         """Send a signal to the process's group on the node."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunnelkit.debug.loop import AgentApi
+from tunnelkit.debug.agentapi import AgentApi
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward

@@ -12,21 +12,23 @@ from typing import Any
 
 from tunnelkit.config.schema import DebugSettings
 from tunnelkit.debug.adapter import Adapters
+from tunnelkit.debug.agentapi import AgentApi
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.debug.command import LoopCommand, loop_spec
 from tunnelkit.debug.conversation import Place
-from tunnelkit.debug.loop import AgentApi, DebugLoop
+from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.port import EditorPort
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mirror.base import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.waiting import cancel_all
-from tunnelkit.session.loopwords import told
+from tunnelkit.session.loopwords import at, told
 
 #: What a terminal that does not read may be behind before it skips.
 _BEHIND_BYTES = 8 * 1024 * 1024
 _HISTORY = 200
+_HISTORY_BYTES = 16 * 1024 * 1024
 _LOG_BYTES = 16 * 1024 * 1024
 
 
@@ -47,8 +49,7 @@ class LoopLogFile:
 
 
 def _event_line(event: dict[str, Any]) -> bytes:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.get("time", time.time())))
-    return f"[tk {when}] {told(event)}\n".encode()
+    return f"[tk {at(event)}] {told(event)}\n".encode("utf-8", "replace")
 
 
 class SessionLoop:
@@ -60,12 +61,14 @@ class SessionLoop:
         self.own_port = own_port
         #: begins anew when files have changed on the node
         self.reload = False
-        self._history: deque[Record] = deque(maxlen=_HISTORY)
+        #: What a terminal that comes later is shown.
+        self.history: deque[Record] = deque()
+        self._history_bytes = 0
         self._watchers: dict[Channel, int] = {}
 
     def record(self, record: Record) -> None:
         """Give a record to all who watch; one that is too far behind skips it."""
-        self._history.append(record)
+        self._remember(record)
         for channel in list(self._watchers):
             if channel.is_over:
                 del self._watchers[channel]
@@ -87,9 +90,15 @@ class SessionLoop:
 
     def watch(self, channel: Channel) -> None:
         """Show the loop on `channel` from its recent past on."""
-        for record in self._history:
+        for record in self.history:
             channel.write_nowait(record.encode())
         self._watchers[channel] = 0
+
+    def _remember(self, record: Record) -> None:
+        self.history.append(record)
+        self._history_bytes += len(record.payload)
+        while len(self.history) > _HISTORY or self._history_bytes > _HISTORY_BYTES:
+            self._history_bytes -= len(self.history.popleft().payload)
 
 
 class _Recorder:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
+
+#: More of one event nobody reads; its agent may send megabytes.
+_MAX_CHARS = 4000
 
 #: What `tk logs` says of events that carry no more than this.
 _PLAIN = {
@@ -36,13 +40,22 @@ def told(event: dict[str, Any]) -> str:
             return f"{run}{kept_at(event)}: press F5"
         if name in _PLAIN:
             return run + _PLAIN[name].format_map(event)
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, ArithmeticError):
         pass
     fields = " ".join(f"{key}={value}" for key, value in event.items() if key not in _HEAD)
-    return f"{run}{name} {fields}".rstrip()
+    return f"{run}{name} {fields}".rstrip()[:_MAX_CHARS]
 
 
 _HEAD = ("event", "time", "generation")
+
+
+def at(event: dict[str, Any]) -> str:
+    """When it happened, by the node's clock; now, if that is no time."""
+    try:
+        told_s = time.localtime(event.get("time"))
+    except (TypeError, ValueError, ArithmeticError, OSError):
+        told_s = time.localtime()
+    return time.strftime("%Y-%m-%d %H:%M:%S", told_s)
 
 
 def kept_at(event: dict[str, Any]) -> str:

@@ -369,7 +369,7 @@ class Session:
             channel.close({"error": "unexpected channel"})
 
     async def _agent_ending(self, params: dict[str, Any]) -> None:
-        self._say(f"the agent on the node is ending: {params.get('reason')}")
+        self._say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")
 
     async def _time_limit(self, params: dict[str, Any]) -> None:
         """The job's own warning; it may come a minute early, so the scheduler's word goes first."""

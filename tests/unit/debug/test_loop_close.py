@@ -34,6 +34,11 @@ class Pipes(Adapters):
         self.alive.append(read_fd)
         return Adapter(1, 1, write_fd)
 
+    def close_all(self) -> None:
+        """Let go of the pipes' own ends."""
+        while self.alive:
+            os.close(self.alive.pop())
+
     def left(self) -> int:
         """How many were not told their end."""
         count = 0
@@ -76,8 +81,7 @@ class Agent:
 def adapters() -> Iterator[Pipes]:
     made = Pipes()
     yield made
-    for fd in made.alive:
-        os.close(fd)
+    made.close_all()
 
 
 @pytest.fixture
