@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
+from tests.support.places import short_dir
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.lab import LabInfo
@@ -24,7 +23,7 @@ def running_lab(**options: object) -> Iterator[LabInfo]:
 
     Not below tmp_path, whose length leaves no room for Unix sockets.
     """
-    base = Path(tempfile.mkdtemp(prefix="tkl", dir="/tmp"))
+    base = short_dir("l")
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TK_CONFIG_DIR", str(base / "config"))

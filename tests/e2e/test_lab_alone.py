@@ -13,6 +13,7 @@ import pytest
 
 from tests.lab_fixtures import running_lab, ssh, why_no_lab
 from tests.support.lab_rig import needs_lab
+from tests.support.places import short_name
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.lab import network
@@ -96,7 +97,7 @@ def test_where_each_port_is_taken_the_daemon_is_named_and_nothing_is_left(
     plans: Callable[[str, int], list[Network]], tmp_path: Path
 ) -> None:
     chosen = plans("sshd", 99)
-    place = Path(f"/tmp/tkp-{tmp_path.name[-8:]}")
+    place = Path(f"/tmp/{short_name('p')}-{tmp_path.name[-8:]}")
     with pytest.raises(TunnelkitError, match="node1") as caught:
         tk_lab.up(place, scheduler="none")
     assert "Address already in use" in caught.value.one_line()

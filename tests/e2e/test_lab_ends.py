@@ -11,6 +11,7 @@ import pytest
 
 from tests.lab_fixtures import running_lab, ssh, ssh_argv
 from tests.support.lab_rig import name_of, needs_lab, processes_of, until
+from tests.support.places import short_name
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ConfigError, MissingProgram, SchedulerError, UsageError
 from tunnelkit.lab import programs, slurm
@@ -73,7 +74,7 @@ def test_a_failed_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     profile.parent.mkdir()
     profile.write_text("# mine\n")
     monkeypatch.setenv("TK_CONFIG_DIR", str(tmp_path))
-    lab_dir = Path(f"/tmp/tkl-{os.getpid()}")
+    lab_dir = Path(f"/tmp/{short_name('l')}-{os.getpid()}")
     with pytest.raises(ConfigError, match="not written by"):
         tk_lab.up(lab_dir, scheduler="none")
     assert not lab_dir.exists()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import short_name
 from tests.support.tkrig import Terminal, free_port
 from tunnelkit.debug.client import DapClient
 
@@ -66,7 +67,7 @@ class Here:
 
 @pytest.fixture
 async def here() -> AsyncIterator[Here]:
-    with tempfile.TemporaryDirectory(prefix="tkl") as directory:
+    with tempfile.TemporaryDirectory(prefix=short_name("l")) as directory:
         yield Here(Path(directory).resolve())
 
 

@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.logins import Budget, allowed, attempts, check, file_log
+from tests.support.places import short_dir
 from tests.support.processes import Seen
 from tests.support.tkrig import PROGRAM, Project, free_port, line_of, project_on
 from tunnelkit.debug.client import DapClient
@@ -169,7 +169,7 @@ class LoginHost:
 @contextmanager
 def login_home() -> Iterator[Path]:
     """A directory of a login host's own; short, for sockets."""
-    home = Path(tempfile.mkdtemp(prefix="tkh", dir="/tmp"))
+    home = short_dir("h")
     try:
         yield home
     finally:

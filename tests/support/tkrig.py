@@ -16,7 +16,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +27,7 @@ import pytest
 
 from tests.lab_fixtures import lab_environ
 from tests.support import processes
+from tests.support.places import short_dir
 from tests.support.processes import Seen
 from tests.support.terminal import PATIENCE_S, Done, Terminal
 from tunnelkit import lab as tk_lab
@@ -338,7 +338,7 @@ async def project_on(lab: LabInfo) -> AsyncIterator[Project]:
 @asynccontextmanager
 async def made_project(make: Callable[[Path], P]) -> AsyncIterator[P]:
     """What `make` makes in a directory of its own; gone afterwards, with nothing left behind."""
-    base = Path(tempfile.mkdtemp(prefix="tkp", dir="/tmp"))
+    base = short_dir("p")
     project = make(base)
     try:
         try:
