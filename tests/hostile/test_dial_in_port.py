@@ -225,6 +225,35 @@ def can_attach() -> bool:
         sleeper.wait()
 
 
+def test_a_process_that_is_attached_to_obeys_nobody_else_when_it_dials_first(
+    other_user: OtherUser, adapter: Adapter, tmp_path: Path, open_place: Path
+) -> None:
+    """The agent was killed, and its port taken, between the injection and the dial."""
+    if not can_attach():
+        pytest.skip("no debugger can attach to a process here")
+    adapter.listener.close()
+    attacker = attacked(other_user, adapter.port, open_place / "ready")
+    program = subprocess.Popen(
+        [sys.executable, "-c", ATTACHED],
+        cwd=tmp_path,
+        env={**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == b"runs\n"
+        dial = ["--connect", f"127.0.0.1:{adapter.port}", "--pid", str(program.pid)]
+        injected = [sys.executable, "-c", INJECT, agent_path(), *dial]
+        subprocess.run(injected, cwd="/", capture_output=True, timeout=60, check=False)
+        assert answer(attacker) is False
+        assert program.poll() is None
+    finally:
+        program.stdout.close()
+        program.kill()
+        program.wait()
+
+
 def test_what_a_process_starts_that_was_attached_to_obeys_nobody_else(
     other_user: OtherUser, adapter: Adapter, tmp_path: Path, open_place: Path
 ) -> None:

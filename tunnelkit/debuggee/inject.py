@@ -2,9 +2,9 @@
 
     python -c INJECT AGENT --connect HOST:PORT --pid PID
 
-The guard (guard/tk_guard.py) must be in the process before it starts another one, which would
-obey the port's owner, whoever that is by then. debugpy has no way to inject more than itself,
-so the code that it injects is given one more piece here.
+The guard (guard/tk_guard.py) must be in the process before it dials, and before it starts another
+one, which would obey the port's owner, whoever that is by then. debugpy has no way to inject more
+than itself, so the code that it injects is given one more piece here.
 """
 
 import importlib
@@ -29,6 +29,18 @@ try:
 finally:
     sys.path.remove({place!r})
 """
+#: debugpy reads its "mode" after pydevd was imported, in the way that an injection needs, and right
+#: before it dials. So the guard is put in by who reads that.
+_CALL = "attach_pid_injected.attach(setup)"
+_BEFORE_THE_DIAL = """\
+class Setup(dict):
+    def __getitem__(self, key):
+        if key == "mode":
+            exec(guard, dict())
+        return dict.__getitem__(self, key)
+guard = {guard!r}
+guarded = Setup(given)
+"""
 
 
 def main() -> None:
@@ -44,7 +56,14 @@ def main() -> None:
 
 def _inject_also(source: str) -> None:
     # No quote may be in it (debugpy hands it to gdb as an argument).
-    also = f"exec(bytes({list(source.encode())}).decode(),dict())"
+    also = f"exec({_quoteless(source)},dict())"
+    first = _quoteless(_BEFORE_THE_DIAL.format(guard=source))
+    given = f"(lambda names:(exec({first},names),names)[1])(dict(given=setup)).popitem()[1]"
+
+    def guarded(code: str) -> str:
+        # Where a release names things otherwise, the guard comes after the dial.
+        return code.replace(_CALL, _CALL.replace("setup", given), 1) + also
+
     vendored = importlib.import_module("debugpy._vendored")
     place = os.path.dirname(os.path.abspath(str(vendored.__file__)))
     sys.path.append(os.path.join(place, "pydevd", "pydevd_attach_to_process"))
@@ -52,15 +71,21 @@ def _inject_also(source: str) -> None:
     run: Callable[..., Any] = by_gdb.run_python_code
 
     def run_python_code(pid: int, code: str, *words: Any, **more: Any) -> Any:
-        return run(pid, code + also, *words, **more)
+        return run(pid, guarded(code), *words, **more)
 
     setattr(by_gdb, "run_python_code", run_python_code)  # noqa: B010
     remote: Any = getattr(sys, "remote_exec", None)  # Python 3.14
     if remote is not None:
 
         def remote_exec(pid: int, path: str) -> None:
-            with open(path, "a") as file:
-                file.write("\n" + also + "\n")
+            with open(path) as file:
+                code = file.read()
+            with open(path, "w") as file:
+                file.write(guarded(code + "\n") + "\n")
             remote(pid, path)
 
         setattr(sys, "remote_exec", remote_exec)  # noqa: B010
+
+
+def _quoteless(source: str) -> str:
+    return f"bytes({list(source.encode())}).decode()"
