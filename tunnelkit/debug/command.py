@@ -51,9 +51,9 @@ class LoopCommand:
     shown: the command as it was given. debug: it dials in and waits for an editor.
     ranks: it starts ranks, which dial in instead of it.
     interpreter: the Python that runs debugpy, where the command shows it; then words are
-    debugpy's own arguments, and argv is the command in its plain form. port: the
-    editor port that the command itself named, if any. notes: what was
-    changed and why, for the person.
+    debugpy's own arguments, and argv is the command in its plain form. file: the Python file
+    that it runs, if it is one. port: the editor port that the command itself named, if any.
+    notes: what was changed and why, for the person.
     """
 
     argv: tuple[str, ...]
@@ -63,8 +63,14 @@ class LoopCommand:
     debug: bool = False
     ranks: bool = False
     interpreter: tuple[str, ...] = ()
+    file: str | None = None
     port: int | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> str:
+        """The program that has to be there: the first word as it was given."""
+        return self.argv[0]
 
 
 def loop_spec(
@@ -150,7 +156,10 @@ def _understand(words: Sequence[str]) -> LoopCommand:
     extra = dict(env)
     split = _split_python(words)
     if split is None:
-        return LoopCommand(tuple(words), env=env, debug=_mentions_debugger(words))
+        debug = _mentions_debugger(words)
+        return LoopCommand(
+            tuple(words), env=env, debug=debug, notes=() if debug else (_no_python(words),)
+        )
     interpreter, rest = split
     # debugpy, told the same twice, takes the second address for the file to run.
     del env["DEBUGPY_EXTRA_ARGV"]
@@ -159,7 +168,7 @@ def _understand(words: Sequence[str]) -> LoopCommand:
     if rest[:2] == ["-m", "ptvsd"]:
         return _ptvsd(interpreter, rest[2:], env)
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
-        return LoopCommand(tuple(words), env=extra)
+        return LoopCommand(tuple(words), env=extra, notes=(_no_python(words),))
     note = "run under debugpy, so that F5 can attach"
     return LoopCommand(
         (*interpreter, "-m", "debugpy", *rest),
@@ -167,8 +176,28 @@ def _understand(words: Sequence[str]) -> LoopCommand:
         env=env,
         debug=True,
         interpreter=tuple(interpreter),
+        file=_file_of(rest),
         notes=(note,),
     )
+
+
+def _no_python(words: Sequence[str]) -> str:
+    """What the person should know of a command in which no editor finds anything."""
+    before = _before_program(words)
+    if 0 < len(before) < len(words) and not words[len(before)].endswith(".py"):
+        rest = words[len(before) :]
+        way = shlex.join([*before, rest[0], "-m", "debugpy", *rest[1:]])
+    else:
+        way = "python FILE"
+    return (
+        f"F5 finds nothing here: {shlex.join(words)} runs again and again, but tk sees no "
+        f"Python program in it to debug. For F5: tk loop {way}"
+    )
+
+
+def _file_of(target: Sequence[str]) -> str | None:
+    """The file that Python is to run; None for -m, -c and stdin."""
+    return None if not target or target[0].startswith("-") else target[0]
 
 
 def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
@@ -219,6 +248,7 @@ def _debugpy(interpreter: list[str], words: list[str], env: dict[str, str]) -> L
         env=env,
         debug=True,
         interpreter=tuple(interpreter),
+        file=_file_of(target),
         port=port,
         notes=tuple(notes),
     )
@@ -251,6 +281,7 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
         env=env,
         debug=True,
         interpreter=tuple(interpreter),
+        file=_file_of(target),
         port=port,
         notes=(note,),
     )

@@ -21,6 +21,7 @@ from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.mux.waiting import cancel_all, first_of
 from tunnelkit.session.agent_client import AgentClient
 from tunnelkit.session.local_agent import LocalAgent
+from tunnelkit.session.loopstart import check_here
 from tunnelkit.session.paths import cache_root
 
 
@@ -46,6 +47,7 @@ async def run_local(
     `understand` and `loop_spec`."""
     view = make_view()
     command = understand(words, ranks=ranks)
+    check_here(command)
     keeps = settings.debug.post_mortem and bool(command.interpreter)
     port = EditorPort(command.port or settings.debug.port)
     port.open()

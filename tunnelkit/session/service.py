@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunnelkit import __version__
-from tunnelkit.debug.command import LoopCommand, understand
+from tunnelkit.debug.command import understand
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
@@ -24,13 +24,12 @@ from tunnelkit.session.barrier import SYNC_TIMEOUT_S, barrier, check_alive
 from tunnelkit.session.control import ControlConnection
 from tunnelkit.session.doctor.far import handlers as doctor_handlers
 from tunnelkit.session.execs import Execs
-from tunnelkit.session.lend import lend_debugpy
+from tunnelkit.session.loopstart import prepared
 from tunnelkit.session.mirrors import Mirrors
 from tunnelkit.session.mounted import here_in
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
-_FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
 _T = TypeVar("_T")
 
 
@@ -295,13 +294,14 @@ class Service:
                 notes = command.notes
                 if self._session.files.mirrors is not None:
                     await self._session.files.mirrors.barrier(SYNC_TIMEOUT_S)
-                command, lent = await self._with_debugpy(command, self._cwd(header))
+                cwd, here = self._cwd(header), str(header.get("here") or "")
+                command, lent = await prepared(self._session, command, cwd=cwd, here=here)
                 notes += lent
                 if header.get("post_mortem") and (command.ranks or not command.interpreter):
                     notes += ("--post-mortem is for a Python program by itself: not used here",)
                 loop = await self._session.loops.start(
                     command,
-                    cwd=self._cwd(header),
+                    cwd=cwd,
                     port=header.get("port"),
                     standby=header.get("standby"),
                     preload=header.get("preload"),
@@ -327,25 +327,6 @@ class Service:
         elif self._session.loops.has(loop.loop.id):
             await self._session.loops.stop(loop.loop.id)
         channel.close({})
-
-    async def _with_debugpy(
-        self, command: LoopCommand, cwd: str
-    ) -> tuple[LoopCommand, tuple[str, ...]]:
-        """The command, with our debugpy lent to an interpreter on the node that has none."""
-        if not command.interpreter and not command.ranks:
-            return command, ()
-        # Which Python a launcher's ranks will be is not known before: the first one, mostly.
-        interpreter = command.interpreter or ("sh", "-c", _FIRST_PYTHON, "sh")
-        probe = [*interpreter, "-c", "import debugpy"]
-        code = await self._session.agent().call("exec.probe", argv=probe, cwd=cwd)
-        if code in (0, None):
-            return command, ()
-        place = await lend_debugpy(self._session.link)
-        name = command.interpreter[0] if command.interpreter else "Python"
-        note = f"{name} on the node has no debugpy: ours is lent to it"
-        before = self._session.agent_info.get("pythonpath")
-        path = f"{before}:{place}" if before else place
-        return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)
 
     async def _loop_restart(self, params: dict[str, Any]) -> None:
         await self._session.loops.get(params.get("loop")).loop.restart("restarted by you")
