@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -90,3 +91,24 @@ async def test_without_a_session_too(project: Project) -> None:
     assert "pythn: not found on this machine" in await refused(project, "--local", "pythn", "2.py")
     line = await refused(project, "--local", "python", "nosuch.py")
     assert "nosuch.py: not found on this machine" in line
+
+
+async def test_the_end_of_a_run_tells_how_long_the_program_ran_and_the_wait_apart(
+    up: Project,
+) -> None:
+    up.write("short.py", "import time\ntime.sleep(0.3)\nprint('over')\n")
+    terminal = await up.loop("python", "short.py")
+    await asyncio.sleep(3)  # a person who takes their time
+    editor = await up.f5(file="short.py")
+    await editor.wait_event("terminated")
+    end = await terminal.line(
+        r"run 1 · ended: exit code 0 after ([\d.]+) s, peak \d+ MiB"
+        r" \(it had waited ([\d.]+) s for F5\)"
+    )
+    ran_s, waited_s = float(end[1]), float(end[2])
+    assert 0.3 <= ran_s < 2.5 < waited_s
+    logged = (await up.tk("logs")).out
+    assert end.string.rpartition("run 1")[2] in logged
+    await terminal.line(r"run 2 .*armed")
+    terminal.interrupt()  # nobody came: the program of this one never ran
+    await terminal.line(r"run 2 · ended: .* \(restarted by you\) after [\d.]+ s of waiting for F5")

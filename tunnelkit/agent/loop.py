@@ -119,8 +119,7 @@ class Loop:
         """An editor is on this generation's debuggee."""
         for run in (self._front, self._next):
             if run is not None and run.number == generation:
-                run.client = who
-                run.attached.set()
+                run.has_client(who)
                 if run is self._front:
                     self._become("attached", client=who)
 
@@ -312,7 +311,8 @@ class Loop:
         how = await self._table.end(run.process, self._grace_s)
         await run.drain(0.5)
         await run.close()
-        self._note_end(run.number, how.describe(), why, attached=run.attached.is_set())
+        told = dict(how.describe(), waited_s=run.waited_s(how.duration_s))
+        self._note_end(run.number, told, why, attached=run.attached.is_set())
 
     def _dialled(self, sock: socket.socket) -> None:
         likely = [run.process.pid for run in (self._front, self._next) if run is not None]

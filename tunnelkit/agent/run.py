@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from tunnelkit.agent.processes import Process, ProcessTable
@@ -37,9 +38,25 @@ class Run:
         #: Who has it; "" before anybody does.
         self.client = ""
         self.attached = asyncio.Event()
+        #: Since when its program may run: it has its turn, and an editor.
+        self._released_s = 0.0
         self._streams = streams
         self._control = control
         self._reading: List[asyncio.Task[None]] = []
+
+    def has_client(self, who: str) -> None:
+        """An editor is on it."""
+        self.client = who
+        self.attached.set()
+        self._released_s = time.monotonic()
+
+    def waited_s(self, duration_s: float) -> Optional[float]:
+        """How much of its life it waited for an editor; None if it is not known."""
+        if not self.dialled:
+            return None
+        if not self.attached.is_set():
+            return duration_s
+        return min(duration_s, max(0.0, self._released_s - self.process.started_s))
 
     def listen_on(self, control: socket.socket) -> None:
         """Hear on this what the process tells; to be called before `begin`."""
@@ -47,6 +64,7 @@ class Run:
 
     def begin(self, on_output: OnOutput, on_told: OnTold) -> None:
         """Its turn has come: read what it writes, and let it read its program."""
+        self._released_s = time.monotonic()
         for kind, fd in self._streams.items():
             self._reading.append(asyncio.ensure_future(self._collect(fd, kind, on_output)))
         self._streams = {}

@@ -27,6 +27,9 @@ _PLAIN = {
     "loop": "loop on port {port}",
 }
 
+#: A shorter wait for an editor needs no word.
+_WORTH_TELLING_S = 1.0
+
 
 def told(event: dict[str, Any]) -> str:
     """An event as `tk logs` shows it. Fields that an older or newer agent leaves out, and
@@ -71,5 +74,9 @@ def ending(event: dict[str, Any]) -> str:
     how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('code')}"
     why = event.get("why")
     because = "" if why in (None, "ended") else f" ({why})"
-    took = f" after {event.get('duration_s', 0.0):.1f} s"
-    return f"{how}{because}{took}, peak {event.get('peak_rss_bytes', 0) // 2**20} MiB"
+    lived_s, waited_s = event.get("duration_s", 0.0), event.get("waited_s") or 0.0
+    peak = f"peak {event.get('peak_rss_bytes', 0) // 2**20} MiB"
+    if 0.0 < lived_s <= waited_s:
+        return f"{how}{because} after {lived_s:.1f} s of waiting for F5, {peak}"
+    waited = f" (it had waited {waited_s:.1f} s for F5)" if waited_s >= _WORTH_TELLING_S else ""
+    return f"{how}{because} after {lived_s - waited_s:.1f} s, {peak}{waited}"
