@@ -198,7 +198,7 @@ async def main(directory: Path, argv: list[str]) -> None:
     near_lost = liar.near.attach(0, 1, sessions, rest)
     path = directory / SOCKET
     path.unlink(missing_ok=True)
-    async with await asyncio.start_unix_server(liar.serve, path):
+    async with await asyncio.start_unix_server(liar.serve, path, limit=64 << 20):
         await asyncio.wait([near_lost, far_lost], return_when=asyncio.FIRST_COMPLETED)
     agent.kill()
     await agent.wait()

@@ -41,15 +41,16 @@ class Node:
         """Have each text of the agent's answers replaced by one that a terminal would obey."""
         (self.directory / far_node.LIES).touch()
 
-    async def attack(self, name: str, **how: Any) -> None:
-        """Have the node attack, and wait until all of it is out or the session has hung up."""
+    async def attack(self, name: str, *, ends: bool = False, **how: Any) -> None:
+        """Have the node attack, and wait until all of it is out. ends: the session may hang up
+        before."""
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(self.directory / far_node.SOCKET)
             writer.write(json.dumps({"attack": name, **how}).encode() + b"\n")
             try:
-                await reader.readline()
+                assert await reader.readline() == b"done\n" or ends, "the attack did not succeed"
             except ConnectionError:
-                pass  # the session has hung up, and so the program has ended
+                assert ends
             finally:
                 writer.close()
 

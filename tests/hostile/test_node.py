@@ -60,7 +60,7 @@ async def test_a_session_whose_agent_breaks_the_protocol_says_so(
     project: Project, node: Node, attack: str, how: dict[str, Any], why: str
 ) -> None:
     await project.up("node1")
-    await node.attack(attack, **how)
+    await node.attack(attack, ends=True, **how)
     status: dict[str, Any] = {}
 
     async def ended() -> bool:
