@@ -103,7 +103,8 @@ async def test_a_broken_transfer_goes_on_where_it_was(rig: Rig) -> None:
     pulling = asyncio.create_task(mirror.pull([str(rig.local / "out")]))
 
     def some_came() -> bool:
-        return any(path.stat().st_size > 1 << 20 for path in rig.local.glob("out/.big.bin.*"))
+        coming = rig.local.glob(f"{REPLACED_DIR}/incoming-*/new/out/.big.bin.*")
+        return any(path.stat().st_size > 1 << 20 for path in coming)
 
     await until(lambda: some_came() or pulling.done(), "the first bytes")
     rig.sshd.stop()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import shutil
+import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +58,19 @@ class LoginHost:
             f"cat {shlex.quote(str(archive))}\n{then}",
         )
 
+    def sends_by_rsync(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Have `rsync`, as a sender, send these entries, see `rsync_sender`; as a receiver it
+        does what it should."""
+        script = self._data / "entries"
+        script.write_text(json.dumps(list(entries)))
+        sender = [sys.executable, str(Path(__file__).with_name("rsync_sender.py")), str(script)]
+        real = shlex.quote(shutil.which("rsync") or "rsync")
+        self.program(
+            "rsync",
+            f'case " $* " in *" --sender "*) ;; *) exec {real} "$@" ;; esac\n'
+            f'exec {shlex.join(sender)} "$@"',
+        )
+
 
 def file(name: str, content: bytes = b"EVIL\n") -> tuple[tarfile.TarInfo, bytes]:
     """A file of an archive."""
@@ -72,6 +88,7 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile
 
 @pytest.fixture
 def login_host(sshd: Sshd, tmp_path: Path) -> Iterator[LoginHost]:
-    """A hostile login host without rsync, at the other end of the mirror's rigs."""
+    """A hostile login host at the other end of the mirror's rigs. It has no rsync, but one that
+    `sends_by_rsync`."""
     with far_path(sshd, tmp_path / "programs", without=("rsync",)):
         yield LoginHost(tmp_path / "programs", tmp_path / "hostile")

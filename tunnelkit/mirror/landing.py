@@ -11,14 +11,24 @@ import errno
 import os
 import secrets
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.owner import OWNER_FILE
 
+_GITIGNORE = ".gitignore"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_NAMES = frozenset({"", ".", ".."})
 _SHOWN_CHARS = 80
+#: Files may grow between the listing and their sending: twice what was listed, and this.
+_GROWTH_BYTES = 64 << 20
+FAR_MORE = "it sends far more than it had listed"
+
+
+def most_bytes(listed_bytes: int) -> int:
+    """How much content is taken where so much was listed."""
+    return 2 * listed_bytes + _GROWTH_BYTES
 
 
 def hostile(host: str, what: str) -> MirrorError:
@@ -48,8 +58,10 @@ def admitted(name: str, wanted: Collection[str], host: str) -> str:
 class Landing:
     """Directories below one root, by descriptors. Used by one thread; `close` at the end."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, mode: int = 0o777) -> None:
+        """mode: of directories that are made, as far as the umask leaves it."""
         self._root = root
+        self._mode = mode
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._made: list[str] = []
 
@@ -80,7 +92,7 @@ class Landing:
             raise OSError(errno.EINVAL, "no path below the project")
         if make:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=fd)
+                os.mkdir(part, self._mode, dir_fd=fd)
                 self._made.append(path)
         try:
             return os.open(part, _DIRECTORY, dir_fd=fd)
@@ -99,6 +111,43 @@ class Landing:
         """Remove a file or symlink, if it is there."""
         with contextlib.suppress(FileNotFoundError), self.parent(path) as (fd, name):
             os.unlink(name, dir_fd=fd)
+
+
+def own_dir(root: str, name: str) -> Path:
+    """A directory of the user's alone in .tk-replaced below the laptop's root, which neither tk
+    nor git takes along; made unless it is there. Raises OSError, MirrorError for a symlink."""
+    top = Path(root, REPLACED_DIR)
+    top.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        top.mkdir(mode=0o700)
+    try:
+        fd = os.open(top, _DIRECTORY)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise MirrorError(
+            f"{top} is a symlink or a file", hint="remove it: tk keeps files there"
+        ) from None
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(_GITIGNORE, flags, 0o600, dir_fd=fd), "w") as out:
+            out.write("*\n")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=fd)
+        os.close(os.open(name, _DIRECTORY, dir_fd=fd))
+    finally:
+        os.close(fd)
+    return top / name
+
+
+def tidy(directory: Path) -> None:
+    """Remove a directory of `own_dir`, and what is above it, unless something is in it."""
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+    with contextlib.suppress(OSError):
+        if os.listdir(directory.parent) == [_GITIGNORE]:
+            (directory.parent / _GITIGNORE).unlink()
+            directory.parent.rmdir()
 
 
 def temporary_name() -> str:

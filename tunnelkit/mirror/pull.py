@@ -2,31 +2,28 @@
 
 Brought are files that the mirror does not own. One that it owns comes from the laptop and
 is the same there, or is a conflict, which `tk sync --theirs` settles. A local file that is
-newer than the one there stays (rsync --update). A transfer that broke off goes on where it
+newer than the one there stays. A transfer that broke off goes on where it
 was: what had arrived lies in .tk-replaced/partial until then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import posixpath
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.base import Remote, name_paths
 from tunnelkit.mirror.conflicts import relative_to
 from tunnelkit.mirror.farlist import stream_items
 from tunnelkit.mirror.ignore import REPLACED_DIR
-from tunnelkit.mirror.landing import admitted, hostile
+from tunnelkit.mirror.landing import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.owner import OWNER_FILE
 from tunnelkit.mirror.plan import parents
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.mirror.rsync import itemized
 from tunnelkit.mirror.transfer import FetchRule, Transfer, TransferResult
 
 _LIST = rf"""
@@ -44,7 +41,6 @@ done
 _LIST_TIMEOUT_S = 300.0
 _STALL_S = 60
 _SIZE_DIGITS = 19
-_GITIGNORE = ".gitignore"
 
 OnProgress = Callable[[Progress], None]
 
@@ -160,12 +156,9 @@ def _is_git(path: str, wanted: Sequence[str]) -> bool:
 async def _bring(
     sides: Sides, sizes: dict[str, int], progress: Progress, on_progress: OnProgress
 ) -> list[str]:
-    partial = Path(sides.local_root, REPLACED_DIR, "partial")
-    await asyncio.to_thread(_own_dir, sides.local_root, partial)
-    output: list[bytes] = []
+    partial = await asyncio.to_thread(own_dir, sides.local_root, "partial")
 
     def listen(data: bytes) -> None:
-        output.append(data)
         progress.feed(data)
         on_progress(progress)
 
@@ -175,27 +168,32 @@ async def _bring(
             sizes, sides.real_root, rule=rule, size_bytes=sum(sizes.values()), listen=listen
         )
     finally:
-        await asyncio.to_thread(_tidy, partial)
-    text = b"".join(output) or result.stdout
-    lines = text.replace(b"\r", b"\n").split(b"\n")
-    came = sorted(set(itemized(b"\n".join(one for one in lines if one[:2] in (b">f", b"cL")))))
+        await asyncio.to_thread(tidy, partial)
     _check_complete(result, sides)
-    return [path for path in came if path in sizes]
+    return sorted(result.came)
 
 
 async def take_theirs(sides: Sides, paths: Collection[str]) -> str:
     """Bring the cluster's version of these mirrored files. The laptop's are kept in the
     directory that is returned. Raises MirrorError, ConnectionFailed."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    kept = Path(sides.local_root, REPLACED_DIR, stamp)
-    await asyncio.to_thread(_own_dir, sides.local_root, kept)
     await asyncio.to_thread(_check_parents, sides.local_root, paths)
     found = await listing(sides, sorted(paths))
-    rule = FetchRule(backup_dir=kept, stall_s=_STALL_S)
-    result = await sides.rsync.fetch(
-        paths, sides.real_root, rule=rule, size_bytes=sum(found.values())
-    )
+    kept = await asyncio.to_thread(own_dir, sides.local_root, stamp)
+    rule = FetchRule(backup_dir=kept, safe_links=True, stall_s=_STALL_S)
+    try:
+        result = await sides.rsync.fetch(
+            paths, sides.real_root, rule=rule, size_bytes=sum(found.values())
+        )
+    finally:
+        await asyncio.to_thread(tidy, kept)
     _check_complete(result, sides)
+    if missing := frozenset(paths) - result.came:
+        raise MirrorError(
+            f"{name_paths(sorted(missing))} did not come from {sides.remote.destination()}",
+            cause="there it is no file, or a symlink that leads out of the project",
+            hint="look at it there with `tk run ls -l`; `tk sync --ours` keeps the laptop's",
+        )
     return str(kept)
 
 
@@ -207,24 +205,6 @@ def _check_complete(result: TransferResult, sides: Sides) -> None:
             hint="put that right and call it again: it goes on where it was",
             transient=True,
         )
-
-
-def _own_dir(local_root: str, directory: Path) -> None:
-    """A directory in .tk-replaced on the laptop, which neither tk nor git takes along."""
-    top = Path(local_root, REPLACED_DIR)
-    if top.is_symlink():
-        raise MirrorError(f"{top} is a symlink", hint="remove it: tk keeps files there")
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (top / _GITIGNORE).write_text("*\n")
-
-
-def _tidy(directory: Path) -> None:
-    """Remove a directory of `_own_dir`, and what is above it, unless something is in it."""
-    with contextlib.suppress(OSError):
-        directory.rmdir()
-        if os.listdir(directory.parent) == [_GITIGNORE]:
-            (directory.parent / _GITIGNORE).unlink()
-            directory.parent.rmdir()
 
 
 def _check_parents(local_root: str, paths: Collection[str]) -> None:

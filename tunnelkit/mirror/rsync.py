@@ -13,9 +13,11 @@ import re
 import signal
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.stage import Stage
 from tunnelkit.mirror.transfer import FetchRule, TransferResult
 
 #: protocol stream broken, killed, timed out; ssh's own failure.
@@ -121,18 +123,32 @@ class Rsync:
         listen: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """See `Transfer.fetch`."""
-        # What is above a file keeps the permissions that it has here.
-        options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", "--out-format=%i %n"]
-        options.append("--update" if rule.newer_stays else "--ignore-times")
-        if rule.safe_links:
-            options.append("--safe-links")
+        host = self._remote.destination()
+        stage = await asyncio.to_thread(
+            Stage, self._local_root, paths, rule=rule, size_bytes=size_bytes, host=host
+        )
+        options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", *stage.options()]
+        if not rule.newer_stays:
+            options.append("--ignore-times")
         if rule.partial_dir is not None:
             options.append(f"--partial-dir={rule.partial_dir}")
-        if rule.backup_dir is not None:
-            options += ["--backup", f"--backup-dir={rule.backup_dir}"]
         if listen is not None and self._shows_progress:
             options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
-        return await self._transfer(options, paths, remote_root, size_bytes, listen, fetch=True)
+        else:
+            listen = None
+        transfer = self._transfer(options, paths, remote_root, size_bytes, listen, stage=stage)
+        try:
+            result = await stage.watched(transfer)
+            await asyncio.to_thread(stage.place)
+        except (ConnectionFailed, asyncio.CancelledError):
+            await asyncio.to_thread(stage.place)  # what is whole need not come again
+            raise
+        finally:
+            await asyncio.to_thread(stage.remove)
+        if stage.failed:
+            why = next(iter(stage.failed.values()))
+            return TransferResult(23, b"", result.error_text or why, frozenset(stage.came))
+        return replace(result, came=frozenset(stage.came))
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
@@ -156,18 +172,22 @@ class Rsync:
         size_bytes: int,
         on_output: Callable[[bytes], None] | None = None,
         *,
-        fetch: bool = False,
+        stage: Stage | None = None,
     ) -> TransferResult:
+        """stage: where files come to; without it they are sent."""
         host = self._remote.destination()
-        ends = [os.path.join(self._local_root, ""), f"{host}:{remote_root.rstrip('/')}/"]
+        local = self._local_root if stage is None else str(stage.new)
+        ends = [os.path.join(local, ""), f"{host}:{remote_root.rstrip('/')}/"]
         argv = [
             self._program,
             *_BASE,
             *options,
             f"--rsh={quote_shell(self._remote.remote_shell())}",
             "--",
-            *(reversed(ends) if fetch else ends),
+            *(ends if stage is None else reversed(ends)),
         ]
+        if stage is not None:
+            argv = stage.bounded(argv)
         # An upper bound for a slow line (256 KiB/s); a stall is noticed by --timeout.
         budget_s = 60.0 + size_bytes / (256 << 10) + len(paths) / 50
         # The `/` is taken off by rsync. Without it `#x` is a comment; with `./` the root itself

@@ -84,15 +84,11 @@ class TarTransfer:
         host = self._remote.destination()
         unpacker = Unpacker(self._local_root, paths, rule, size_bytes=size_bytes, host=host)
         loop = asyncio.get_running_loop()
-        lines: list[bytes] = []
 
-        def tell(total: int, path: str) -> None:
-            kind = b"cL" if unpacker.came[path] else b">f"
-            line = kind + b"+++++++++ " + escape(path) + b"\n"
-            lines.append(line)
+        def tell(total: int) -> None:
             if listen is not None:
                 shown = _progress(total, size_bytes, len(unpacker.came))
-                loop.call_soon_threadsafe(listen, line + shown)
+                loop.call_soon_threadsafe(listen, shown)
 
         broken: list[str] = []
 
@@ -121,7 +117,7 @@ class TarTransfer:
         if missing and not text:
             text = f"did not come: {name_paths(sorted(missing))}"
         await asyncio.sleep(0)  # what was told from the thread comes first
-        return TransferResult(23 if missing else 0, b"".join(lines), text)
+        return TransferResult(23 if missing else 0, b"", text, frozenset(unpacker.came))
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int

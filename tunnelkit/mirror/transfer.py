@@ -17,12 +17,14 @@ PARTIAL = frozenset({11, 23, 24})
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """How a transfer ended. stdout: where files that gave way or came are told, a line of
-    rsync's `%i %n` for each. error_text: what failed, if `partial`."""
+    """How a transfer ended. stdout: where files that gave way are told, a line of rsync's
+    `%i %n` for each. error_text: what failed, if `partial`. came: what `fetch` has put in
+    place."""
 
     exit_code: int
     stdout: bytes
     error_text: str
+    came: frozenset[str] = frozenset()
 
     @property
     def partial(self) -> bool:
@@ -77,8 +79,9 @@ class Transfer(Protocol):
         size_bytes: int,
         listen: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """Bring these paths to the laptop. listen: told what would be in stdout, and how far
-        it is; stdout may be empty then. Raises as `push`."""
+        """Bring these paths to the laptop. size_bytes: what was listed of them; far more ends
+        it. listen: told how far it is, as `push` does. Raises as `push`, and MirrorError for a
+        far side that sends what was not asked for."""
         ...
 
     async def differing(

@@ -5,22 +5,18 @@ All of this blocks, so it runs in a thread of its own.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 import tarfile
 from collections.abc import Callable, Collection
-from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from tunnelkit.mirror.landing import Landing, hostile, temporary_name
-from tunnelkit.mirror.tarstream import Pipe, Stopped
+from tunnelkit.mirror.landing import FAR_MORE, hostile, most_bytes
+from tunnelkit.mirror.placing import Arrival, Placer
+from tunnelkit.mirror.tarstream import Pipe
 from tunnelkit.mirror.transfer import FetchRule
 
 _CHUNK_BYTES = 1 << 20
 _NS = 1_000_000_000
-#: Files may grow between the listing and their sending: twice what was listed, and this.
-_GROWTH_BYTES = 64 << 20
 #: Headers and padding of one file.
 _ENTRY_BYTES = 32 << 10
 #: tarfile reads a long name, or the extended headers of one file, into memory.
@@ -39,7 +35,7 @@ class _Bounded:
         data = self._pipe.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise hostile(self._host, "it sends far more than it had listed")
+            raise hostile(self._host, FAR_MORE)
         return data
 
 
@@ -72,31 +68,29 @@ class Unpacker:
         self, root: str, wanted: Collection[str], rule: FetchRule, *, size_bytes: int, host: str
     ) -> None:
         """size_bytes: what was listed; host: the far side, for errors."""
-        self._root = root
         self._wanted = frozenset(wanted)
-        self._rule = rule
-        self._most_bytes = 2 * size_bytes + _GROWTH_BYTES
+        self._most_bytes = most_bytes(size_bytes)
         self._host = host
-        #: (path, is a symlink) of what came; paths that need not; path -> why it could not
-        self.came: dict[str, bool] = {}
-        self.kept: set[str] = set()
-        self.failed: dict[str, str] = {}
+        self._placer = Placer(root, rule)
+        #: see `Placer`
+        self.came = self._placer.came
+        self.kept = self._placer.kept
+        self.failed = self._placer.failed
 
-    def unpack(self, pipe: Pipe, tell: Callable[[int, str], None]) -> None:
-        """Read to the end of the stream. tell: bytes so far, and each path that came. Raises
+    def unpack(self, pipe: Pipe, tell: Callable[[int], None]) -> None:
+        """Read to the end of the stream. tell: with each file, the bytes so far. Raises
         tarfile.TarError if it is cut off or is none, MirrorError, Stopped."""
         most = self._most_bytes + _ENTRY_BYTES * (len(self._wanted) + 32)
         stream = _Bounded(pipe, most, self._host)
-        landing = Landing(self._root)
         try:
-            self._all(stream, landing, tell)
+            self._all(stream, tell)
             while stream.read(1 << 16):
                 pass
         finally:
-            landing.close()
+            self._placer.close()
 
-    def _all(self, stream: _Bounded, landing: Landing, tell: Callable[[int, str], None]) -> None:
-        links: dict[str, tarfile.TarInfo] = {}
+    def _all(self, stream: _Bounded, tell: Callable[[int], None]) -> None:
+        links: dict[str, Arrival] = {}
         total = 0
         with tarfile.open(
             fileobj=cast("BinaryIO", stream),
@@ -113,83 +107,22 @@ class Unpacker:
                     continue
                 total += member.size
                 if total > self._most_bytes:
-                    raise hostile(self._host, "it sends far more than it had listed")
+                    raise hostile(self._host, FAR_MORE)
                 if member.issym():
-                    links[path] = member
+                    links[path] = _arrival(member)
                 elif member.isreg():
-                    self._try(archive, landing, member, path)
+                    self._take(archive, member, path)
                 else:
                     self.failed[path] = f"{path!a} is neither a file nor a symlink there"
-                if path in self.came:
-                    tell(total, path)
-            self._links(archive, landing, links)
-        for path in links.keys() & self.came.keys():
-            tell(total, path)
+                tell(total)
+            self._placer.links(links)
+        tell(total)
 
-    def _links(
-        self, archive: tarfile.TarFile, landing: Landing, links: dict[str, tarfile.TarInfo]
-    ) -> None:
-        """Make the symlinks. One that leads out by way of another is removed."""
-        for path, member in links.items():
-            if path not in self.came:
-                self._try(archive, landing, member, path)
-        if not self._rule.safe_links:
-            return
-        for path in sorted(links.keys() & self.came.keys()):
-            if landing.leads_out(path):
-                landing.remove(path)
-                del self.came[path]
-                self.kept.add(path)
+    def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+        def make(fd: int, name: str) -> None:
+            self._write(archive, member, fd, name)
 
-    def _try(
-        self, archive: tarfile.TarFile, landing: Landing, member: tarfile.TarInfo, path: str
-    ) -> None:
-        try:
-            self._take(archive, landing, member, path)
-        except (Stopped, tarfile.TarError):
-            raise
-        except OSError as error:
-            self.failed[path] = error.strerror or str(error)
-
-    def _take(
-        self, archive: tarfile.TarFile, landing: Landing, member: tarfile.TarInfo, path: str
-    ) -> None:
-        mtime_ns = _mtime_ns(member)
-        if member.issym() and self._rule.safe_links and _leads_out(path, member.linkname):
-            self.kept.add(path)
-            return
-        with landing.parent(path, make=True) as (fd, name):
-            if self._rule.newer_stays and _stays(fd, name, member, mtime_ns):
-                self.kept.add(path)
-                return
-            temporary = temporary_name()
-            try:
-                if member.issym():
-                    os.symlink(member.linkname, temporary, dir_fd=fd)
-                else:
-                    self._write(archive, member, fd, temporary)
-                times = (mtime_ns, mtime_ns)
-                os.utime(temporary, ns=times, dir_fd=fd, follow_symlinks=False)
-                self._back_up(fd, name, path)
-                os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=fd)
-        self.came[path] = member.issym()
-
-    def _back_up(self, fd: int, name: str, path: str) -> None:
-        if self._rule.backup_dir is None:
-            return
-        try:
-            os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        backup = os.path.join(self._rule.backup_dir, path)
-        os.makedirs(os.path.dirname(backup), mode=0o700, exist_ok=True)
-        try:
-            os.link(name, backup, src_dir_fd=fd, follow_symlinks=False)
-        except (OSError, NotImplementedError):  # macOS links no symlinks
-            os.rename(name, backup, src_dir_fd=fd)
+        self._placer.file(path, _arrival(member), make)
 
     def _write(
         self, archive: tarfile.TarFile, member: tarfile.TarInfo, fd: int, temporary: str
@@ -214,31 +147,8 @@ def _mtime_ns(member: tarfile.TarInfo) -> int:
     return int(member.mtime) * _NS
 
 
-def _stays(fd: int, name: str, member: tarfile.TarInfo, mtime_ns: int) -> bool:
-    """Whether the local file is newer, or the same as far as stat can tell."""
-    try:
-        here = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except OSError:
-        return False
-    if member.issym():
-        return stat.S_ISLNK(here.st_mode) and os.readlink(name, dir_fd=fd) == member.linkname
-    if not stat.S_ISREG(here.st_mode):
-        return False
+def _arrival(member: tarfile.TarInfo) -> Arrival:
+    target = member.linkname if member.issym() else None
     # Some tars carry whole seconds.
     exact = "mtime" in member.pax_headers
-    ours_ns = here.st_mtime_ns if exact else here.st_mtime_ns // _NS * _NS
-    return ours_ns > mtime_ns or (ours_ns == mtime_ns and here.st_size == member.size)
-
-
-def _leads_out(path: str, target: str) -> bool:
-    if target.startswith("/"):
-        return True
-    depth = len(PurePosixPath(path).parts) - 1
-    for part in target.split("/"):
-        if part == "..":
-            depth -= 1
-        elif part not in ("", "."):
-            depth += 1
-        if depth < 0:
-            return True
-    return False
+    return Arrival(member.size, _mtime_ns(member), target, exact)
