@@ -213,7 +213,7 @@ async def test_nothing_changed_costs_no_command_more(rsync_rig: Rig) -> None:
 async def test_as_a_person_sees_it(project: Project) -> None:
     project.write(".gitignore", "out/\n")
     project.write("a.py", "1\n")
-    for number in range(30):
+    for number in range(130):
         project.write(f"old/f{number:02}.txt", f"{number}\n")
     await project.up("node2", "--scheduler", "none")
     project.remote("a.py").write_text("edited there\n")
@@ -240,10 +240,10 @@ async def test_as_a_person_sees_it(project: Project) -> None:
 
     shutil.rmtree(project.dir / "old")
     said = await project.tk("ready", "--sync", code=9)
-    assert "30 of 34 mirrored files are gone" in said.err and "--confirm-deletes" in said.err
+    assert "130 of 134 mirrored files are gone" in said.err and "--confirm-deletes" in said.err
     assert (await project.status())["mirror"]["state"] == "halted"
-    assert len(list(project.remote("old").iterdir())) == 30
-    assert "30 deleted" in (await project.tk("sync", "--confirm-deletes")).out
+    assert len(list(project.remote("old").iterdir())) == 130
+    assert "130 deleted" in (await project.tk("sync", "--confirm-deletes")).out
     assert not project.remote("old").exists()
     await project.tk("down")
     await project.nothing_left()

@@ -241,21 +241,21 @@ async def test_what_a_kill_9_left_without_an_answer_is_known_as_ours(
 
 
 async def test_halted_at_the_start_can_be_confirmed(rig: Rig) -> None:
-    for number in range(30):
+    for number in range(160):
         rig.write(f"f{number:02}.py")
     await (await rig.started()).stop()
-    for number in range(20):
+    for number in range(110):
         (rig.local / f"f{number:02}.py").unlink()
     mirror = await rig.started()
     assert mirror.status().state is MirrorState.HALTED
-    assert "20 of 30" in mirror.status().describe()
-    assert len(list(rig.far.iterdir())) == 30
-    assert (await mirror.barrier(20, allow_deletes=True)).deleted == 20
+    assert "110 of 160" in mirror.status().describe()
+    assert len(list(rig.far.iterdir())) == 160
+    assert (await mirror.barrier(20, allow_deletes=True)).deleted == 110
     assert rig.equal()
 
 
 async def test_restored_files_end_the_halt(rig: Rig) -> None:
-    for number in range(30):
+    for number in range(130):
         rig.write(f"dir/f{number:02}.py")
     rig.write("main.py")
     mirror = await rig.started()

@@ -117,17 +117,32 @@ async def test_vanished_root_halts_even_when_confirmed(rig: Rig) -> None:
 
 
 async def test_many_deletes_halt_with_the_list(rig: Rig) -> None:
-    for number in range(50):
+    for number in range(180):
+        rig.write(f"f{number:02}.py")
+    mirror = await rig.started()
+    for number in range(130):
+        (rig.local / f"f{number:02}.py").unlink()
+    rig.write("new.py", "new\n")
+    with pytest.raises(MirrorHalted, match="130 of 180") as caught:
+        await mirror.barrier(20)
+    assert "f00.py" in (caught.value.cause or "")
+    assert not (rig.far / "new.py").exists()
+    assert (await mirror.barrier(20, allow_deletes=True)).deleted == 130
+    assert rig.equal()
+
+
+async def test_a_checkout_of_a_small_project_halts_nothing(rig: Rig) -> None:
+    for number in range(39):
         rig.write(f"f{number:02}.py")
     mirror = await rig.started()
     for number in range(30):
         (rig.local / f"f{number:02}.py").unlink()
     rig.write("new.py", "new\n")
-    with pytest.raises(MirrorHalted, match="30 of 50") as caught:
-        await mirror.barrier(20)
-    assert "f00.py" in (caught.value.cause or "")
-    assert not (rig.far / "new.py").exists()
-    assert (await mirror.barrier(20, allow_deletes=True)).deleted == 30
+    assert (await mirror.barrier(20)).deleted == 30
+    assert rig.equal()
+    for number in range(30):
+        rig.write(f"f{number:02}.py")
+    await mirror.barrier(20)
     assert rig.equal()
 
 

@@ -16,9 +16,10 @@ from tunnelkit.mirror.scan import DIR, Entry
 
 #: More deleted files than this at once halt the mirror: [mirror] delete_limit.
 DELETE_LIMIT_FILES = 200
-#: So do more than this part of all, unless they are so few that it is everyday work.
+#: So do more than this part of all, unless they are so few that it is everyday work: in a small
+#: project each checkout of a branch may delete that many, and they are sent again at once.
 DELETE_LIMIT_PART = 0.5
-FEW_FILES = 10
+FEW_FILES = 100
 
 _SHOWN_PATHS = 10
 _HINT = "bring the files back and it goes on by itself, or agree: tk sync --confirm-deletes"

@@ -21,10 +21,11 @@ def sent(count: int) -> dict[str, Row]:
 @pytest.mark.parametrize(
     ("total", "gone", "halts"),
     [
-        (12, 10, False),  # few
-        (12, 11, True),
-        (100, 50, False),
-        (100, 51, True),
+        (39, 30, False),  # few: a checkout of another branch
+        (101, 100, False),
+        (102, 101, True),
+        (300, 150, False),
+        (300, 151, True),
         (1000, 200, False),
         (1000, 201, True),
     ],
