@@ -87,6 +87,51 @@ async def test_a_home_that_is_read_only(project: Project, cache: Path) -> None:
         assert list(seen.iterdir()) == [seen / "jobs"]
 
 
+async def test_another_directory_does_for_a_home_that_is_read_only(
+    project: Project, cache: Path
+) -> None:
+    project.configure('[cluster]\ndirectory = "$HOME/scratch of mine/.tk"\n')
+    elsewhere = project.lab.home / "scratch of mine" / ".tk"
+    with unwritable(project.lab, cache) as seen:
+        await project.up("node1")
+        assert "hello" in (await project.tk("run", "echo", "hello")).out
+        checks = (await project.tk("doctor", "--json", code=None)).json["checks"]
+        (home,) = [one for one in checks if one["name"] == "home"]
+        assert home["status"] == "ok" and str(elsewhere) in home["found"]
+        assert list(seen.rglob("*")) == [seen / "jobs"]
+    assert list(elsewhere.glob("agent-*.zip")) and list(elsewhere.glob("jobs/*.log"))
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+    await project.tk("down")
+    shutil.rmtree(elsewhere.parent)
+
+
+@pytest.mark.parametrize(
+    "directory, why",
+    [
+        ("$TK_NO_SUCH_VARIABLE/tk", "$TK_NO_SUCH_VARIABLE is not set there"),
+        ("$SHLVL/tk", "no absolute path"),
+        ("~/open", "others may write to"),
+        ("/etc", "/etc belongs to another user" if os.geteuid() else None),
+    ],
+)
+async def test_a_directory_that_tk_may_not_use(
+    project: Project, directory: str, why: str | None
+) -> None:
+    if why is None:
+        pytest.skip("root owns every directory of this machine")
+    project.configure(f'[cluster]\ndirectory = "{directory}"\n')
+    opened = project.lab.home / "open"
+    opened.mkdir()
+    opened.chmod(0o770)
+    try:
+        line = await refused(
+            project, "up", code=ExitCode.ALLOCATION, says=f"can't prepare {directory} on login"
+        )
+    finally:
+        opened.rmdir()
+    assert why in line
+
+
 @pytest.mark.root
 @pytest.mark.usefixtures("counted_logins")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small file system")

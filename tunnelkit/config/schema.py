@@ -48,7 +48,8 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """[cluster]: the way in. `login` is None until somebody names it; `ssh_config` is absolute;
-    `link`: which ssh carries all; "auto" is OpenSSH wherever it can share one connection."""
+    `link`: which ssh carries all; "auto" is OpenSSH wherever it can share one connection;
+    `directory`: tk's own there."""
 
     login: Annotated[Hop | None, v.HOP] = None
     jump: Annotated[tuple[Hop, ...], v.HOPS] = ()
@@ -57,6 +58,7 @@ class ClusterSettings:
     scheduler: Annotated[SchedulerName, _SCHEDULER] = "auto"
     node_ssh: Annotated[NodeSsh, _YES_NO] = "auto"
     python: Annotated[str, v.ARGUMENT] = "python3"
+    directory: Annotated[str, v.CLUSTER_DIR] = "~/.cache/tunnelkit"
     prologue: Annotated[str, v.PROLOGUE] = ""
 
 
@@ -184,7 +186,7 @@ def _all_keys() -> dict[str, Key]:
     return {key.name: key for key in keys}
 
 
-_SINCE_THE_LAST_RELEASE = frozenset({"shared_forwards"})
+_SINCE_THE_LAST_RELEASE = frozenset({"shared_forwards", "cluster.directory"})
 #: Every key there is, by its dotted name, in the order in which `tk config show` prints them.
 KEYS: Mapping[str, Key] = MappingProxyType(_all_keys())
 

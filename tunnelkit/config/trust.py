@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tunnelkit.config.roots import nested
-from tunnelkit.config.schema import Settings
+from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.config.toml_source import dump
 from tunnelkit.errors import ConfigError
 from tunnelkit.words import shown
@@ -25,6 +25,7 @@ RISKY = frozenset(
         "cluster.jump",
         "cluster.ssh_config",
         "cluster.python",
+        "cluster.directory",
         "cluster.prologue",
         "allocation.extra",
         "debug.preload",
@@ -90,6 +91,8 @@ def asks_for(settings: Settings) -> dict[str, str]:
 
 def _is_plain(settings: Settings, name: str) -> bool:
     value = settings.value(name)
+    if name == "cluster.directory":
+        return bool(value == KEYS[name].default)
     if name == "mirror.remote":
         parts = posixpath.normpath(value).split("/")
         return parts[:2] == ["~", "tk"] and len(parts) > 2 and not _hidden(parts[2:])

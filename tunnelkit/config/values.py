@@ -228,6 +228,25 @@ def _remote_dir(raw: object) -> str:
     return text
 
 
+_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _cluster_dir(raw: object) -> str:
+    text = single_line(raw).rstrip("/")
+    hint = "give a directory of its own, such as $SCRATCH/.tunnelkit"
+    first, _, below = text.partition("/")
+    if first.startswith("$") and not _VARIABLE.fullmatch(first):
+        raise BadValue(f"{first!r} is no variable's name", hint)
+    if first not in ("", "~") and not first.startswith("$"):
+        raise BadValue(f"{text!r} begins with none of '/', '~/' and a $VARIABLE", hint)
+    parts = [part for part in below.split("/") if part not in ("", ".")]
+    if not parts:
+        raise BadValue(f"{text!r} names no directory of its own", hint)
+    if ".." in parts:
+        raise BadValue(f"{text!r} holds '..'", hint)
+    return f"{first}/{'/'.join(parts)}"
+
+
 def _prologue(raw: object) -> str:
     if not isinstance(raw, str):
         raise BadValue(f"expected text, got {type_name(raw)}", "put the lines in quotes")
@@ -272,6 +291,7 @@ PORT = Kind(_port, _text_to_int)
 BOOLEAN = Kind(_boolean, _text_to_boolean)
 TIME = Kind(parse_time_s, dump=format_time)
 REMOTE_DIR = Kind(_remote_dir)
+CLUSTER_DIR = Kind(_cluster_dir)
 PROLOGUE = Kind(_prologue)
 PATH = Kind(_path, dump=str)
 HOP = Kind(_hop, dump=str)

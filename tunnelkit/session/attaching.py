@@ -114,7 +114,7 @@ async def _lent(session: Session, python: str) -> str | None:
     probe = [python, "-c", "import debugpy"]
     if await session.agent().call("exec.probe", argv=probe) in (0, None):
         return None
-    return await lend_debugpy(session.link)
+    return await lend_debugpy(session.link, session.cluster.installed.base)
 
 
 def _shown(one: Process) -> Process:

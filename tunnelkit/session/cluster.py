@@ -113,7 +113,7 @@ class Cluster:
             )
 
     async def _install(self) -> None:
-        self._installed = found = await install(self._link, self._settings.cluster.python)
+        self._installed = found = await install(self._link, self._settings.cluster)
         if found.other_python:
             why = f"{found.python} is missing or too old"
             self._say(f"{self._link.login}: {why}: tk uses {found.other_python}")
@@ -122,7 +122,7 @@ class Cluster:
         """Put the agent's zip there again if it is gone or damaged. Raises AllocationError."""
         await self._wait_link()
         node = self.node if self.job is None else None
-        self._installed = await install(self._link, self._settings.cluster.python, node=node)
+        self._installed = await install(self._link, self._settings.cluster, node=node)
 
     async def _find_scheduler(self) -> Scheduler | None:
         wanted = self._settings.cluster.scheduler
@@ -176,9 +176,7 @@ class Cluster:
             return await self._adopt(self._attach_job, node)
         if self.job is None:
             if node is not None:
-                self._installed = await install(
-                    self._link, self._settings.cluster.python, node=node
-                )
+                self._installed = await install(self._link, self._settings.cluster, node=node)
             self.allocation = Allocation(None, () if node is None else (node,))
             return self.allocation
         found = await self.job.find()
@@ -318,7 +316,7 @@ class Cluster:
         """A stream to an agent for files on the login host, which begins once `prepare` has put
         it there. Raises ConnectionFailed."""
         await self._wait_link()
-        return await self._link.open_stream(starting(self._settings.cluster.python, "files"))
+        return await self._link.open_stream(starting(self._settings.cluster, "files"))
 
     def _ways_in(self, node: str, name: str) -> list[Way]:
         """The ways to agent `name` in our job, as the settings allow them."""

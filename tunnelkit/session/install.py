@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunnelkit import payload
+from tunnelkit.config.schema import ClusterSettings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
 from tunnelkit.session.findpython import FIND, other_than, running
+from tunnelkit.session.tkdir import TK_DIR, TK_OWN_DIR
 
 _MIN_PYTHON = (3, 8)
+_NO_ROOM = (
+    "if that is full or read-only, set [cluster] directory to another place that the nodes see, "
+    "as $SCRATCH/.tunnelkit; `tk doctor` checks it"
+)
 
 #: For how long nobody may have used a zip before it is removed.
 _UNUSED_DAYS = 60
@@ -24,17 +30,19 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' <"$2") || return 1
   case $sum in *"$4"*) ;; *) return 1 ;; esac
 } 2>/dev/null
 """
-#: $1 python, $2 file name, $3 size, $4 sha256. Answers: home, python version or "none", that
-#: Python, have or need. The lease says that somebody uses the zip (agent/lease.py).
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory. Answers: home, that directory,
+#: python version or "none", that Python, have or need. The lease says that somebody uses the zip
+#: (agent/lease.py).
 _PROBE = (
     _WHOLE
     + FIND
+    + TK_OWN_DIR
     + r"""
 set -e
-d="$HOME/.cache/tunnelkit"
 umask 077
+tk_own_dir "$5"
 mkdir -p "$d/jobs"
-printf '%s\n' "$HOME"
+printf '%s\n' "$HOME" "$d"
 tk_python "$1" || :
 version=$("$python" -c 'import sys
 print("%d.%d %s" % (sys.version_info[:2] + (sys.implementation.cache_tag,)))' 2>/dev/null) ||
@@ -51,16 +59,16 @@ else
 fi
 """
 )
-#: $1 file name, $2 python, $3 size, $4 sha256, $5 days; stdin: the zip. It has its name only once
-#: it is on the disk. Other zips go once their lease is that old; one without a lease is of a tk
-#: that knows none, and is given one now. A full home is left no fuller. Nobody waits for the byte
-#: code.
+#: $1 file name, $2 python, $3 size, $4 sha256, $5 days, $6 tk's directory as found; stdin: the
+#: zip. It has its name only once it is on the disk. Other zips go once their lease is that old; one
+#: without a lease is of a tk that knows none, and is given one now. A full home is left no fuller.
+#: Nobody waits for the byte code.
 _STORE = (
     _WHOLE
     + FIND
     + r"""
 set -e
-d="$HOME/.cache/tunnelkit"
+d=$6
 umask 077
 tk_python "$2" || :
 trap 'rm -f "$d/.$1.$$"' EXIT
@@ -84,16 +92,17 @@ mv -f "$d/.$1.$$" "$d/$1"
 ("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
 """
 )
-#: $1 python, $2 file name, $3 size, $4 sha256, then the agent's words. Starts it as soon as it is
-#: there: whoever waits for it need not wait for the answer of the two above. Ends with the
-#: connection.
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, then the agent's words. Starts it
+#: as soon as it is there, not only after the answers of the two above. Ends with the connection.
 _START = (
     _WHOLE
     + FIND
+    + TK_DIR
     + r"""
 tk_python "$1" || :
-agent="$HOME/.cache/tunnelkit/$2" size=$3 sum=$4 looks=0
-shift 4
+tk_dir "$5" || exit 66
+agent=$d/$2 size=$3 sum=$4 looks=0
+shift 5
 until whole "$python" "$agent" "$size" "$sum"; do
   looks=$((looks + 1))
   [ -d "/proc/$PPID" ] || kill -0 "$PPID" 2>/dev/null || exit 66
@@ -107,66 +116,69 @@ exec "$python" -I -S "$agent" "$@"
 
 @dataclass(frozen=True)
 class Installed:
-    """What was found on the cluster. Paths are absolute there. python: as the settings call it.
-    other_python: what the host has in place of that, with its version; "" where it has it."""
+    """What was found on the cluster. Paths are absolute there. base: tk's own directory; python:
+    as the settings call it; other_python: what the host has in place of that, with its
+    version, "" where it has it."""
 
     home: str
+    base: str
     agent: str
-    jobs_dir: str
     python: str
     other_python: str = ""
 
     @property
-    def base(self) -> str:
-        """tk's own directory on the cluster."""
-        return f"{self.home}/.cache/tunnelkit"
+    def jobs_dir(self) -> str:
+        """Where logs, answers and secrets of jobs lie."""
+        return f"{self.base}/jobs"
 
     def argv(self, *words: str) -> list[str]:
         """argv that runs the agent, cut off from the person's own Python settings."""
         return running(self.python, self.agent, words)
 
 
-async def install(link: Link, python: str, *, node: str | None = None) -> Installed:
+async def install(link: Link, cluster: ClusterSettings, *, node: str | None = None) -> Installed:
     """Make sure that the agent is on the login host (or `node`) and can run there.
 
-    Raises AllocationError if the home can't be written or Python is too old.
+    Raises AllocationError if tk's directory can't be written or Python is too old.
     """
+    python = cluster.python
     package = payload.build()
     where = node or str(link.login)
     proof = [str(len(package.data)), package.digest]
-    done = await link.run(["sh", "-c", _PROBE, "sh", python, package.file_name, *proof], node=node)
+    words = [python, package.file_name, *proof, cluster.directory]
+    done = await link.run(["sh", "-c", _PROBE, "sh", *words], node=node)
     lines = done.text.splitlines()
-    if done.exit_code != 0 or len(lines) < 4:
+    if done.exit_code != 0 or len(lines) < 5:
         raise AllocationError(
-            f"can't prepare ~/.cache/tunnelkit on {where}",
+            f"can't prepare {cluster.directory} on {where}",
             cause=done.error_text.splitlines()[-1] if done.error_text else f"said {done.text!r}",
-            hint="is the home there full or read-only? `tk doctor` tells",
+            hint=_NO_ROOM,
         )
-    # A chatty login shell may print before us; our four lines are the last.
-    home, version, path, have = lines[-4:]
+    # A chatty login shell may print before us; our five lines are the last.
+    home, base, version, path, have = lines[-5:]
     _check_python(python, version, where)
     if have == "need":
         stored = await link.run(
-            ["sh", "-c", _STORE, "sh", package.file_name, python, *proof, str(_UNUSED_DAYS)],
+            ["sh", "-c", _STORE, "sh", package.file_name, python, *proof, str(_UNUSED_DAYS), base],
             stdin=package.data,
             node=node,
         )
         if stored.exit_code != 0:
             raise AllocationError(
-                f"can't store the agent in ~/.cache/tunnelkit on {where}",
+                f"can't store the agent in {cluster.directory} on {where}",
                 cause=stored.error_text or None,
-                hint="is the home there full or read-only? `tk doctor` tells",
+                hint=_NO_ROOM,
             )
-    base = f"{home}/.cache/tunnelkit"
     other = other_than(python, path, version)
-    return Installed(home, f"{base}/{package.file_name}", f"{base}/jobs", python, other)
+    return Installed(home, base, f"{base}/{package.file_name}", python, other)
 
 
-def starting(python: str, *words: str) -> list[str]:
+def starting(cluster: ClusterSettings, *words: str) -> list[str]:
     """argv that runs the agent on the login host while `install` may still be putting it there."""
     package = payload.build()
     proof = [str(len(package.data)), package.digest]
-    return ["sh", "-c", _START, "sh", python, package.file_name, *proof, *words]
+    given = [cluster.python, package.file_name, *proof, cluster.directory]
+    return ["sh", "-c", _START, "sh", *given, *words]
 
 
 def _check_python(python: str, version: str, where: str) -> None:

@@ -16,11 +16,11 @@ from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
 
 _SENT = {".py", ".txt", ".md", ".in"}
-#: $1: directory name. Unpacked beside and renamed, so that a half one is never used.
-_PROBE = 'd="$HOME/.cache/tunnelkit/$1"; [ -d "$d" ] && echo have; printf "%s\\n" "$d"'
+#: $1: its directory. Unpacked beside and renamed, so that a half one is never used.
+_PROBE = '[ ! -d "$1" ] || echo have; echo done'
 _UNPACK = r"""
 set -e
-d="$HOME/.cache/tunnelkit/$1"
+d=$1
 umask 077
 mkdir -p "$d.$$"
 tar -xzf - -C "$d.$$"
@@ -28,30 +28,30 @@ mv -T "$d.$$" "$d" 2>/dev/null || rm -rf "$d.$$"
 """
 
 
-async def lend_debugpy(link: Link) -> str:
-    """Have our debugpy on the login host (the shared home); returns the directory for
+async def lend_debugpy(link: Link, base: str) -> str:
+    """Have our debugpy in tk's directory `base` on the cluster; returns the directory for
     PYTHONPATH. Raises AllocationError."""
     import debugpy
 
-    name = f"debugpy-{debugpy.__version__}"
-    found = await link.run(["sh", "-c", _PROBE, "sh", name])
+    place = f"{base}/debugpy-{debugpy.__version__}"
+    found = await link.run(["sh", "-c", _PROBE, "sh", place])
     lines = found.text.splitlines()
-    if not lines:
+    if "done" not in lines:
         raise AllocationError(
             f"can't look for debugpy on {link.login}",
             cause=found.error_text or None,
-            hint="`tk doctor` checks the home there",
+            hint="`tk doctor` checks tk's directory there",
         )
     if "have" not in lines:
         data = await asyncio.to_thread(_pack, Path(debugpy.__file__).parent)
-        done = await link.run(["sh", "-c", _UNPACK, "sh", name], stdin=data, timeout_s=120.0)
+        done = await link.run(["sh", "-c", _UNPACK, "sh", place], stdin=data, timeout_s=120.0)
         if done.exit_code != 0:
             raise AllocationError(
-                f"can't store debugpy in ~/.cache/tunnelkit on {link.login}",
+                f"can't store debugpy in {base} on {link.login}",
                 cause=done.error_text or None,
-                hint="is the home there full? or install it there: pip install debugpy",
+                hint="is its file system full? or install debugpy there: pip install debugpy",
             )
-    return lines[-1]
+    return place
 
 
 def _pack(package: Path) -> bytes:

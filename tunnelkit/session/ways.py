@@ -58,6 +58,7 @@ class ByLoginSsh:
         self.title = f"the ssh of {link.login}"
         self._link, self._node, self._argv = link, node, argv
         self._ssh = login_ssh(installed, node)
+        self._known_hosts = f"{installed.base}/known_hosts"
         self._proven = False
 
     async def open(self) -> ByteStream:
@@ -78,7 +79,7 @@ class ByLoginSsh:
                 f"the host key of {where} can't be trusted",
                 cause=" ".join(said.replace("@", " ").split())[-300:],
                 hint="if the node was set up anew, remove its old key from "
-                f"~/.cache/tunnelkit/known_hosts on {self._link.login}",
+                f"{self._known_hosts} on {self._link.login}",
             )
         lines = said.splitlines()
         raise ConnectionFailed(

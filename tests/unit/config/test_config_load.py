@@ -183,7 +183,13 @@ def test_own_profiles_come_before_shipped_ones(rig: Rig) -> None:
 def test_json_round_trip(rig: Rig) -> None:
     rig.write(FULL)
     rig.profile("site", "")
-    settings = rig.load({"mirror.enabled": False, "shared_forwards": ["7001:70"]})
+    settings = rig.load(
+        {
+            "mirror.enabled": False,
+            "shared_forwards": ["7001:70"],
+            "cluster.directory": "/scratch/tk",
+        }
+    )
     again = Settings.from_json(json.loads(json.dumps(settings.to_json())))
     assert again == settings
     assert set(settings.to_json()["values"]) == set(KEYS)  # type: ignore[call-overload]

@@ -9,12 +9,17 @@ import time
 from pathlib import Path
 
 from tunnelkit import payload
+from tunnelkit.config.schema import ClusterSettings
 from tunnelkit.session.install import starting
 
+DEFAULT = ClusterSettings().directory
 
-def start(home: Path, *words: str, path: str = os.environ["PATH"]) -> subprocess.Popen[str]:
+
+def start(
+    home: Path, *words: str, path: str = os.environ["PATH"], directory: str = DEFAULT
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        starting(sys.executable, *words),
+        starting(ClusterSettings(python=sys.executable, directory=directory), *words),
         env={"HOME": str(home), "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -52,7 +57,13 @@ def test_it_does_not_wait_once_the_connection_is_over(tmp_path: Path) -> None:
     (tmp_path / "sleep").chmod(0o755)
     # As sshd's process for the connection, the inner shell is gone then, and was reaped.
     connection = f'sh -c "\\"\\$@\\" & : < \'{waits}\'; echo over" sh "$@"; :'
-    words = ["sh", "-c", connection, "sh", *starting(sys.executable, "files")]
+    words = [
+        "sh",
+        "-c",
+        connection,
+        "sh",
+        *starting(ClusterSettings(python=sys.executable), "files"),
+    ]
     env = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(words, env=env, capture_output=True, check=True, timeout=60)
     # Its pipes are closed now, and not because its patience was over.

@@ -13,7 +13,8 @@ from tunnelkit.model import Completed, Hop
 from tunnelkit.session.install import Installed
 from tunnelkit.session.ways import ByLoginSsh, Way, Ways
 
-INSTALLED = Installed("/home/me", "/home/me/.cache/tunnelkit/a.zip", "/home/me/j", "python3")
+BASE = "/home/me/.cache/tunnelkit"
+INSTALLED = Installed("/home/me", BASE, f"{BASE}/a.zip", "python3")
 
 
 class FakeLink:

@@ -14,6 +14,7 @@ from tunnelkit.session.doctor.base import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.scene import Scene
 from tunnelkit.session.findpython import CANDIDATES, DEFAULT
 from tunnelkit.session.schedulers import adapter
+from tunnelkit.session.tkdir import TK_OWN_DIR
 from tunnelkit.words import human_bytes
 
 _MARK = "tk-doctor-mark"
@@ -36,20 +37,25 @@ done
 echo tk-done
 """
 )
-_HOME = r"""
-printf 'tk-home %s\n' "$HOME"
-d=$HOME/.cache/tunnelkit
+#: $1: tk's directory, as the settings have it.
+_HOME = (
+    TK_OWN_DIR
+    + r"""
 umask 077
-mkdir -p -- "$d" 2>&1 | sed 's/^/tk-said /'
+d=
+tk_own_dir "$1" 2>&1 | sed 's/^/tk-said /'
+tk_dir "$1" 2>/dev/null
+case $1 in "~/"*) printf 'tk-home %s\n' "$HOME" ;; *) printf 'tk-home %s\n' "$d" ;; esac
 [ -d "$d" ] && at=$d || at=$HOME
 df -Pk -- "$at" 2>/dev/null | sed 's/^/tk-df /'
 printf 'tk-type %s\n' "$(stat -f -c %T -- "$at" 2>/dev/null)"
 t=$d/.doctor.$$
 trap 'rm -f -- "$t"' EXIT
 dd if=/dev/zero of="$t" bs=1024 count=256 2>&1 | sed 's/^/tk-said /'
-[ "$(wc -c <"$t" 2>/dev/null)" -eq 262144 ] 2>/dev/null && echo tk-written
+[ "$(wc -c <"$t" 2>/dev/null)" -eq 262144 ] 2>/dev/null && [ -O "$d" ] && echo tk-written
 echo tk-done
 """
+)
 _QUOTA = r"""
 if command -v lfs >/dev/null 2>&1; then lfs quota -q -u "$(id -un)" "$HOME" 2>/dev/null; fi
 if command -v quota >/dev/null 2>&1; then quota -w 2>/dev/null || :; else echo tk-none; fi
@@ -125,8 +131,9 @@ async def rsync(scene: Scene) -> Finding:
 
 
 async def home(scene: Scene) -> Finding:
-    """The home there: kind of file system, room, and whether it can be written."""
-    done = await scene.script(_HOME)
+    """The home there, or where tk's directory is: kind of file system, room, and whether it can
+    be written."""
+    done = await scene.script(_HOME, scene.settings.cluster.directory)
     place = parse.tagged(done.text, "tk-home") or "the home"
     kind = parse.tagged(done.text, "tk-type").strip()
     space = parse.df(parse.tagged(done.text, "tk-df"))

@@ -61,7 +61,12 @@ CHECKS: tuple[Check, ...] = (
         "ask the site for rsync 3.0 or newer, or install one in your home there",
         needs=("connection",),
     ),
-    Check("home", cluster.home, "make room there: du -xh ~ | sort -h", needs=("connection",)),
+    Check(
+        "home",
+        cluster.home,
+        "make room there (du -xh ~ | sort -h), or set [cluster] directory to another place",
+        needs=("connection",),
+    ),
     Check("quota", cluster.quota, "make room there: du -xh ~ | sort -h", needs=("connection",)),
     Check("clock", cluster.clock, "set the laptop's clock by NTP", needs=("connection",)),
     Check(

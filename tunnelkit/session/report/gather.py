@@ -32,19 +32,24 @@ from tunnelkit.session.doctor.scene import Scene
 from tunnelkit.session.doctor.table import CHECKS
 from tunnelkit.session.report.patterns import SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
+from tunnelkit.session.tkdir import TK_DIR
 
 #: The end of a log tells what matters; reports are sent by mail.
 _LOG_BYTES = 512 * 1024
 _OUTPUT_BYTES = 64 * 1024
 _PACKAGES = ("typer", "watchdog", "pathspec", "debugpy", "platformdirs", "paramiko", "sshtunnel")
-_JOB_LOGS = r"""
-cd "$HOME/.cache/tunnelkit/jobs" 2>/dev/null || exit 0
+#: $1: tk's directory, as the settings have it.
+_JOB_LOGS = (
+    TK_DIR
+    + r"""
+tk_dir "$1" 2>/dev/null && cd "$d/jobs" 2>/dev/null || exit 0
 ls -t | grep '\.log$' | head -n 3 | while IFS= read -r f; do
   printf 'tk-file %s\n' "$f"
   tail -c 65536 "./$f"
   echo
 done
 """
+)
 _README = """\
 A report of tk {version}, made {when}.
 
@@ -172,7 +177,7 @@ async def _job_logs(scene: Scene) -> str:
     """The agents' last words, where the doctor has reached the login host."""
     try:
         async with asyncio.timeout(20.0):
-            return (await scene.script(_JOB_LOGS)).text
+            return (await scene.script(_JOB_LOGS, scene.settings.cluster.directory)).text
     except (TunnelkitError, TimeoutError, AssertionError):
         return ""
 
