@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import signal
+from pathlib import Path
 
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PATIENCE_S, Project, eventually
+from tests.support.tkrig import PATIENCE_S, Project, eventually, free_port
+from tunnelkit import lab as tk_lab
+from tunnelkit.lab import LabInfo
 
 PROGRAM = """\
 import os
@@ -100,3 +105,36 @@ async def test_what_tk_run_carries_survives_the_death_of_ssh(project: Project) -
     processes.kill(project.ssh_processes())
     project.remote("go-on").touch()
     assert (await running).out.split() == ["up", "3000000"]
+
+
+@pytest.mark.logins(3)
+async def test_a_loop_ends_by_ctrl_c_while_the_node_does_not_answer(
+    project: Project, healed: LabInfo
+) -> None:
+    """At once for the person, or for a terminal that is gone; on the node once it answers."""
+    await project.up("node1", "--cpus", "2")
+    patient = await project.loop("--port", str(free_port()), "python", "2.py")
+    gone = await project.loop("python", "2.py")
+    started = re.findall(r"starting \(pid (\d+)", f"{patient.text}\n{gone.text}")
+    assert len(started) >= 2
+
+    def programs() -> list[str]:
+        return [pid for pid in started if Path(f"/proc/{pid}").exists()]
+
+    assert len(programs()) >= 2
+    tk_lab.cut(healed.dir)
+    patient.skip()
+    patient.interrupt()
+    await patient.line("Ctrl-C again: quit")
+    patient.interrupt()
+    await patient.line("ending the loop")
+    await patient.line("waiting for the node to end it")
+    patient.interrupt()
+    await patient.line("the session ends the loop once the node answers")
+    assert await patient.ended() == 0
+    gone.process.send_signal(signal.SIGHUP)
+    assert await gone.ended() == 0
+    assert len(programs()) >= 2
+    tk_lab.heal(healed.dir)
+    await eventually(lambda: not programs(), "the end of both", 60)
+    assert (await project.status())["loops"] == []

@@ -29,6 +29,8 @@ The program has no stdin and no terminal: input() finds its end at once. One tha
 asks runs with `tk run`, and `tk attach` brings the debugger into it.
 """
 _RECONNECT_S = 600.0
+#: How long the node may take to end a loop before the person is asked.
+_STOP_S = 2.0
 
 
 def register(app: typer.Typer) -> None:
@@ -184,7 +186,7 @@ async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
                     await asyncio.wait([reading, quitting], return_when=asyncio.FIRST_COMPLETED)
                     if quitting.done():
                         if "id" in view.where:
-                            await session.call("loop.stop", loop=view.where["id"])
+                            await _stop(session, view)
                         return None
                     data = reading.result()
                     if not data:
@@ -205,6 +207,23 @@ async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
     if "error" in detail and "id" in view.where:
         return int(view.where["id"])
     return None
+
+
+async def _stop(session: Any, view: Any) -> None:
+    """Have the loop ended. Where the node does not answer, as during a cut, Ctrl-C leaves it to
+    the session, which goes on; a terminal that is gone does so at once."""
+    stopping = asyncio.ensure_future(session.call("loop.stop", loop=view.where["id"]))
+    await asyncio.wait([stopping], timeout=_STOP_S)
+    if not stopping.done() and not view.hung_up:
+        note("[tk] waiting for the node to end it (Ctrl-C: leave that to the session)")
+        leaving = asyncio.create_task(view.leave.wait())
+        await asyncio.wait([stopping, leaving], return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+    if stopping.done():
+        stopping.result()
+        return
+    stopping.cancel()
+    note("[tk] the session ends the loop once the node answers")
 
 
 async def _session_again(paths: Any, view: Any) -> int | None:

@@ -78,6 +78,10 @@ class LoopView:
         #: The allocation took the loop with it.
         self.lost = False
         self.quit = asyncio.Event()
+        #: Ctrl-C while the loop is being ended.
+        self.leave = asyncio.Event()
+        #: It is to end by TERM, or with its terminal: nobody reads or answers.
+        self.hung_up = False
         self._restart: Callable[[], Awaitable[Any]] | None = None
         self._last_interrupt = 0.0
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -92,7 +96,7 @@ class LoopView:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.quit.set)
+            loop.add_signal_handler(number, self._hang_up)
 
     def show(self, record: Record) -> None:
         """Print one record."""
@@ -210,7 +214,15 @@ class LoopView:
         sys.stdout.flush()
         note(f"{paint('[tk]', 'cyan', sys.stderr)} {text}")
 
+    def _hang_up(self) -> None:
+        self.hung_up = True
+        self.quit.set()
+        self.leave.set()
+
     def _interrupted(self) -> None:
+        if self.quit.is_set():
+            self.leave.set()
+            return
         if "id" not in self.where:
             self._line("nothing was started; the session stays as it is")
             self.quit.set()

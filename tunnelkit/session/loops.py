@@ -274,13 +274,19 @@ class Loops:
             loop.loop.debuggee(channel, header)
 
     async def stop(self, loop_id: int) -> None:
-        """End a loop in the agent and forget it."""
+        """End a loop in the agent and forget it. It goes on if the caller is cancelled: the
+        terminal may be gone while the node does not answer."""
         loop = self._loops.pop(loop_id, None)
         if loop is not None:
-            try:
-                await loop.loop.stop()
-            finally:
-                await self._close(loop)
+            stopping = self._spawn(self._stop(loop))
+            stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(stopping)
+
+    async def _stop(self, loop: SessionLoop) -> None:
+        try:
+            await loop.loop.stop()
+        finally:
+            await self._close(loop)
 
     async def stop_all(self) -> None:
         """End all loops in the agent, as far as that goes."""
@@ -368,10 +374,11 @@ class Loops:
             with contextlib.suppress(TunnelkitError):
                 await self.stop(loop_id)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _close(self, loop: SessionLoop, lost: str = "") -> None:
         await loop.loop.close(lost)
