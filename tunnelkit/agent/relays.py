@@ -228,12 +228,27 @@ def step_environment() -> Dict[str, str]:
 
 
 async def other_nodes(table: ProcessTable) -> List[str]:
-    """The job's nodes but this one; none outside of a Slurm job. Raises RpcError."""
+    """The job's nodes but this one; none outside of a job. Raises RpcError: only Slurm's can be
+    reached, and ranks on those of a PBS job are not to be left out silently."""
     packed = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
-    if not packed or os.environ.get("SLURM_JOB_NUM_NODES") == "1":
+    if not packed:
+        count = _pbs_nodes()
+        if count > 1:
+            raise rpc.error(f"a debug session over {count} nodes needs Slurm, this is a PBS job")
+        return []
+    if os.environ.get("SLURM_JOB_NUM_NODES") == "1":
         return []
     names = await _scontrol(table, packed) if re.search(r"[\[,]", packed) else packed
     return [node for node in names.split() if node != portfile.node_name()]
+
+
+def _pbs_nodes() -> int:
+    """How many nodes a PBS job has: its file names each as often as it has slots there."""
+    try:
+        with open(os.environ.get("PBS_NODEFILE", os.devnull), errors="replace") as file:
+            return len({line.strip() for line in file if line.strip()})
+    except OSError:
+        return 0
 
 
 async def _scontrol(table: ProcessTable, packed: str) -> str:
