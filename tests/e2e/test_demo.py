@@ -25,16 +25,19 @@ _TK = [sys.executable, "-P", "-c", "from tunnelkit.cli.main import main; main()"
 
 @dataclass(frozen=True)
 class Stage:
-    """Where one demo plays: `tmp` is its TMPDIR, `bin` comes first in its PATH."""
+    """Where one demo plays: `tmp` is its TMPDIR, `bin` comes first in its PATH, `home` is that
+    of its user."""
 
     tmp: Path
     bin: Path
+    home: Path
 
     def environ(self) -> dict[str, str]:
         path = f"{self.bin}:{os.environ['PATH']}"
         # A user's own settings; the demo must not even look at them.
         own = {"TK_PROFILE": "nowhere", "TK_CLUSTER_LOGIN": "nowhere.invalid"}
-        return {**os.environ, **own, "TMPDIR": str(self.tmp), "PATH": path}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+        return {**kept, **own, "HOME": str(self.home), "TMPDIR": str(self.tmp), "PATH": path}
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -57,14 +60,14 @@ class Stage:
         path.chmod(0o755)
 
     def left(self) -> list[str]:
-        """Files of the demo, and processes that name its directory."""
+        """Files of the demo, the home's too, and processes that name its directory."""
         mark = f"{self.tmp}/tkdemo-"
         processes = [
             str(one)
             for one in look().values()
             if any(mark in word for word in (*one.argv, *one.environ))
         ]
-        return [*map(str, self.tmp.iterdir()), *processes]
+        return [*map(str, (*self.tmp.iterdir(), *self.home.rglob("*"))), *processes]
 
 
 @pytest.fixture
@@ -73,9 +76,9 @@ def stage() -> Iterator[Stage]:
         pytest.skip(reason)
     # Not below tmp_path, whose length leaves no room for Unix sockets.
     base = Path(tempfile.mkdtemp(prefix="tkt", dir="/tmp"))
-    found = Stage(base / "t", base / "bin")
-    found.tmp.mkdir()
-    found.bin.mkdir()
+    found = Stage(base / "t", base / "bin", base / "home")
+    for place in (found.tmp, found.bin, found.home):
+        place.mkdir()
     try:
         yield found
     finally:

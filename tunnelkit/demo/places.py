@@ -80,6 +80,10 @@ class Places:
         return self.base / "run"
 
     @property
+    def cache(self) -> Path:
+        return self.base / "cache"
+
+    @property
     def loop_output(self) -> Path:
         """What `tk loop` printed."""
         return self.base / "loop.txt"
@@ -90,6 +94,7 @@ class Places:
             "TK_CONFIG_DIR": str(self.config),
             "TK_STATE_DIR": str(self.state),
             "TK_RUNTIME_DIR": str(self.runtime),
+            "TK_CACHE_DIR": str(self.cache),
             "TK_LAB_DIR": str(self.lab),
         }
         if self.port != _USUAL_PORT:

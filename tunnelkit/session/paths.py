@@ -210,7 +210,10 @@ def state_root(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def cache_root() -> Path:
-    """Where the agent's zip lies for use on this machine."""
+    """Where names for TAB are kept, and the agent's zip for use on this machine."""
+    override = os.environ.get("TK_CACHE_DIR")
+    if override:
+        return Path(override)
     from platformdirs import user_cache_path
 
     return user_cache_path("tunnelkit")
