@@ -21,6 +21,7 @@ from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror import tar as tar_module
 from tunnelkit.mirror.base import MirrorState
 from tunnelkit.mirror.tar import TarTransfer
+from tunnelkit.mirror.target import Target
 from tunnelkit.mirror.tarscripts import UNPACK
 from tunnelkit.mirror.transfer import FetchRule, choose_transfer
 
@@ -363,13 +364,10 @@ async def test_the_rsync_of_this_computer_won_t_do(
 
 async def test_an_rsync_there_that_won_t_do(rig: Rig, sshd: Sshd, tmp_path: Path) -> None:
     said: list[str] = []
-    transfer = await choose_transfer(
-        rig.remote,
-        str(rig.local),
-        far_rsync="rsync  version 2.6.9  protocol version 29",
-        far_tar=TARS["tar"],
-        say=said.append,
-    )
+    root = str(rig.far)
+    rsync = "rsync  version 2.6.9  protocol version 29"
+    target = Target(root, root, fresh=True, has_stat=True, rsync=rsync, tar=TARS["tar"])
+    transfer = await choose_transfer(rig.remote, str(rig.local), target, say=said.append)
     assert isinstance(transfer, TarTransfer)
     assert said == ["mirror: only rsync 2.6 on 127.0.0.1: sending by tar"]
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, Sshd, needs_rsync, until
-from tunnelkit.errors import MirrorError
+from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.base import MirrorHalted, MirrorState
 
 pytestmark = needs_rsync
@@ -166,23 +167,73 @@ async def test_25_any_login_shell(shell_rig: Rig, shell: str) -> None:
     assert rig.equal()
 
 
-@pytest.mark.parametrize(
-    "talk", ["echo Welcome to the cluster", "printf 'Quota: 12%%\\0\\n'; echo Motd >&2"]
-)
-async def test_25_a_shell_that_talks_works_or_is_named(shell_rig: Rig, talk: str) -> None:
-    rig = shell_rig
-    _login_shell(rig, f'{talk}\nexec sh -c "$SSH_ORIGINAL_COMMAND"')
+_TALKERS = {
+    "fish": (".config/fish/config.fish", "echo hello"),
+    "tcsh": (".cshrc", "echo hello"),
+    "zsh": (".zshenv", "echo hello"),
+}
+
+
+async def _files_go_both_ways(rig: Rig, said: list[str]) -> None:
+    """A first copy, an edit and a pull, whatever the login shell prints meanwhile."""
+    rig.write(".gitignore", "out/\n")
     rig.write("main.py", "1\n")
-    mirror = rig.mirror()
-    try:
-        await mirror.start()
-        await mirror.barrier(60)
-    except MirrorError as error:
-        told = error.one_line()
-        assert "login shell prints" in told and "bashrc" in told, told
-        assert not (rig.far / "main.py").exists()
-        return
+    mirror = await rig.started(say=said.append)
+    rig.write("main.py", "2\n")
+    await mirror.barrier(60)
     assert rig.equal()
+    brought = os.urandom(300_000)
+    (rig.far / "out").mkdir()
+    (rig.far / "out/weights").write_bytes(brought)
+    await mirror.pull([str(rig.local / "out")])
+    assert (rig.local / "out/weights").read_bytes() == brought
+
+
+@pytest.mark.parametrize("shell", _TALKERS)
+async def test_25_a_shell_that_talks_is_named_and_does_no_harm(shell_rig: Rig, shell: str) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    rig, said = shell_rig, list[str]()
+    file, line = _TALKERS[shell]
+    start_file = rig.sshd.directory / file
+    start_file.parent.mkdir(parents=True, exist_ok=True)
+    start_file.write_text(f"{line}\n")
+    _login_shell(rig, f'SHELL={program} exec {program} -c "$SSH_ORIGINAL_COMMAND"')
+    await _files_go_both_ways(rig, said)
+    (told,) = said
+    assert f"~/{file}" in told and "'hello'" in told and "sending by tar" in told
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        "echo Welcome to the cluster",
+        "printf 'Quota: 12%%\\0\\n'; echo Motd >&2",
+        "printf 'no newline \\033]0;title\\007'",
+        "head -c 200000 /dev/zero",
+    ],
+)
+async def test_25_whatever_a_shell_prints(shell_rig: Rig, talk: str) -> None:
+    rig, said = shell_rig, list[str]()
+    _login_shell(rig, f'{talk}\nexport SHELL=/bin/odd\nexec sh -c "$SSH_ORIGINAL_COMMAND"')
+    await _files_go_both_ways(rig, said)
+    (told,) = said
+    assert "start files that odd reads" in told and told.isprintable() and len(told) < 300
+
+
+async def test_25_a_shell_that_talks_and_no_tar(shell_rig: Rig, tmp_path: Path) -> None:
+    rig = shell_rig
+    rig.sshd.start()
+    with far_path(rig.sshd, tmp_path / "bin", without=("tar",)):
+        config = rig.sshd.directory / "sshd_config"
+        rig.sshd.stop()
+        config.write_text(config.read_text().replace("ForceCommand ", "ForceCommand echo hello; "))
+        rig.sshd.start()
+        with pytest.raises(MissingProgram) as caught:
+            await rig.started()
+    told = caught.value.one_line()
+    assert "'hello'" in told and "has no tar" in told and "only" in told
 
 
 async def test_25_a_shell_that_talks_on_stderr_works(shell_rig: Rig) -> None:

@@ -246,9 +246,7 @@ class Mirror:
 
     async def _choose(self, target: Target) -> Transfer:
         remote, root = self._remote, self.local_root
-        return await choose_transfer(
-            remote, root, far_rsync=target.rsync, far_tar=target.tar, say=self._say
-        )
+        return await choose_transfer(remote, root, target, say=self._say)
 
     async def _hold(self, *, take_over: bool) -> None:
         """Be the owner of the remote root, or raise MirrorError naming who is."""

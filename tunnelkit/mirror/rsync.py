@@ -210,7 +210,7 @@ class Rsync:
             return MirrorError(
                 f"rsync can't talk to {host}",
                 cause="the login shell prints text before the command's own",
-                hint="let ~/.bashrc (or ~/.cshrc) print only in interactive shells",
+                hint="tk down, then tk up: files then go by tar; `tk doctor` names the file",
             )
         if result.exit_code in _LINK_CODES or result.exit_code < 0:
             return ConnectionFailed(

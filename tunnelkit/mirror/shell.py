@@ -37,9 +37,12 @@ _KINDS = {0o100000: FILE, 0o040000: DIR, 0o120000: LINK}
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
+    """noise: what the login shell printed before the script began."""
+
     exit_code: int
     items: list[bytes]
     error_text: str
+    noise: bytes = b""
 
 
 class RemoteStat(NamedTuple):
@@ -66,7 +69,7 @@ async def run_script(
     done = await remote.run(
         ["sh", "-c", SETUP + script, "tk", *args], stdin=stdin, timeout_s=timeout_s
     )
-    _, found, output = done.stdout.partition(MARK)
+    noise, found, output = done.stdout.partition(MARK)
     if not found:
         raise ConnectionFailed(
             f"no answer from a command on {remote.destination()}",
@@ -88,7 +91,7 @@ async def run_script(
             hint=hint,
         )
     items = output.split(b"\0")[:-1]
-    return ScriptResult(done.exit_code, items, done.error_text)
+    return ScriptResult(done.exit_code, items, done.error_text, noise)
 
 
 def encode(paths: Iterable[str]) -> bytes:

@@ -52,6 +52,7 @@ version() { command -v "$1" >/dev/null 2>&1 || return 0
   printf '%s=%s\0' "$1" "$("$1" --version 2>&1 </dev/null | grep . | head -n 1)"; }
 version rsync
 version tar
+printf 'shell=%s\0' "${SHELL:-}"
 stat --printf= / 2>/dev/null && command -v xargs >/dev/null 2>&1 && printf 'stat\0'
 # Does its file system tell names apart? Asked with files of our own, gone at once.
 cd -- "$real" && probe=.tk-probe-$$ || exit 0
@@ -141,7 +142,8 @@ _UNMAKE = (
 class Target:
     """The remote root, made and checked. `root`: absolute, as the user names it; `real`:
     with symlinks resolved. fresh: it did not exist before. rsync, tar: the first line of their
-    `--version`, "" where they are not found. folding: what its file system can't tell apart."""
+    `--version`, "" where they are not found. folding: what its file system can't tell apart.
+    shell: the login shell's path, "" if unknown. noise: what it printed unasked."""
 
     root: str
     real: str
@@ -150,6 +152,8 @@ class Target:
     rsync: str = ""
     tar: str = ""
     folding: Folding = EXACT
+    shell: str = ""
+    noise: bytes = b""
 
 
 def check_remote_dir(remote_dir: str) -> str:
@@ -247,15 +251,17 @@ async def prepare(remote: Remote, remote_dir: str, *, guarded: bool = False) -> 
             cause=f"on {remote.destination()} it is {real}, in a dot directory of your home",
             hint="a project's file may not name it: choose another, or set it in a profile",
         )
-    versions = dict(item.split("=", 1) for item in has if "=" in item)
+    facts = dict(item.split("=", 1) for item in has if "=" in item)
     return Target(
         root,
         real,
         fresh=new == "new",
         has_stat="stat" in has,
-        rsync=versions.get("rsync", ""),
-        tar=versions.get("tar", ""),
+        rsync=facts.get("rsync", ""),
+        tar=facts.get("tar", ""),
         folding=Folding(case="case" in has, unicode="unicode" in has),
+        shell=facts.get("shell", ""),
+        noise=done.noise,
     )
 
 

@@ -8,6 +8,7 @@ seen that no symlink was on the way. A dot now and then says that the far side l
 from __future__ import annotations
 
 from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.shell import SETUP
 
 #: The script's exit codes, beside those of PARTIAL.
 CUT_OFF = 95
@@ -91,13 +92,15 @@ done' tk <"$stage/late"
 exit 0
 """
 
-#: $1: the root, then tar's words. Names on stdin, the archive on stdout.
-PACK = r"""
-LC_ALL=C; export LC_ALL
+#: $1: the root, then tar's words. Names on stdin, the archive on stdout, after the mark.
+PACK = (
+    SETUP
+    + r"""
 cd -P -- "$1" || exit 91
 shift
 exec xargs -0 tar "$@" -c -f - --
 """
+)
 
 #: Per path on stdin: its name, lstat (mode, size, mtime) and a symlink's target.
 LOOK = r"""

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from tunnelkit.errors import MissingProgram
 from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.loginshell import advice, first_words
+from tunnelkit.mirror.target import Target
 
 #: Exit codes of rsync for a file that could not be written (a full disk), "some files were not
 #: transferred" and "some vanished": see `differing`.
@@ -94,16 +96,12 @@ class Transfer(Protocol):
 async def choose_transfer(
     remote: Remote,
     local_root: str,
+    target: Target,
     *,
-    far_rsync: str,
-    far_tar: str,
     say: Callable[[str], None] = lambda line: None,
 ) -> Transfer:
-    """rsync if both ends have one that will do, else tar, with one line to the person.
-
-    far_rsync, far_tar: the first line of their `--version` on the login host, "" if they are
-    not there (see `Target`). Raises MissingProgram if neither will do.
-    """
+    """rsync if both ends have one that will do and the login shell there is silent, else tar,
+    with one line to the person. Raises MissingProgram if neither will do."""
     from tunnelkit.mirror.rsync import Rsync, rsync_defect
     from tunnelkit.mirror.tar import TarTransfer
 
@@ -111,14 +109,33 @@ async def choose_transfer(
     why = await rsync.defect()
     where = "this computer"
     if why is None:
-        why, where = rsync_defect(far_rsync), host
-    if why is None:
+        why, where = rsync_defect(target.rsync), host
+    if why is None and not target.noise:
         return rsync
-    if not far_tar:
+    if why is None:
+        return _around_noise(remote, local_root, target, say)
+    if not target.tar:
         raise MissingProgram(
             f"there is no way to send files to {host}",
             cause=f"{where}: {why}; and {host} has no tar",
             hint="install rsync there, or load its module in ~/.profile; or use `tk mount`",
         )
     say(f"mirror: {why} on {where}: sending by tar")
-    return TarTransfer(remote, local_root, far_tar=far_tar)
+    return TarTransfer(remote, local_root, far_tar=target.tar)
+
+
+def _around_noise(
+    remote: Remote, local_root: str, target: Target, say: Callable[[str], None]
+) -> Transfer:
+    from tunnelkit.mirror.tar import TarTransfer
+
+    host, said = remote.destination(), first_words(target.noise)
+    why = f"the login shell on {host} prints {said!r} before each command's output"
+    if not target.tar:
+        raise MissingProgram(
+            f"there is no way to send files to {host}",
+            cause=f"{why}, which breaks rsync; and {host} has no tar",
+            hint=advice(target.shell),
+        )
+    say(f"mirror: {why}, which breaks rsync: sending by tar; {advice(target.shell)}")
+    return TarTransfer(remote, local_root, far_tar=target.tar)

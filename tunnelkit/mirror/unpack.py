@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from tunnelkit.mirror.landing import FAR_MORE, hostile, most_bytes
 from tunnelkit.mirror.placing import Arrival, Placer
+from tunnelkit.mirror.shell import MARK
 from tunnelkit.mirror.tarstream import Pipe
 from tunnelkit.mirror.transfer import FetchRule
 
@@ -21,12 +22,42 @@ _NS = 1_000_000_000
 _ENTRY_BYTES = 32 << 10
 #: tarfile reads a long name, or the extended headers of one file, into memory.
 _HEADER_BYTES = 1 << 20
+#: Of what a login shell may print first.
+_NOISE_BYTES = 1 << 20
+
+
+class _AfterMark:
+    """The stream from `mark` on. What comes before it was printed by the login shell. Raises
+    tarfile.ReadError if the mark does not come."""
+
+    def __init__(self, pipe: Pipe, mark: bytes) -> None:
+        self._pipe = pipe
+        self._mark = mark
+        self._head: bytes | None = None
+
+    def read(self, size: int) -> bytes:
+        if self._head is None:
+            self._head = self._find()
+        data, self._head = self._head[:size], self._head[size:]
+        return data or self._pipe.read(size)
+
+    def _find(self) -> bytes:
+        seen = b""
+        while len(seen) < _NOISE_BYTES:
+            data = self._pipe.read(1 << 16)
+            seen += data
+            _, found, rest = seen.partition(self._mark)
+            if found:
+                return rest
+            if not data:
+                break
+        raise tarfile.ReadError("no archive came")
 
 
 class _Bounded:
     """The stream, up to so many bytes. Raises MirrorError for more."""
 
-    def __init__(self, pipe: Pipe, most_bytes: int, host: str) -> None:
+    def __init__(self, pipe: _AfterMark, most_bytes: int, host: str) -> None:
         self._pipe = pipe
         self._left = most_bytes
         self._host = host
@@ -81,7 +112,7 @@ class Unpacker:
         """Read to the end of the stream. tell: with each file, the bytes so far. Raises
         tarfile.TarError if it is cut off or is none, MirrorError, Stopped."""
         most = self._most_bytes + _ENTRY_BYTES * (len(self._wanted) + 32)
-        stream = _Bounded(pipe, most, self._host)
+        stream = _Bounded(_AfterMark(pipe, MARK), most, self._host)
         try:
             self._all(stream, tell)
             while stream.read(1 << 16):

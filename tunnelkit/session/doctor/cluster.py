@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from tunnelkit.errors import ConnectionFailed, SchedulerError
+from tunnelkit.mirror.loginshell import advice
 from tunnelkit.mirror.rsync import rsync_defect
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.session import names
@@ -87,14 +88,20 @@ async def multiplexing(scene: Scene) -> Finding:
 
 async def login_shell(scene: Scene) -> Finding:
     """Whether the login shell prints when no one is there to read."""
-    done = await scene.far.run(["echo", _MARK], timeout_s=20.0)
+    print_it = 'printf "\n%s %s\n" "$1" "${SHELL:-}"'
+    done = await scene.far.run(["sh", "-c", print_it, "tk", _MARK], timeout_s=20.0)
     if _MARK not in done.text:
         return fail(f"the login shell runs no commands: {parse.shorten(done.text, 120)!r}")
+    shell = parse.tagged(done.text, _MARK).strip()
     said = parse.noise(done.text, _MARK)
     if said:
-        return fail(f"its start files print {parse.shorten(said)!r}: that breaks rsync")
+        return warn(
+            f"its start files print {parse.shorten(said)!r}: that breaks rsync, so files go by tar",
+            fix=advice(shell),
+        )
     if done.error_text:
-        return warn(f"its start files complain: {parse.shorten(done.error_text, 120)!r}")
+        complaint = parse.shorten(done.error_text, 120)
+        return warn(f"its start files complain: {complaint!r}", fix=advice(shell))
     return ok("silent")
 
 

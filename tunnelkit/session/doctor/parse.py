@@ -127,9 +127,10 @@ def clock(text: str, before_s: float, after_s: float) -> Clock | None:
 
 
 def noise(stdout: str, mark: str) -> str:
-    """What a login shell printed around the marked line, in one line; "" if nothing."""
+    """What a login shell printed around the line that begins with `mark`, in one line; "" if
+    nothing."""
     lines = [line.strip() for line in stdout.splitlines()]
-    return " ".join(line for line in lines if line and line != mark)
+    return " ".join(line for line in lines if line and line.split(" ", 1)[0] != mark)
 
 
 def tagged(text: str, tag: str) -> str:

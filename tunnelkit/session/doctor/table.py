@@ -46,7 +46,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "login-shell",
         cluster.login_shell,
-        "let ~/.bashrc (~/.cshrc) there print only where [ -t 1 ] holds, to a terminal",
+        "set a login shell there that runs commands by `-c`: see chsh, or ask the site",
         needs=("connection",),
     ),
     Check(
