@@ -13,11 +13,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
+from watchdog.utils import BaseThread
 
 from tunnelkit.mirror import watches
 from tunnelkit.mirror.disk import is_local
@@ -94,6 +95,11 @@ class Observation:
         """Whether events come through threads: some of what has happened may not be told yet."""
         return isinstance(self._source, Watchdog)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is in the middle of telling."""
+        return isinstance(self._source, Inotify) and self._source.is_behind
+
     def widen(self, directories: Iterable[str]) -> list[str]:
         """Watch these absolute paths, too; those that had no watch."""
         return self._source.widen(directories) if self._source is not None else []
@@ -133,7 +139,12 @@ class Observation:
 
 
 class Watchdog:
-    """watchdog's observer of one tree, and its threads."""
+    """watchdog's observer of one tree, and its threads.
+
+    On Linux it gets a reader of the kernel's queue of its own: the one that watchdog shares
+    ends for good, unseen, when it stumbles (7.1: a directory that left the tree is removed,
+    after another of its name was), and every later observer would hear nothing.
+    """
 
     def __init__(
         self, root: str, handler: FileSystemEventHandler, kinds: list[type[FileSystemEvent]]
@@ -142,6 +153,7 @@ class Watchdog:
         self._handler = handler
         self._kinds = kinds
         self._observer: BaseObserver | None = None
+        self._reader: BaseThread | None = None
         #: held while it is begun or ended: never both at once
         self._lock = threading.Lock()
 
@@ -149,21 +161,24 @@ class Watchdog:
         """Walks the whole tree to add its watches. Raises OSError."""
         # watchdog's way to say that a directory was moved; it floods the log.
         warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
-        observer = self._observer = Observer()
+        observer, self._reader = _new_observer()
+        self._observer = observer
         await asyncio.to_thread(self._begin, observer)
 
     async def end(self) -> None:
         """End it, also in the middle of its begin. Idempotent."""
         observer, self._observer = self._observer, None
+        reader, self._reader = self._reader, None
         if observer is not None:
-            await asyncio.to_thread(self._end, observer)
+            await asyncio.to_thread(self._end, observer, reader)
 
     def alive(self) -> bool:
-        """Whether all its threads that are known run."""
-        observer = self._observer
+        """Whether all its threads run."""
+        observer, reader = self._observer, self._reader
         return (
             observer is not None
             and observer.is_alive()
+            and (reader is None or reader.is_alive())
             and all(emitter.is_alive() for emitter in list(observer.emitters))
         )
 
@@ -179,7 +194,7 @@ class Watchdog:
                 )
                 observer.start()
 
-    def _end(self, observer: BaseObserver) -> None:
+    def _end(self, observer: BaseObserver, reader: BaseThread | None) -> None:
         with self._lock:
             try:
                 observer.stop()
@@ -188,6 +203,27 @@ class Watchdog:
                 observer.event_queue.put(observer.stop_event)
             if observer.is_alive():
                 observer.join(5.0)
+            if reader is not None:
+                reader.stop()
+                reader.join(5.0)
+
+
+def _new_observer() -> tuple[BaseObserver, BaseThread | None]:
+    """watchdog's observer for this system, and the thread that it reads by, which runs.
+    Raises OSError."""
+    if sys.platform != "linux":
+        return Observer(), None
+    from watchdog.observers.inotify import InotifyEmitter
+    from watchdog.observers.inotify_c import InotifyFD
+
+    reader = InotifyFD()
+    reader.start()
+
+    class Emitter(InotifyEmitter):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, inotify_fd=reader, **settings)
+
+    return BaseObserver(Emitter), reader
 
 
 class Complaints(logging.Handler):
