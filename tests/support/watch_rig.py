@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from watchdog.events import FileSystemEvent
 from watchdog.observers.api import BaseObserver
 
 from tunnelkit.mirror import local, observation
@@ -42,6 +45,14 @@ class Watched:
         )
         self.batches: list[Dirty] = []
         self.contents: list[dict[str, bytes | None]] = []
+        self._heard_at: list[float] = []
+        hear = self.watcher.on_any_event
+
+        def listen(event: FileSystemEvent) -> None:
+            self._heard_at.append(time.monotonic())
+            hear(event)
+
+        self.watcher.on_any_event = listen  # type: ignore[method-assign]
 
     def _interesting(self, path: str) -> bool:
         return local.interesting(str(self.root), self.scan, path)
@@ -92,6 +103,16 @@ class Watched:
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await self.batch(timeout_s)
+
+    def forget(self) -> None:
+        """Begin to count batches and pauses."""
+        self.batches.clear()
+        self.contents.clear()
+        self._heard_at.clear()
+
+    def longest_pause_s(self) -> float:
+        """Between two events since `forget`: of who saves, and of the threads that tell."""
+        return max((b - a for a, b in itertools.pairwise(self._heard_at)), default=0.0)
 
     def complete(self) -> bool:
         """Whether what was told makes up the whole truth."""

@@ -97,6 +97,11 @@ class Inotify:
         """Whether it listens."""
         return self._loop is not None and self._kernel.fd >= 0 and not self._failed
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are events that were read but not told of yet."""
+        return self._steps is not None
+
     def widen(self, directories: Iterable[str]) -> list[str]:
         """Watch these absolute paths, too. Those that had no watch: what happened there
         before is known to nobody, and they may still have none."""

@@ -32,6 +32,7 @@ _TICK_S = 1.0
 _SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
 _GIT_STEP_S = 0.01
 _LATE_S = 0.5  # for events that are on their way
+_BEHIND_S = 0.25  # for events that were read, where they do not come to an end
 _REVIVAL_S = 60.0  # observers that die more often than this are given up
 _LOST_COOKIES = 3
 _DEAF_S = 10.0
@@ -171,6 +172,9 @@ class Watcher(FileSystemEventHandler):
                 await asyncio.sleep(_GIT_STEP_S)
                 continue
             rest_s = self._gathering.rest_s(now)
+            if rest_s <= 0 and self._observation.is_behind and now - begin < _BEHIND_S:
+                await asyncio.sleep(0)  # it goes on in the loop's next round
+                continue
             if self._git.waited_for or rest_s <= 0:
                 break
             await self._rest(rest_s)
