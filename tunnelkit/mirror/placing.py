@@ -66,7 +66,7 @@ class Placer:
         try:
             self._take(path, arrival, make)
         except OSError as error:
-            self.failed[path] = error.strerror or str(error)
+            self.failed[path] = f"{path!a}: {error.strerror or error}"
 
     def links(self, links: dict[str, Arrival]) -> None:
         """Make the symlinks, after all files. One that leads out by way of another is

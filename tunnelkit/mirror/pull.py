@@ -50,6 +50,7 @@ class PullReport:
     """What a pull did; paths relative to the root.
 
     pulled: files that came. kept: local files left as they are, being the same or newer.
+    refused: not brought, and not here: no files any more, or symlinks that lead out.
     owned: left out since the mirror or git owns them. mirrored: those of `pulled` that no ignore
     rule names: the mirror owns them from now on.
     """
@@ -59,6 +60,7 @@ class PullReport:
     kept: tuple[str, ...] = ()
     owned: tuple[str, ...] = ()
     mirrored: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     duration_s: float = 0.0
 
 
@@ -137,13 +139,20 @@ async def pull(
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
         came = await _bring(sides, sizes, progress, on_progress)
+    others = sorted(sizes.keys() - set(came))
+    kept = await asyncio.to_thread(_that_are_here, sides.local_root, others)
     return PullReport(
         pulled=tuple(came),
         bytes=sum(sizes[path] for path in came),
-        kept=tuple(sorted(sizes.keys() - set(came))),
+        kept=tuple(path for path in others if path in kept),
+        refused=tuple(path for path in others if path not in kept),
         owned=tuple(sorted(ours)),
         duration_s=time.monotonic() - begin,
     )
+
+
+def _that_are_here(root: str, paths: Collection[str]) -> set[str]:
+    return {path for path in paths if os.path.lexists(os.path.join(root, path))}
 
 
 def _is_git(path: str, wanted: Sequence[str]) -> bool:

@@ -57,5 +57,6 @@ async def pull(
         "kept": list(report.kept),
         "owned": list(report.owned),
         "mirrored": list(report.mirrored),
+        "refused": list(report.refused),
         "duration_s": report.duration_s,
     }

@@ -237,6 +237,7 @@ class Mirrors:
                 (*total.kept, *_all_below(mirror, one.kept)),
                 (*total.owned, *_all_below(mirror, one.owned)),
                 (*total.mirrored, *_all_below(mirror, one.mirrored)),
+                (*total.refused, *_all_below(mirror, one.refused)),
             )
         return replace(total, duration_s=time.monotonic() - begin)
 
