@@ -1,6 +1,7 @@
 """Fixtures of the whole suite: the labs, projects that use them, mirrors."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -18,7 +19,20 @@ pytest_plugins = [
 ]
 
 #: A minute or more each.
-_LONG = {"test_pbs", "test_ssh_losses", "test_ssh_refusals", "test_slurm_requeue", "test_netns"}
+_LONG = {
+    "test_mirror_cuts",
+    "test_netns",
+    "test_pbs",
+    "test_slurm_requeue",
+    "test_ssh_losses",
+    "test_ssh_refusals",
+    "test_ssh_scheduler",
+}
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every child of the tests
+# would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No example is judged by its time: the machine may be busy. The same ones each time, so that a
 # failure is the change's; TK_HUNT=1 has others tried (CONTRIBUTING.md).

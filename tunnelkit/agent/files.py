@@ -36,6 +36,7 @@ class Files:
         self._tasks: Set[asyncio.Task[None]] = set()
         #: Of channels that are over: their temporaries go.
         self._closing: Set[asyncio.Future[None]] = set()
+        self._turns = _Turns()
 
     def serve(self, channel: Channel, header: Dict[str, Any]) -> None:
         """A mirror's channel was opened: serve it to its end."""
@@ -57,11 +58,13 @@ class Files:
         nonce = new_nonce()
         self._nonces.add(nonce)
         batches: Optional[Batches] = None
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             opening = worker.do(_open, str(header.get("root", "")), header.get("owner"))
             root, identity = await _kept(opening, _close_root)
             send = functools.partial(_send, asyncio.get_running_loop(), channel)
             batches = Batches(root, nonce, self.gate, send)
+            await self._turns.take(identity, over)
             dev, ino = identity
             hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance}
             channel.write_nowait(encode(hello))
@@ -73,9 +76,11 @@ class Files:
             channel.write_nowait(encode(told))
         finally:
             channel.close({})
-            await self._clean_up(worker, nonce, batches)
+            await self._clean_up(worker, nonce, batches, over)
 
-    async def _clean_up(self, worker: Worker, nonce: str, batches: Optional[Batches]) -> None:
+    async def _clean_up(
+        self, worker: Worker, nonce: str, batches: Optional[Batches], over: "asyncio.Future[None]"
+    ) -> None:
         if batches is None:
             worker.end()
             self._nonces.discard(nonce)
@@ -86,6 +91,7 @@ class Files:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         closing.add_done_callback(lambda _: self._nonces.discard(nonce))
+        closing.add_done_callback(lambda _: over.set_result(None))
         # If we are cancelled meanwhile, `close` waits for it.
         await asyncio.wait([closing], timeout=_END_S)
 
@@ -128,6 +134,33 @@ class Files:
             if not some:
                 return differ
             differ += await self._reader.do(_differing, base, some)
+
+
+#: A channel's task, and what is set once nothing more comes of it.
+_Turn = Tuple["asyncio.Task[None]", "asyncio.Future[None]"]
+
+
+class _Turns:
+    """One channel at a time for each root: what the last one began is over, published or gone,
+    before the next one says hello."""
+
+    def __init__(self) -> None:
+        self._taken: Dict[Tuple[int, int], _Turn] = {}
+
+    async def take(self, root: Tuple[int, int], over: "asyncio.Future[None]") -> None:
+        """Called by a channel's own task: end the channel before it and wait for that. over: set
+        once nothing more comes of this one."""
+        task: Optional[asyncio.Task[None]] = asyncio.current_task()
+        assert task is not None
+        before, self._taken[root] = self._taken.get(root), (task, over)
+        over.add_done_callback(lambda _: self._leave(root, over))
+        if before is not None:
+            before[0].cancel()
+            await asyncio.wait([before[1]])
+
+    def _leave(self, root: Tuple[int, int], over: "asyncio.Future[None]") -> None:
+        if root in self._taken and self._taken[root][1] is over:
+            del self._taken[root]
 
 
 class _Feed:

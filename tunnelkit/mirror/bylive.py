@@ -325,6 +325,4 @@ class LivePass:
             elif rows[path].entry.kind != DIR:
                 out.deleted += 1
                 out.name(path)
-        self._ground.manifest.drop(dropped)
-        for path in dropped:
-            self._ground.arrived(path)
+        self._ground.gone(dropped)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 
 from tunnelkit.mirror import conflicts, local, obstacles, plan, shell
 from tunnelkit.mirror.conflicts import as_sent
+from tunnelkit.mirror.fence import fence
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.limits import check_deletes
@@ -63,6 +64,7 @@ class ShellPass:
         if self._sizes is not None:
             self._sizes.look(work.sends, scan.entries)
         if work.sends or work.deletes or wishes.repair:
+            await fence(ground)
             on_pending(frozenset({*work.sends, *work.deletes}))
             await self._apply(scan, work, out, repair=wishes.repair, checked=wishes.force)
 
@@ -108,8 +110,14 @@ class ShellPass:
             if path in rows and path in there and there[path].kind == LINK
             if as_sent(rows[path], there[path])
         }
-        for path in await conflicts.retargeted(ground.remote, ground.remote_root, rows, links):
+        elsewhere, now = await conflicts.retargeted(ground.remote, ground.remote_root, rows, links)
+        for path in elsewhere:
             there[path] = links[path]._replace(size=-1)
+        for path, found in now.items():
+            if found is None:
+                del there[path]
+            else:
+                there[path] = found
 
     async def _recognize(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> None:
         """What went over the live channel without an answer may be there, or what was there
@@ -197,9 +205,7 @@ class ShellPass:
         for path in sorted(files - stuck):
             out.name(path)
         done = set(paths) - stuck
-        for path in done:
-            self._ground.arrived(path)
-        await asyncio.to_thread(self._ground.manifest.drop, done)
+        await asyncio.to_thread(self._ground.gone, done)
         return done - set(kept)
 
     async def _send(

@@ -19,7 +19,7 @@ from tunnelkit.errors import MirrorConflict, MirrorError
 from tunnelkit.mirror.base import Remote, name_paths
 from tunnelkit.mirror.manifest import Row
 from tunnelkit.mirror.scan import DIR, FILE, LINK, Entry
-from tunnelkit.mirror.shell import RemoteStat, encode, run_script
+from tunnelkit.mirror.shell import RemoteStat, encode, run_script, survey
 
 # Names are escaped by sha256sum, so that a line is a file: older ones have no --zero.
 _DIGESTS = (
@@ -123,10 +123,16 @@ async def _target_digests(remote: Remote, root: str, links: Sequence[str]) -> di
 
 async def retargeted(
     remote: Remote, root: str, rows: Mapping[str, Row], links: Mapping[str, RemoteStat]
-) -> set[str]:
-    """Which of these symlinks, which by stat are as tk put them there, lead elsewhere."""
+) -> tuple[set[str], dict[str, RemoteStat | None]]:
+    """Which of these symlinks, which by stat are as tk put them there, lead elsewhere; and what
+    there is instead of those that have just gone: what tk sent over a link that broke is done
+    there while this looks."""
     digests = await remote_digests(remote, root, links)
-    return {path for path in links if digests.get(path) != rows[path].digest}
+    elsewhere = {path for path in digests if digests[path] != rows[path].digest}
+    unread = links.keys() - digests.keys()
+    now = await _look_again(remote, root, unread)
+    elsewhere |= {path for path, found in now.items() if found is not None and found.kind == LINK}
+    return elsewhere, {path: now[path] for path in unread - elsewhere}
 
 
 async def edited(
@@ -138,10 +144,24 @@ async def edited(
     """Which of these paths hold something on the cluster that tk never put there.
 
     suspects: what stat says of them. known: per path the digests that are no conflict:
-    what tk sent last and what the laptop has now.
+    what tk sent last and what the laptop has now. One that is gone by now is nobody's edit.
     """
     digests = await remote_digests(remote, root, suspects)
-    return {path for path in suspects if digests.get(path) not in known[path]}
+    now = await _look_again(remote, root, suspects.keys() - digests.keys())
+    left = {path: found for path, found in now.items() if found is not None}
+    if left:  # another one has taken its place, or it can't be read
+        digests |= await remote_digests(remote, root, left)
+    gone = now.keys() - left.keys()
+    return {path for path in suspects.keys() - gone if digests.get(path) not in known[path]}
+
+
+async def _look_again(
+    remote: Remote, root: str, paths: Collection[str]
+) -> dict[str, RemoteStat | None]:
+    if not paths:
+        return {}
+    found = await survey(remote, root, paths)
+    return {path: found.get(path) for path in paths}
 
 
 def conflict_error(paths: Collection[str]) -> MirrorConflict:

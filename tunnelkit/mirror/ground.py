@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.base import Remote
+from tunnelkit.mirror.base import FileAgent, Remote
 from tunnelkit.mirror.collisions import EXACT, Folding
 from tunnelkit.mirror.conflicts import as_sent
 from tunnelkit.mirror.limits import DELETE_LIMIT_FILES
@@ -46,6 +46,12 @@ class Ground:
     unanswered: dict[str, str] = field(default_factory=dict)
     #: by path, digests that may yet come there after what was sent since, and until when
     late: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: something was sent over a live channel that broke, or to an agent of an earlier turn, and has
+    #: no answer: it may be published yet. owed_by: by this agent, if it is known
+    is_owed: bool = False
+    owed_by: FileAgent | None = None
+    #: (monotonic) until when an rsync whose link broke may go on there
+    straggling_until: float = 0.0
     #: mirrored paths that were changed on the cluster: looked at again in each pass
     conflicts: frozenset[str] = frozenset()
     #: the big transfer that is under way
@@ -57,6 +63,30 @@ class Ground:
             return True
         row = self.manifest.rows.get(path)
         return row is not None and as_sent(row, found)
+
+    def owe(self, agent: FileAgent | None) -> None:
+        """Note that what was sent to this agent has no answer."""
+        self.is_owed, self.owed_by = True, agent
+
+    def settle(self) -> None:
+        """Nothing of that will be published any more."""
+        self.is_owed, self.owed_by = False, None
+
+    def gone(self, paths: Iterable[str]) -> None:
+        """Forget what was deleted there (blocking). A path to which a broken transfer may bring
+        something yet stays on record for that time, and is looked at again."""
+        rows, own, kept = self.manifest.rows, self.own_digests(), {}
+        if time.monotonic() < self.straggling_until:
+            for path in paths:
+                row, digests = rows.get(path), own.get(path, ())
+                if row is not None and digests:
+                    tried = " ".join(sorted({*digests} - {row.digest}))
+                    kept[path] = row._replace(sent=False, tried=tried)
+        self.manifest.put(kept)
+        dropped = [path for path in paths if path not in kept]
+        self.manifest.drop(dropped)
+        for path in dropped:
+            self.arrived(path)
 
     def attempt(self, path: str, intent: Row, digest: str) -> Row:
         """Note that this content is about to be sent. Returns `intent`, which is to replace what

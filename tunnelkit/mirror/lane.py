@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.base import FileAgent
+from tunnelkit.mirror.fence import fence
 from tunnelkit.mirror.ground import Ground
-from tunnelkit.mirror.live import LiveChannel, NotThere
+from tunnelkit.mirror.live import Fenced, LiveChannel, NotThere
 from tunnelkit.mirror.manifest import same_time
 
 #: An agent that does not see the root is asked again after this: its file system may lag.
@@ -64,6 +65,8 @@ class Lane:
         """End the channel. Idempotent."""
         live, self._live = self._live, None
         if live is not None:
+            if live.is_owed:
+                self._ground.owe(live.agent)
             await live.close()
 
     async def _open(self, agent: FileAgent) -> None:
@@ -84,6 +87,8 @@ class Lane:
             note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
             await asyncio.to_thread(note, seen, stamps)
 
+        if ground.owed_by is not agent:
+            await fence(ground)
         try:
             live = await LiveChannel.open(
                 agent,
@@ -92,12 +97,17 @@ class Lane:
                 host=ground.remote.destination(),
                 on_proof=proof,
             )
+        except Fenced:
+            ground.owe(None)
+            raise
         except (NotThere, ConnectionFailed) as error:
             # One that is up and doesn't answer hangs: the other way may work.
             if agent.is_up or isinstance(error, NotThere):
                 self._refused = agent, time.monotonic() + _ASK_AGAIN_S
             return
         self._live = live
+        # An agent has one channel at a time for a root: what came before this one is over.
+        ground.settle()
         if agent.is_node and self._prover != live.instance:
             # What another agent has read back, maybe on another node, is no proof by this one.
             self._prover = live.instance

@@ -29,6 +29,10 @@ _REFUSALS = ("displaced", "no-root")
 _T = TypeVar("_T")
 
 
+class Fenced(ConnectionFailed):
+    """The record of who mirrors there is of another turn of this very mirror (fence.py)."""
+
+
 class NotThere(MirrorError):
     """The agent does not see the remote root: it can't serve this mirror."""
 
@@ -54,9 +58,14 @@ class LiveChannel:
     read back of a batch.
     """
 
-    def __init__(self, agent: FileAgent, channel: Channel, place: tuple[str, str]) -> None:
+    def __init__(
+        self, agent: FileAgent, channel: Channel, place: tuple[str, str], claim: Claim | None
+    ) -> None:
         self.agent = agent
         self.instance = ""
+        #: something was sent that has no answer yet
+        self.is_owed = False
+        self._claim = claim
         self._place = place
         self._channel = channel
         self._reader = ParcelReader(channel)
@@ -72,9 +81,9 @@ class LiveChannel:
     async def open(
         cls, agent: FileAgent, root: str, claim: Claim | None, *, host: str, on_proof: OnProof
     ) -> LiveChannel:
-        """Raises NotThere, MirrorHalted if another mirror has the target, ConnectionFailed."""
+        """Raises NotThere, Fenced, ConnectionFailed; MirrorHalted if the root is another's."""
         channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
-        live = cls(agent, channel, (host, root))
+        live = cls(agent, channel, (host, root), claim)
         try:
             parcel = await live._guarded(live._reader.read(), _HELLO_S)
             if parcel is None:
@@ -85,7 +94,7 @@ class LiveChannel:
         header: dict[str, Any] = parcel[0]
         if not header.get("ok"):
             channel.close()
-            raise refusal(header, host, root)
+            raise refusal(header, host, root, claim)
         live.instance = str(header["instance"])
         live._task = asyncio.create_task(live._read(on_proof), name="tk-mirror-live")
         return live
@@ -107,6 +116,7 @@ class LiveChannel:
         if not data:
             return
         self._check()
+        self.is_owed = True
         if self._channel.is_full():
             await self._guarded(self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S)
         else:
@@ -130,7 +140,9 @@ class LiveChannel:
         answer = self._answers[batch]
         try:
             budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
-            return await self._guarded(asyncio.shield(answer), budget_s)
+            found = await self._guarded(asyncio.shield(answer), budget_s)
+            self.is_owed = False
+            return found
         except BaseException:
             self._proofs.pop(batch, None)
             raise
@@ -191,7 +203,8 @@ class LiveChannel:
         if "error" in header:
             text = str(header.get("message", header["error"]))
             known = header["error"] in _REFUSALS
-            self._fail(refusal(header, *self._place) if known else _nonsense(text))
+            error = refusal(header, *self._place, self._claim) if known else _nonsense(text)
+            self._fail(error)
             return
         batch = int(header["batch"])
         if header.get("committed"):
@@ -254,13 +267,22 @@ async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T
 
 def owner_json(claim: Claim | None) -> dict[str, str] | None:
     """The owner's file as the agent is told of it."""
-    return None if claim is None else {"file": claim.file, "id": claim.owner.id}
+    return None if claim is None else {"file": claim.file, "id": claim.token}
 
 
-def refusal(header: Mapping[str, Any], host: str, root: str) -> TunnelkitError | MirrorHalted:
+def refusal(
+    header: Mapping[str, Any], host: str, root: str, claim: Claim | None
+) -> TunnelkitError | MirrorHalted:
     """What the agent's "no" means."""
     if header.get("error", header.get("code")) == "displaced":
-        return displaced(host, root, str(header.get("owner", "")))
+        text = str(header.get("owner", ""))
+        if claim is not None and claim.owner.id in text:
+            return Fenced(
+                "the mirror's channel to the agent is an old one",
+                transient=True,
+                hint="it is opened again by itself; try again",
+            )
+        return displaced(host, root, text)
     return NotThere(
         f"the agent can't use {root}",
         cause=str(header.get("message") or "it gave no reason"),

@@ -251,6 +251,8 @@ class Mirror:
     async def _hold(self, *, take_over: bool) -> None:
         """Be the owner of the remote root, or raise MirrorError naming who is."""
         owner = await asyncio.to_thread(this_owner, self._state_dir, self.local_root)
+        if self._syncer is not None and self._syncer.ground.claim is not None:
+            owner = replace(owner, turn=self._syncer.ground.claim.owner.turn)
         self._claim = await claim(self._remote, self._real_root, owner, take_over=take_over)
         self.taken_from = self._claim.taken_from or self.taken_from
 

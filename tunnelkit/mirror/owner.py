@@ -18,7 +18,7 @@ import re
 import secrets
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tunnelkit.errors import MirrorError, MirrorHalted
@@ -30,13 +30,19 @@ _LAPTOP_ID = "laptop-id"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One laptop directory. id: hex, tells it from all others; since: Unix time."""
+    """One laptop directory. id: hex, tells it from all others; since: Unix time; turn: hex,
+    another one each time that what is still on its way to an agent must not be published."""
 
     id: str
     host: str
     directory: str
     user: str
     since: float
+    turn: str = ""
+
+    def next_turn(self) -> Owner:
+        """The same, with another turn."""
+        return replace(self, turn=secrets.token_hex(8))
 
     def dump(self) -> str:
         """One line of JSON."""
@@ -53,6 +59,7 @@ class Owner:
                 str(data["directory"]),
                 str(data["user"]),
                 float(data["since"]),
+                str(data.get("turn", "")),
             )
         except (ValueError, TypeError, KeyError):
             return None
@@ -73,13 +80,19 @@ class Claim:
     owner: Owner
     taken_from: str | None = None
 
+    @property
+    def token(self) -> str:
+        """What an agent is to find in the file before it publishes anything."""
+        return self.owner.turn or self.owner.id
+
 
 def this_owner(state_dir: Path, local_root: str) -> Owner:
     """The owner that this laptop directory is (blocking). Raises OSError."""
     # The file tells laptops with the same name apart; machine-id, those that share a home.
     parts = (_laptop_id(state_dir), _machine_id(), local_root)
     identity = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-    return Owner(identity[:32], socket.gethostname(), local_root, _user(), time.time())
+    owner = Owner(identity[:32], socket.gethostname(), local_root, _user(), time.time())
+    return owner.next_turn()
 
 
 def describe_owner(text: str) -> str:

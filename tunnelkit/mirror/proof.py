@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
 
-from tunnelkit.errors import MirrorError, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
 from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus, name_paths
 from tunnelkit.mirror.manifest import Manifest
 from tunnelkit.mirror.sync import Syncer
@@ -45,7 +45,11 @@ async def prove(
 
 
 async def _greet(greeting: Awaitable[bool], check: DigestCheck) -> None:
-    if not await greeting:
+    try:
+        is_there = await greeting
+    except ConnectionFailed:  # the link broke under it
+        is_there = False
+    if not is_there:
         await check({})  # while its link is lost: once it is back
 
 

@@ -25,7 +25,7 @@ from tunnelkit.mirror.dirty import Dirty
 from tunnelkit.mirror.firstlook import MUCH_FILES, FirstLook
 from tunnelkit.mirror.ground import Ground
 from tunnelkit.mirror.lane import Lane
-from tunnelkit.mirror.live import LiveChannel
+from tunnelkit.mirror.live import Fenced, LiveChannel
 from tunnelkit.mirror.local import Outcome
 from tunnelkit.mirror.owner import Displaced
 from tunnelkit.mirror.progress import Progress
@@ -47,6 +47,8 @@ _DIFFER_S = 0.2
 #: between, for so long, with each pass.
 _STRAGGLERS_S = (2.0, 10.0, 30.0)
 _STRAGGLING_S = 10.0
+#: For so much longer what was deleted is looked at again, should it come back.
+_LATER_S = 25.0
 
 _T = TypeVar("_T")
 Again = Callable[[], Awaitable[Dirty | None]]
@@ -91,7 +93,6 @@ class Syncer:
         self._timer: asyncio.TimerHandle | None = None
         #: looks for what a broken transfer may still bring, and until when each pass does so
         self._stragglers: list[asyncio.TimerHandle] = []
-        self._straggling_until = 0.0
         self._agent_soon = agent_soon
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
@@ -123,6 +124,10 @@ class Syncer:
             return await self._run(dirty, wishes, again, on_pending)
         except Displaced as error:
             self._displaced = error
+            raise
+        except Fenced:
+            await self._lane.close()
+            self.ground.owe(None)
             raise
         finally:
             self.ground.progress = None
@@ -159,6 +164,8 @@ class Syncer:
         if live is not None and (wishes.repair or self._is_doubted(live)):
             changed_there = await self._verify(live)
             wishes = replace(wishes, repair=False, force=wishes.force | changed_there)
+        elif live is None and self._is_straggling():
+            wishes, self._differs = replace(wishes, repair=True), False
         only = self._only(looked, wishes)
         self._owed = only
         difference = plan.compare(ground.manifest.rows, scan.entries, force=wishes.force, only=only)
@@ -177,8 +184,11 @@ class Syncer:
         return out
 
     def _is_doubted(self, live: LiveChannel) -> bool:
-        straggling = time.monotonic() < self._straggling_until
-        return self._differs or straggling or live.instance != self._verified_by
+        return self._is_straggling() or live.instance != self._verified_by
+
+    def _is_straggling(self) -> bool:
+        """Whether something may have come there after what was sent since."""
+        return self._differs or time.monotonic() < self.ground.straggling_until - _LATER_S
 
     async def _verify(self, live: LiveChannel) -> frozenset[str]:
         """What is not there as it was sent. Raises as `verify`."""
@@ -355,7 +365,7 @@ class Syncer:
             await run
         except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
             loop = asyncio.get_running_loop()
-            self._straggling_until = time.monotonic() + _STRAGGLING_S
+            self.ground.straggling_until = time.monotonic() + _STRAGGLING_S + _LATER_S
             for timer in self._stragglers:
                 timer.cancel()
             self._stragglers = [

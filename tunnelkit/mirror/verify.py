@@ -72,7 +72,7 @@ async def _call(
     budget_s = 30.0 + len(files) / 100 + size_bytes / _BYTES_PER_S
     found: dict[str, Any] = await while_up(agent, asking, budget_s)
     if "code" in found:
-        raise refusal(found, ground.remote.destination(), ground.remote_root)
+        raise refusal(found, ground.remote.destination(), ground.remote_root, ground.claim)
     return found
 
 
