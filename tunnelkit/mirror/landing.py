@@ -120,24 +120,35 @@ def own_dir(root: str, name: str) -> Path:
     top.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         top.mkdir(mode=0o700)
-    try:
+    with _not_in_the_way(top):
         fd = os.open(top, _DIRECTORY)
-    except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            raise
-        raise MirrorError(
-            f"{top} is a symlink or a file", hint="remove it: tk keeps files there"
-        ) from None
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(_GITIGNORE, flags, 0o600, dir_fd=fd), "w") as out:
+        with _not_in_the_way(top / _GITIGNORE):
+            ignore = os.open(_GITIGNORE, flags, 0o600, dir_fd=fd)
+        with open(ignore, "w") as out:
             out.write("*\n")
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=fd)
-        os.close(os.open(name, _DIRECTORY, dir_fd=fd))
+        with _not_in_the_way(top / name):
+            os.close(os.open(name, _DIRECTORY, dir_fd=fd))
     finally:
         os.close(fd)
     return top / name
+
+
+@contextlib.contextmanager
+def _not_in_the_way(path: Path) -> Iterator[None]:
+    """Raises MirrorError for what is not the directory or file that tk made there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
+            raise
+        raise MirrorError(
+            f"{path} is a symlink, or no {'file' if path.name == _GITIGNORE else 'directory'}",
+            hint="remove it: tk keeps files there",
+        ) from None
 
 
 def tidy(directory: Path) -> None:
