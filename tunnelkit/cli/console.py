@@ -7,6 +7,7 @@ import re
 import sys
 from typing import TextIO
 
+from tunnelkit.cli.wrapping import fit
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.words import shown
 
@@ -34,14 +35,23 @@ def safe(text: str) -> str:
     )
 
 
+def fitted(text: str, stream: TextIO) -> str:
+    """`text` with its long lines broken at words, if `stream` is a terminal. What a script reads
+    has one line for each."""
+    try:
+        return fit(text, os.get_terminal_size(stream.fileno()).columns)
+    except (OSError, ValueError):  # no terminal, or closed
+        return text
+
+
 def say(text: str = "") -> None:
     """A result, on stdout."""
-    print(safe(text), flush=True)
+    print(fitted(safe(text), sys.stdout), flush=True)
 
 
 def note(text: str) -> None:
     """Progress and remarks, on stderr, so that stdout stays for results."""
-    print(safe(text), file=sys.stderr, flush=True)
+    print(fitted(safe(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def show_error(error: TunnelkitError) -> None:
