@@ -33,6 +33,14 @@ def _quiet(names: Callable[[], Iterable[str]]) -> Completer:
 
 
 @_quiet
+def logins() -> Iterable[str]:
+    """The person's own names for hosts."""
+    from tunnelkit.config.ssh_aliases import ssh_aliases
+
+    return ssh_aliases()
+
+
+@_quiet
 def nodes() -> Iterable[str]:
     """Nodes of the project's cluster."""
     return _recall("nodes")

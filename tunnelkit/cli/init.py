@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tunnelkit.debug.files import FileChange
 
 
+_SHOWN_ALIASES = 12
+
+
 @dataclass(frozen=True, slots=True)
 class _Answers:
     """What goes into the file; None leaves the line commented out."""
@@ -33,7 +36,11 @@ class _Answers:
 def init(
     login: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="Login host: host, user@host or an ssh_config alias."),
+        typer.Option(
+            metavar="HOST",
+            help="Login host: host, user@host or an ssh_config alias.",
+            autocompletion=completion.logins,
+        ),
     ] = None,
     remote: Annotated[
         str | None,
@@ -89,7 +96,7 @@ def init(
         settings = _settings(target, answers)
     check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
-    editor_changes = [] if no_vscode else _editor_changes(settings)
+    editor_changes = [] if no_vscode else _editor_changes(settings, silent=silent)
     _write(target, answers, force=force)
     examine(load(target.parent)).agree()  # the person has just said it
     files.apply(editor_changes)
@@ -141,6 +148,7 @@ def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
                 hint="give --login HOST or --profile NAME",
             )
         _offer_profiles()
+        _offer_aliases()
         login = _prompt(target, "Login host (host, user@host or ssh_config alias)", "login")
     remote = given.remote
     if remote is None and may_ask:
@@ -155,6 +163,15 @@ def _offer_profiles() -> None:
 
     if found := names():
         note(f"there are profiles to build on with `tk init --profile NAME`: {', '.join(found)}")
+
+
+def _offer_aliases() -> None:
+    """Name the hosts of ~/.ssh/config, the most that a person reads."""
+    from tunnelkit.config.ssh_aliases import ssh_aliases
+
+    if found := ssh_aliases():
+        more = f" and {len(found) - _SHOWN_ALIASES} more" if len(found) > _SHOWN_ALIASES else ""
+        note(f"your ssh_config has {', '.join(found[:_SHOWN_ALIASES])}{more}")
 
 
 def _prompt(target: Path, question: str, field: str, *, default: str | None = None) -> str:
@@ -202,14 +219,16 @@ def _write(target: Path, answers: _Answers, *, force: bool) -> None:
     report([change])
 
 
-def _editor_changes(settings: Settings) -> list[FileChange]:
-    """A cluster that can't be reached now is no reason to fail: F5 can be set up later."""
+def _editor_changes(settings: Settings, *, silent: bool) -> list[FileChange]:
+    """A cluster that can't be reached now is no reason to fail: F5 can be set up later. silent:
+    it was just said why it can't be."""
     from tunnelkit.cli.vscode import plan_editor_files
 
     try:
         return plan_editor_files(settings, settings.project_dir)
     except (ConnectionFailed, TimeoutExpired) as error:
-        note(f".vscode not written, run `tk vscode` later: {error.one_line()}")
+        why = "" if silent else f": {error.one_line()}"
+        note(f".vscode not written, run `tk vscode` later{why}")
         return []
 
 

@@ -20,7 +20,10 @@ ProfileOption = Annotated[
 LoginOption = Annotated[
     str | None,
     typer.Option(
-        "--login", metavar="HOST", help="Login host: host, user@host or ssh_config alias."
+        "--login",
+        metavar="HOST",
+        help="Login host: host, user@host or ssh_config alias.",
+        autocompletion=completion.logins,
     ),
 ]
 LinkOption = Annotated[
