@@ -21,6 +21,7 @@ import pytest
 from tests.support.logins import Budget, check, file_log
 from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
+from tunnelkit.lab.ssh import quick_kex
 from tunnelkit.link.base import ByteStream
 from tunnelkit.mirror.base import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
@@ -62,7 +63,8 @@ class Sshd:
         (directory / "sshd_config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {directory}/host_key\n"
             f"AuthorizedKeysFile {directory}/authorized_keys\nPidFile none\nUsePAM no\n"
-            "LogLevel VERBOSE\n"
+            + "".join(f"{line}\n" for line in quick_kex())
+            + "LogLevel VERBOSE\n"
             "PasswordAuthentication no\nStrictModes no\nSubsystem sftp internal-sftp\n"
             "PermitRootLogin prohibit-password\nMaxStartups 100\n"
             # Else each command runs this user's ~/.bashrc, whatever that does.

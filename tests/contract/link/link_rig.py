@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tkrig import free_port
+from tunnelkit.lab.ssh import quick_kex
 
 #: For tests of what one backend alone has: `@OPENSSH` above a test that uses `connect`.
 OPENSSH = pytest.mark.parametrize("connect", ["openssh"], indirect=True)
@@ -109,6 +110,7 @@ class Sshd:
                     f"AuthorizedKeysFile {self.home}/authorized_keys",
                     "Subsystem sftp internal-sftp",
                     "PidFile none",
+                    *quick_kex(),
                     "UsePAM no",
                     "StrictModes no",
                     "PasswordAuthentication no",
