@@ -83,14 +83,10 @@ def _on_login(rig: Rig, command: str) -> str:
 
 
 def _is_idle(rig: Rig) -> bool:
-    # Completing jobs still hold the node and would be counted as our wait.
-    nodes = _on_login(rig, f"sinfo -h -n {NODE} -o %T").strip()
-    return (
-        nodes == "idle"
-        and not _on_login(
-            rig, "squeue -h -t all -o %T | grep -v -e ^COMPLETED -e ^CANCELLED || true"
-        ).strip()
-    )
+    # Completing jobs still hold the node and would be counted as our wait. sinfo's state of the
+    # node may stay "mixed" for a minute after the last job's end.
+    node = _on_login(rig, f"scontrol show node {NODE}")
+    return "CPUAlloc=0 " in node and not _on_login(rig, "squeue -h -t PD,CF,R,S,CG -o %T").strip()
 
 
 def _leave_link_only(rig: Rig) -> None:

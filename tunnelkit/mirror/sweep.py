@@ -5,7 +5,8 @@ directory, nor of one that is written by mmap. Both change the file's ctime, so 
 for that of every file, while its cookie and its round trip are under way.
 
 Measured, 20,000 files on ext4, two cores: lstat by Python 32 ms and its comparison 10 ms (the GIL
-is held: threads don't help), one find 27 ms, two side by side 14 ms.
+is held: threads don't help), one find 27 ms, two side by side 14 ms. The whole, on a busy machine:
+20,000 files 19 to 38 ms, 100,000 files 176 to 233 ms.
 """
 
 from __future__ import annotations
