@@ -106,6 +106,12 @@ class Sshd:
             self.process.wait(10)
             self.process = None
 
+    def said(self) -> str:
+        """The last of its log, and whether it runs."""
+        log = (self.directory / "sshd.log").read_text(errors="replace")[-1500:]
+        status = self.process.poll() if self.process is not None else "not started"
+        return f"{log} (exit status: {status})"
+
     def check(self) -> None:
         """Assert that it has refused and asked nobody. How many came in is the rig's own doing:
         there is no link here, each command is a connection (`SshRemote`)."""
@@ -167,7 +173,8 @@ class SshRemote:
                 await process.wait()
         assert process.returncode is not None
         if process.returncode == 255:
-            raise ConnectionFailed(f"ssh: {err.decode()}", transient=True)
+            said = f"{err.decode()}; sshd: {self._sshd.said()}"
+            raise ConnectionFailed(f"ssh: {said}", transient=True)
         return Completed(process.returncode, out, err)
 
     def remote_shell(self) -> list[str]:
