@@ -13,7 +13,7 @@ from tunnelkit.lab.layout import HOSTS, LOGIN, NODES, Layout, write_private
 from tunnelkit.lab.network import Network
 from tunnelkit.lab.programs import find_program
 
-_CURVE = "curve25519-sha256"
+_SLOW = "sntrup761x25519-sha512"
 _PRIVSEP_DIR = Path("/run/sshd")
 _SFTP_SERVERS = (
     "/usr/lib/openssh/sftp-server",
@@ -60,9 +60,9 @@ def quick_kex() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     kinds = known.stdout.split()
-    if "mlkem768x25519-sha256" in kinds or _CURVE not in kinds:
+    if "mlkem768x25519-sha256" in kinds or not any(kind.startswith(_SLOW) for kind in kinds):
         return []
-    return [f"KexAlgorithms {_CURVE}"]
+    return [f"KexAlgorithms -{_SLOW}*"]  # the others stay: paramiko has fewer than OpenSSH
 
 
 def make_privsep_dir() -> bool:
