@@ -303,10 +303,12 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
 # --- a job that a person made --------------------------------------------------------------------
 
 
-@pytest.fixture
-async def by_hand(project: Project, server: StandIn) -> str:
+@pytest.fixture(params=["pbs", "torque"])
+async def by_hand(project: Project, server: StandIn, request: pytest.FixtureRequest) -> str:
     """A job as a person would submit it, running on node1."""
-    argv = project.on_login("qsub", "-N", "mine", "-l", "select=1:host=node1", "-v", "ODD=a  b")
+    server.reset(dialect=request.param)
+    wanted = {"pbs": "select=1:host=node1", "torque": "nodes=node1"}[request.param]
+    argv = project.on_login("qsub", "-N", "mine", "-l", wanted, "-v", "ODD=a  b")
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=project.lab.home,  # its output file comes here
@@ -351,11 +353,12 @@ async def test_one_made_by_hand_where_no_ssh_leads(project: Project, by_hand: st
     assert "no ssh leads to the node" in done.err
 
 
-@pytest.mark.parametrize("attaches", [True, False], ids=["pbs_attach", "without"])
+@pytest.mark.parametrize("attaches", [True, False], ids=["attaches", "without"])
 async def test_what_runs_in_a_job_made_by_hand_ends_with_it(
     project: Project, server: StandIn, by_hand: str, pbs_lab: LabInfo, attaches: bool
 ) -> None:
-    program = Layout(pbs_lab.dir).bin / "pbs_attach"
+    name = "pbs_track" if server.config["dialect"] == "torque" else "pbs_attach"
+    program = Layout(pbs_lab.dir).bin / name
     away = program.with_name("away")
     if not attaches:
         program.rename(away)
@@ -364,14 +367,16 @@ async def test_what_runs_in_a_job_made_by_hand_ends_with_it(
     finally:
         if not attaches:
             away.rename(program)
-    outside = f"the agent on node1 is no part of job {by_hand} (this node has no pbs_attach)"
+    outside = f"the agent on node1 is no part of job {by_hand} (this node has no {name})"
     assert (outside in project.session_log()) is not attaches
     processes.kill([status["pid"]])  # the session could end it
     server.qdel(by_hand)
     await eventually(lambda: not project.cluster_processes(), "the agent ends")
 
 
-async def test_an_agent_on_each_node(project: Project, server: StandIn) -> None:
+@pytest.mark.parametrize("dialect", ["pbs", "torque"])
+async def test_an_agent_on_each_node(project: Project, server: StandIn, dialect: str) -> None:
+    server.reset(dialect=dialect)
     status = await project.up("--nodes", "2", "--cpus", "1")
     # The lab's nodes have their processes in common: each is known by who started it.
     first = await project.tk("run", "--node", "node1", "--", "sh", "-c", "echo $PPID $PBS_JOBID")
@@ -384,10 +389,12 @@ async def test_an_agent_on_each_node(project: Project, server: StandIn) -> None:
     await project.nothing_left()
 
 
+@pytest.mark.parametrize(("dialect", "two"), [("pbs", "select=2"), ("torque", "nodes=2")])
 async def test_agents_of_a_job_made_by_hand_end_with_the_first(
-    project: Project, server: StandIn
+    project: Project, server: StandIn, dialect: str, two: str
 ) -> None:
-    argv = project.on_login("qsub", "-l", "select=2")
+    server.reset(dialect=dialect)
+    argv = project.on_login("qsub", "-l", two)
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=project.lab.home, stdin=asyncio.subprocess.PIPE
     )

@@ -45,6 +45,8 @@ class Qstat:
     name = "pbs"
     #: What people call it.
     title = "PBS"
+    #: What makes a process a part of a job, on the job's node.
+    _attach = pbs_step.PBS_ATTACH
 
     def __init__(self, bin_dir: str = "", *, bin_dirs: Mapping[str, str] | None = None) -> None:
         self._bin_dir = bin_dir
@@ -176,8 +178,13 @@ class Qstat:
     def enter(
         self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
     ) -> list[str] | None:
-        """None: pbs_attach, pbsdsh and pbs_tmrsh work on the job's own nodes only."""
+        """None: pbs_attach, pbs_track, pbsdsh and pbs_tmrsh work on the job's own nodes only."""
         return None
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on the job's node `node`, runs `argv` inside the job: pbs_step.py."""
+        number = sequence_number(check_job_id(job_id))
+        return pbs_step.step(self._attach, re.escape(number), job_id, argv)
 
     # -- inside -----------------------------------------------------------
 
@@ -241,11 +248,6 @@ class PBS(Qstat):
 
     def estimate(self, job_id: str) -> Command | None:
         return Command((self._program("qstat"), "-f", check_job_id(job_id)))
-
-    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
-        """argv that, run on the job's node `node`, runs `argv` inside the job: pbs_step.py."""
-        number = sequence_number(check_job_id(job_id))
-        return pbs_step.step(re.escape(number), job_id, argv)
 
     def _resources(self, request: ResourceRequest) -> list[str]:
         # Else qsub leaves a process of its own on the login host for a minute, that would do the

@@ -1,13 +1,14 @@
-"""The way into a PBS job that tk has not submitted: a script, run on one of the job's nodes.
+"""The way into a job of PBS or Torque from outside: a script, run on one of the job's nodes.
 
-PBS starts nothing in a job from outside. But `pbs_attach`, on the node, makes what runs there by
-ssh a part of the job: in its cgroup, counted, and ended with it. The job's environment is
-that of its first process; on nodes where it has none there is only its id.
+Neither starts anything in a job from outside. But `pbs_attach` (Torque: `pbs_track`), on the node,
+makes what runs there by ssh a part of the job: in its cgroup, counted, and ended with it. The job's
+environment is that of its first process; on nodes where it has none there is only its id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 #: Before why what was started is no part of the job; in what the script writes.
 OUTSIDE = "tk-outside: "
@@ -29,12 +30,12 @@ for dir in /proc/[0-9]*; do
 done
 case $job in
   *.*) ;;
-  *) job=$job.$( (. /etc/pbs.conf && echo "$PBS_SERVER") 2>/dev/null) ;;
+  *) server=$( (. /etc/pbs.conf && echo "$PBS_SERVER") 2>/dev/null) && job=$job.$server ;;
 esac
-attach=$(command -v pbs_attach) ||
-  attach=$( (. /etc/pbs.conf && echo "$PBS_EXEC/bin/pbs_attach") 2>/dev/null)
-if [ ! -x "$attach" ]; then why="this node has no pbs_attach"
-else why=$("$attach" -j "$job" -p $$ 2>&1) && why=
+attach=$(command -v ATTACH) ||
+  attach=$( (. /etc/pbs.conf && echo "$PBS_EXEC/bin/ATTACH") 2>/dev/null)
+if [ ! -x "$attach" ]; then why="this node has no ATTACH"
+else why=$("$attach" -j "$job" OPTION $$ 2>&1) && why=
 fi
 if [ -z "$first" ] && [ -n "$why" ]; then
   echo "$why; nor does anything of the job run there" >&2; exit 1
@@ -57,6 +58,19 @@ wait $!
 """.replace("OUTSIDE", OUTSIDE)
 
 
-def step(number: str, job_id: str, argv: Sequence[str]) -> list[str]:
+class Attach(NamedTuple):
+    """The program that makes a process a part of a job, and the option that names the process."""
+
+    program: str
+    option: str
+
+
+PBS_ATTACH = Attach("pbs_attach", "-p")
+#: Torque completes a job's bare number with its server's name by itself.
+PBS_TRACK = Attach("pbs_track", "-a")
+
+
+def step(attach: Attach, number: str, job_id: str, argv: Sequence[str]) -> list[str]:
     """argv that, run on a node of the job, runs `argv` in it."""
-    return ["sh", "-c", _STEP, "sh", number, job_id, *argv]
+    script = _STEP.replace("ATTACH", attach.program).replace("OPTION", attach.option)
+    return ["sh", "-c", script, "sh", number, job_id, *argv]

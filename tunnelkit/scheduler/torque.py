@@ -7,7 +7,7 @@ finished jobs are `C` for a while and then unknown.
 from __future__ import annotations
 
 from tunnelkit.model import ResourceRequest
-from tunnelkit.scheduler import pbs_submit
+from tunnelkit.scheduler import pbs_step, pbs_submit
 from tunnelkit.scheduler.pbs import Qstat
 from tunnelkit.scheduler.pbs_text import Record
 from tunnelkit.scheduler.pbs_words import ending
@@ -18,6 +18,7 @@ class Torque(Qstat):
 
     name = "torque"
     title = "Torque"
+    _attach = pbs_step.PBS_TRACK
 
     def _resources(self, request: ResourceRequest) -> list[str]:
         return pbs_submit.torque_resources(request)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -94,13 +95,24 @@ def attached(state: State, job_id: str) -> list[int]:
 
 def pbs_attach(state: State, argv: list[str]) -> None:
     """Make the session of a process a part of a job that runs here."""
-    given = dict(getopt.getopt(argv, "j:p:")[0])
+    attach(state, "pbs_attach: tm_attach: no matching job found (17006)", argv, "p")
+
+
+def pbs_track(state: State, argv: list[str]) -> None:
+    """The same, as Torque has it."""
+    attach(state, "pbs_track: MOM could not find job", argv, "a")
+    print("Success!", file=sys.stderr)
+
+
+def attach(state: State, refusal: str, argv: list[str], option: str) -> None:
+    given = dict(getopt.getopt(argv, f"j:{option}:")[0])
+    mine = state.torque == (option == "a")
     with state.locked():
         job = state.job(given["-j"])
         here = os.environ["TK_LAB_HOST"]
-        if job is None or job["job_state"] != "R" or here not in job["nodes"]:
-            fail(1, "pbs_attach: tm_attach: no matching job found (17006)")
-        job.setdefault("attached", []).append(os.getsid(int(given["-p"])))
+        if job is None or job["job_state"] != "R" or here not in job["nodes"] or not mine:
+            fail(1, refusal)
+        job.setdefault("attached", []).append(os.getsid(int(given[f"-{option}"])))
         state.save(job)
 
 

@@ -10,7 +10,7 @@ from tests.support.pbs_programs import state as server
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
-PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes", "pbs_attach")
+PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes", "pbs_attach", "pbs_track")
 
 
 class StandIn:
@@ -26,6 +26,11 @@ class StandIn:
         for file in self.root.iterdir():
             file.unlink()
         server.State(self.root).write_config({**server.DEFAULTS, **config})
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As `reset` and `set` have made it."""
+        return server.State(self.root).config
 
     def set(self, **config: Any) -> None:
         """Change some of that."""

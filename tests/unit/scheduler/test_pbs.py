@@ -14,7 +14,7 @@ from tests.unit.scheduler.pbs_transcripts import answer, as_text
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Scheduler, Verdict
-from tunnelkit.scheduler.pbs import PBS
+from tunnelkit.scheduler.pbs import PBS, Qstat
 from tunnelkit.scheduler.pbs_text import nodes_of, parse_full, parse_json, seconds
 from tunnelkit.scheduler.pbs_words import STATES, ending, judge
 from tunnelkit.scheduler.torque import Torque
@@ -433,3 +433,16 @@ def test_a_named_node_may_never_have_as_many() -> None:
         "pbsnodes"
         not in judge("Not Running: Insufficient amount of resource: ngpus (R: 2 A: 0 T: 2)")[1]
     )
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "attaching"),
+    [(PBS(), '"$attach" -j "$job" -p $$'), (Torque(), '"$attach" -j "$job" -a $$')],
+    ids=["pbs", "torque"],
+)
+def test_a_step_is_attached_by_the_dialects_program(scheduler: Qstat, attaching: str) -> None:
+    argv = scheduler.step("14.login", "node2", ["sh", "x"])
+    assert argv[:2] == ["sh", "-c"] and attaching in argv[2]
+    assert argv[4:] == ["14", "14.login", "sh", "x"]
+    with pytest.raises(UsageError):
+        scheduler.step("14;rm", "node2", [])
