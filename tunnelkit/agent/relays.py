@@ -1,16 +1,18 @@
 """The agent's relays: one on each other node of the allocation, where debuggees dial in too.
 
-A relay (relay.py) is a step of the job that srun starts; the wire to it goes over srun's
-stdin and stdout, so no port is open between nodes. None is started before a loop wants one.
+A relay (relay.py) is a step of the job that srun starts, in a job of PBS ssh; the wire to it goes
+over srun's or ssh's stdin and stdout, so no port is open between nodes. None is started before a
+loop wants one.
 """
 
 import asyncio
 import os
 import re
 import socket
+import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
-from tunnelkit.agent import portfile
+from tunnelkit.agent import pbs_nodes, portfile
 from tunnelkit.agent.processes import TAG, ProcessTable
 from tunnelkit.agent.relay_link import RelayFailed, RelayLink
 from tunnelkit.mux import rpc
@@ -57,7 +59,7 @@ class Relays:
     ) -> None:
         self._table = table
         self._argv = argv
-        self._step = step or srun_step
+        self._step = step or job_step
         self._timeout_s = timeout_s
         self._links: Dict[str, RelayLink] = {}
         self._starting: Dict[str, asyncio.Task[None]] = {}
@@ -198,6 +200,17 @@ class Relays:
             raise
 
 
+def job_step(node: str, argv: List[str]) -> List[str]:
+    """The argv that runs `argv` on another node of our job: by
+    srun, in a job of PBS or Torque by ssh. Raises RelayFailed outside of a job."""
+    if os.environ.get("SLURM_JOB_ID") or not pbs_nodes.in_job():
+        return srun_step(node, argv)
+    if not _NODE.fullmatch(node):
+        raise RelayFailed(node, "that is no node's name")
+    known_hosts = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "known_hosts")
+    return pbs_nodes.ssh_step(node, argv, known_hosts)
+
+
 def srun_step(node: str, argv: List[str]) -> List[str]:
     """srun's argv for a step on `node` of our own job, which takes nothing from the job's other
     steps and hinders none. Raises RelayFailed outside of a job.
@@ -228,27 +241,14 @@ def step_environment() -> Dict[str, str]:
 
 
 async def other_nodes(table: ProcessTable) -> List[str]:
-    """The job's nodes but this one; none outside of a job. Raises RpcError: only Slurm's can be
-    reached, and ranks on those of a PBS job are not to be left out silently."""
+    """The job's nodes but this one; none outside of a job. Raises RpcError."""
     packed = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
     if not packed:
-        count = _pbs_nodes()
-        if count > 1:
-            raise rpc.error(f"a debug session over {count} nodes needs Slurm, this is a PBS job")
-        return []
+        return pbs_nodes.other_nodes()
     if os.environ.get("SLURM_JOB_NUM_NODES") == "1":
         return []
     names = await _scontrol(table, packed) if re.search(r"[\[,]", packed) else packed
     return [node for node in names.split() if node != portfile.node_name()]
-
-
-def _pbs_nodes() -> int:
-    """How many nodes a PBS job has: its file names each as often as it has slots there."""
-    try:
-        with open(os.environ.get("PBS_NODEFILE", os.devnull), errors="replace") as file:
-            return len({line.strip() for line in file if line.strip()})
-    except OSError:
-        return 0
 
 
 async def _scontrol(table: ProcessTable, packed: str) -> str:

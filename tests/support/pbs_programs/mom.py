@@ -49,8 +49,9 @@ def run(state: State, job_id: str) -> None:
     with open(spool, "wb") as out:
         # As the real one does: the shell reads the script's path on its stdin.
         shell = subprocess.Popen(
-            [job["shell"]], stdin=subprocess.PIPE, stdout=out, stderr=out, env=environment,
-            cwd=environment["HOME"], start_new_session=True,
+            [*state.enter(job["nodes"][0]), job["shell"]], stdin=subprocess.PIPE,
+            stdout=out, stderr=out, env=environment, cwd=environment["HOME"],
+            start_new_session=True,
         )  # fmt: skip
     assert shell.stdin is not None
     shell.stdin.write(f"{state.root}/{number}.SC\n".encode())

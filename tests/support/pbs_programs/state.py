@@ -57,6 +57,11 @@ class State:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def enter(self, node: str) -> list[str]:
+        """argv prefix that runs a program under the node's host name, as `rig.install` wrote it."""
+        prefixes: dict[str, list[str]] = json.loads(entries(self.root).read_text())
+        return prefixes[node]
+
     @contextmanager
     def locked(self) -> Iterator[State]:
         with open(self.root / "lock", "w") as lock:
@@ -127,6 +132,11 @@ class State:
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(data))
         temporary.replace(path)
+
+
+def entries(root: Path) -> Path:
+    """The file with `State.enter`'s answers. Not in `root`: a fresh server has the same nodes."""
+    return root.with_suffix(".enter")
 
 
 def fits(need: dict[str, int], size: dict[str, int]) -> bool:

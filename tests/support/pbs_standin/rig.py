@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from tests.support.pbs_programs import state as server
+from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
@@ -65,6 +67,9 @@ def install(info: LabInfo) -> StandIn:
         path = Layout(info.dir).bin / name
         path.write_text(f'#!/bin/sh\nexec {shlex.join(server.words(name, root))} "$@"\n')
         path.chmod(0o755)
+    ways = {node: tk_lab.on(node, info.dir) for node in info.nodes}
+    prefixes = {node: way[: way.index("/usr/bin/env")] for node, way in ways.items()}
+    server.entries(root).write_text(json.dumps(prefixes))
     stand_in = StandIn(root)
     stand_in.reset()
     return stand_in

@@ -318,19 +318,3 @@ async def test_the_other_nodes_of_the_job(monkeypatch: pytest.MonkeyPatch, tmp_p
         monkeypatch.setenv("SLURM_JOB_NODELIST", "what[")
         with pytest.raises(RpcError, match="can't take 'what\\[' apart"):
             await other_nodes(table)
-
-
-async def test_a_pbs_job_of_several_nodes_is_not_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"):
-        monkeypatch.delenv(name, raising=False)
-    nodes = tmp_path / "nodes"
-    monkeypatch.setenv("PBS_NODEFILE", str(nodes))
-    async with process_table() as table:
-        assert await other_nodes(table) == []
-        nodes.write_text("node1\nnode1\n")
-        assert await other_nodes(table) == []
-        nodes.write_text("node1\nnode1\nnode2.cluster\n")
-        with pytest.raises(RpcError, match="over 2 nodes needs Slurm"):
-            await other_nodes(table)
