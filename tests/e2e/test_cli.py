@@ -88,6 +88,20 @@ async def test_a_command_that_is_not_there_is_named(up: Project) -> None:
     )
 
 
+async def test_in_a_directory_that_is_not_mirrored_it_says_so(up: Project) -> None:
+    inside = up.dir / "venv"
+    inside.mkdir()
+    (inside / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    process = await asyncio.create_subprocess_exec(
+        *(str(_TK), "run", "pwd"), cwd=inside, env=up.env, stderr=asyncio.subprocess.PIPE
+    )
+    _, err = await process.communicate()
+    [line] = err.decode().splitlines()
+    assert process.returncode
+    assert f"has no directory {up.remote('venv')}, which stands for yours" in line
+    assert "cd to one that is mirrored" in line
+
+
 async def test_options_after_the_command_are_the_commands(up: Project) -> None:
     done = await up.tk("run", "printf", "%s|", "--help", "-n", "--", "a b", "$HOME", "")
     assert done.out == "--help|-n|--|a b|$HOME||"

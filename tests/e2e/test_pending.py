@@ -71,7 +71,7 @@ async def test_left_queued_it_goes_on_with_the_next_up(project: Project, full_no
     async with on_a_terminal(project, "up", "node1") as screen:
         await _interrupted(screen)
         screen.type("l\n")
-        await screen.shows(r"left as it is: `tk up` waits again")
+        await screen.shows(r"left in the queue: `tk up` waits again")
         assert await screen.ended() == 130
     [job] = await project.jobs()
     assert job.endswith(" PENDING")
@@ -107,7 +107,7 @@ async def test_it_waits_on_and_asks_again(project: Project, full_node: str) -> N
         screen.type("w\n")
         await _interrupted(screen)
         screen.type("\x04")  # the end of input changes nothing
-        await screen.shows(r"left as it is")
+        await screen.shows(r"left in the queue")
         assert await screen.ended() == 130
     assert len(await project.jobs()) == 1
 

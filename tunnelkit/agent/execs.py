@@ -178,7 +178,8 @@ def command_of(header: Dict[str, Any]) -> "tuple[List[str], str, Dict[str, str]]
         argv = [os.environ.get("SHELL") or "/bin/sh", "-l"]
     cwd = os.path.expanduser(str(header.get("cwd") or "~"))
     if not os.path.isdir(cwd):
-        raise ValueError(f"no directory {cwd}")
+        why = ", which stands for yours: cd to one that is mirrored" if header.get("here") else ""
+        raise ValueError(f"{os.uname()[1]} has no directory {cwd}{why}")
     env = dict(os.environ)
     for key, value in dict(header.get("env") or {}).items():
         env[str(key)] = str(value)

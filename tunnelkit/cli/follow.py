@@ -155,7 +155,8 @@ class Follower:
             self._show()
             return
         if choice == "l":
-            note("left as it is: `tk up` waits again, `tk status` shows it, `tk down` cancels it")
+            where = "left in the queue" if self._state == "pending" else "left as it is"
+            note(f"{where}: `tk up` waits again, `tk status` shows it, `tk down` cancels it")
         else:
             await session.call("down")
             await gone(self._paths)

@@ -216,7 +216,10 @@ def _write(target: Path, answers: _Answers, *, force: bool) -> None:
     change = files.FileChange(target, before, _template(target.parent, answers).encode())
     toml_source.parse(target, change.after)
     files.apply([change], error=ConfigError)
-    report([change])
+    if change.status == "updated":
+        say(f"{target.name}: replaced")
+    else:
+        report([change])
 
 
 def _editor_changes(settings: Settings, *, silent: bool) -> list[FileChange]:

@@ -90,7 +90,7 @@ def show_report(report: dict[str, Any]) -> None:
     count = len(report["pulled"])
     files = "1 file" if count == 1 else f"{count} files"
     say(f"pulled {files} ({human_bytes(report['bytes'])}) in {report['duration_s']:.1f} s")
-    _list("the same here, or newer: left as they are", report["kept"])
+    _list("left as they are, because the copy here is the same or newer", report["kept"])
     _list("not brought: no file there, or a symlink that leads out", report["refused"])
     _list("mirrored from here: left as they are (`tk sync --theirs` for edits)", report["owned"])
     _list("mirrored from now on, since no ignore rule names them", report["mirrored"])

@@ -57,10 +57,12 @@ def line(found: dict[str, Any]) -> str:
     elif found["state"]:
         fate = f"mirrored, {_STATES[found['state']]}"
     else:
-        fate = "mirrored" if found["exists"] else "would be mirrored"
+        fate = "mirrored" if found["exists"] else "it would be mirrored"
     if found["state_reason"]:
         fate += f" ({printable(found['state_reason'])})"
-    text = f"{printable(found['path'])}: {fate}: {printable(found['reason'])}"
+    gone = found["mirrored"] and not found["exists"]
+    missing = "there is no such file here; " if gone else ""
+    text = f"{printable(found['path'])}: {missing}{fate}: {printable(found['reason'])}"
     if found["remote"]:
         text += f" -> {printable(found['remote'])}"
     return text

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tunnelkit.errors import UsageError
 
 _LISTEN = "0A"
+_DAEMON = b"tunnelkit.session.daemon"
 
 
 class Owner(NamedTuple):
@@ -17,6 +18,7 @@ class Owner(NamedTuple):
 
     pid: int
     program: str
+    is_session: bool = False
 
 
 def is_free(port: int) -> bool:
@@ -38,7 +40,7 @@ def owner(port: int) -> Owner | None:
         return None
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and _holds(process, inodes):
-            return Owner(int(process.name), _program(process))
+            return Owner(int(process.name), _program(process), _is_session(process))
     return None
 
 
@@ -47,10 +49,13 @@ def check_free(port: int) -> None:
     if is_free(port):
         return
     by = owner(port)
+    cause, first = "another program has it", "end that program"
+    if by is not None and by.is_session:
+        cause, first = f"a session of tk (pid {by.pid}) listens on it", "tk down in its project"
+    elif by is not None:
+        cause = f"{by.program} (pid {by.pid}) listens on it"
     raise UsageError(
-        f"local port {port} is taken",
-        cause=f"{by.program} (pid {by.pid}) listens on it" if by else "another program has it",
-        hint="end that program or choose another local port",
+        f"local port {port} is taken", cause=cause, hint=f"{first} or choose another local port"
     )
 
 
@@ -80,6 +85,14 @@ def _holds(process: Path, inodes: set[str]) -> bool:
         except OSError:
             continue
     return False
+
+
+def _is_session(process: Path) -> bool:
+    """Whether it is a daemon of tk: `python -m tunnelkit.session.daemon PROJECT`."""
+    try:
+        return _DAEMON in (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _program(process: Path) -> str:

@@ -176,8 +176,7 @@ def _below_no_directory(root: str, relative: str, above: str, mode: int) -> Expl
 def _mirrored(root: str, relative: str, mode: int | None, rule: Rule | None) -> Explanation:
     back = f"taken back by {rule}" if rule is not None else "no rule leaves it out"
     if mode is None:
-        reason = f"there is no such file here; {back}"
-        return Explanation(relative, True, "missing", reason, rule, exists=False)
+        return Explanation(relative, True, "missing", back, rule, exists=False)
     special = _SPECIAL.get(stat.S_IFMT(mode))
     if special is not None:
         return Explanation(relative, False, "special", f"it is {special}")

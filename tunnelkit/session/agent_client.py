@@ -18,6 +18,7 @@ from tunnelkit.mux.fdstream import read_fd, write_fd
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.session.lastwords import HINT
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
@@ -117,8 +118,7 @@ class AgentClient:
                     raise AllocationError(
                         "the allocation ended at once",
                         cause=ended,
-                        hint="without a log the home may be read-only or full on the node;"
-                        " `tk doctor` looks at both",
+                        hint=HINT,
                     ) from None
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 2.0)

@@ -13,12 +13,10 @@ from tunnelkit.scheduler import holder
 from tunnelkit.scheduler.base import Command, Scheduler, Verdict
 from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
 from tunnelkit.session.cancelled import Cancelled
-from tunnelkit.session.lastwords import last_words
+from tunnelkit.session.lastwords import HINT, last_words
 from tunnelkit.session.submission import Submission, stop
 
 Run = Callable[[Command], Awaitable[Completed]]
-#: What to do about a job that ended before there was an agent.
-HINT = "without a log the home may be read-only or full on the node; `tk doctor` looks at both"
 _RETRY_S = 5.0
 _RETRIES = 6
 

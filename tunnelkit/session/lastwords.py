@@ -11,6 +11,11 @@ from tunnelkit.scheduler.base import Command
 from tunnelkit.words import shown
 
 Run = Callable[[Command], Awaitable[Completed]]
+#: What to do about a job that ended before there was an agent.
+HINT = (
+    "without a log the home may be read-only or full on the node: set [cluster] directory"
+    " to one that can be written there"
+)
 _LINES = 3
 _MOST_CHARACTERS = 400
 # Nothing but what schedulers write themselves about an end that is known already.

@@ -186,7 +186,7 @@ def test_init_never_overwrites_unasked(tk: Tk) -> None:
     path.write_text("# mine\n")
     assert "--force" in tk.refusal(UsageError, "init", "--login", "me@host")
     assert path.read_text() == "# mine\n"
-    assert "tunnelkit.toml: updated" in tk("init", "--login", "me@host", "--force")
+    assert "tunnelkit.toml: replaced" in tk("init", "--login", "me@host", "--force")
     assert tk.toml()["cluster"]["login"] == "me@host"
 
 

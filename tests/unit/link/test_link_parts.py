@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,16 @@ def test_a_port_and_its_owner() -> None:
             ports.check_free(port)
     assert ports.is_free(port)
     assert ports.owner(port) is None
+
+
+def test_a_port_that_another_session_has_names_the_session() -> None:
+    listen = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1])"
+    argv = [sys.executable, "-uc", f"{listen}\ninput()", "tunnelkit.session.daemon"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        with pytest.raises(UsageError) as refused:
+            ports.check_free(port)
+        other.communicate("\n")
+    assert f"a session of tk (pid {other.pid})" in refused.value.one_line()
+    assert "tk down in its project" in refused.value.one_line()

@@ -81,7 +81,7 @@ def test_one_line_names_the_rule(root: Path) -> None:
     )
     assert told(root, "new.log") == "new.log: not mirrored: left out by .gitignore:4: *.log"
     assert told(root, "new.py") == (
-        "new.py: would be mirrored: there is no such file here; no rule leaves it out"
+        "new.py: there is no such file here; it would be mirrored: no rule leaves it out"
     )
 
 

@@ -54,7 +54,8 @@ async def debugpy(scene: Scene) -> Finding:
     found = parse.pythons(done.text)
     if not found:
         return warn(
-            f"no Python in the job: {parse.shorten(done.error_text) or 'not found'}",
+            "no Python in the job: "
+            + (parse.shorten(done.error_text) or "neither python nor python3 is on its PATH"),
             fix="load one in [cluster] prologue, or name it: tk loop /path/to/python FILE",
         )
     here = f"Python {found[0].text} ({found[0].path})"
