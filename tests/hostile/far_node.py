@@ -25,6 +25,8 @@ from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.session.relay import pump
 from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.frames import FIRST_UNNUMBERED
+from tunnelkit.wire.frames import header as frame_header
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
 SOCKET = "orders.sock"
@@ -133,6 +135,19 @@ class Liar:
     async def attack_bye(self) -> None:
         """The end of the conversation, for a reason that a terminal would obey."""
         self.near.end(EVIL)
+
+    async def attack_frames(self, frames: list[tuple[int, str, int, str]], count: int) -> None:
+        """Frames of another time: kind, type of the channel, number beside the last that was
+        sent (0 and below: it was sent already), payload."""
+        last = self.near.endpoint._outbound.sent_seq
+        ids = {kind: channel.id for kind, channel in self.channels.items()}
+        block = b""
+        for kind, channel, offset, payload in frames:
+            seq = max(1, last + offset) if kind < FIRST_UNNUMBERED else max(0, offset)
+            data = payload.encode()
+            block += frame_header(kind, ids.get(channel, 2**32 - 2), seq, len(data)) + data
+        for _ in range(count):
+            await write_fd(self.raw_fd, block)
 
     async def attack_noise(self) -> None:
         """Bytes that are no frame."""

@@ -11,6 +11,7 @@ from tests.hostile.far_node import EVIL
 from tests.hostile.node import Node
 from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import PROGRAM, Project, free_port, line_of
+from tunnelkit.wire.frames import Kind
 
 STOP = line_of(PROGRAM, "total += step")
 _OBEYED = ("\x1b]", "\x1b[2J", "\x1b[8m", "\x07", "\x9b", "\u202e")
@@ -48,11 +49,30 @@ async def test_answers_and_notices_that_nobody_asked_for(project: Project, node:
     await works(project, node)
 
 
+async def test_frames_that_come_again_or_for_nothing(project: Project, node: Node) -> None:
+    await project.up("node1")
+    again = [
+        (Kind.OPEN, "rpc", 0, '{"type": "debuggee", "loop": 1}'),
+        (Kind.DATA, "rpc", -1, "\x00\x00\x00\x02{}"),
+        (Kind.DATA, "none", 0, "x" * 1000),
+        (Kind.EOF, "rpc", 0, ""),
+        (Kind.CLOSE, "rpc", 0, "{}"),
+        (Kind.CREDIT, "rpc", 0, "\x7f" * 4),
+        (Kind.ACK, "rpc", 0, ""),
+        (Kind.PING, "rpc", 0, EVIL),
+        (Kind.PONG, "rpc", 0, EVIL),
+    ]
+    await node.attack("frames", frames=again, count=5000)
+    await works(project, node)
+
+
 @pytest.mark.parametrize(
     ("attack", "how", "why"),
     [
         ("calls", {"count": 100_000, "size": 5000}, "broke the protocol.*unanswered"),
         ("noise", {}, "protocol error"),
+        ("frames", {"frames": [(Kind.DATA, "rpc", 2, "x")], "count": 1}, r"frame \d+ after"),
+        ("frames", {"frames": [(Kind.DATA, "none", 1, "x")], "count": 1}, "unknown channel"),
         ("bye", {}, "OWNED"),
     ],
 )

@@ -13,6 +13,7 @@ import json
 import socket
 from typing import Any, Callable, Dict, List, Optional, Set
 
+from tunnelkit.agent import portfile
 from tunnelkit.agent.ranked import Visitor
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap import DapError, DapReader, frame
@@ -160,7 +161,8 @@ class Debuggees:
     @property
     def pids(self) -> Set[int]:
         """The processes of this node that have a debugger."""
-        return {debuggee.who.identity.pid for debuggee in self._live}
+        here = portfile.node_name()
+        return {one.who.identity.pid for one in self._live if one.who.node == here}
 
     def add(
         self,

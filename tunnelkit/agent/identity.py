@@ -32,13 +32,16 @@ class Identity(NamedTuple):
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Identity":
-        """What `to_json` wrote."""
-        return Identity(
-            int(data.get("pid", 0)),
-            str(data.get("tag", "")),
-            tuple(int(pid) for pid in data.get("ancestors", ())),
-            dict(data.get("environ", {})),
-        )
+        """What `to_json` wrote. Raises ValueError on anything else."""
+        try:
+            return Identity(
+                int(data.get("pid", 0)),
+                str(data.get("tag", "")),
+                tuple(int(pid) for pid in data.get("ancestors", ()))[:_MAX_ANCESTORS],
+                {str(name): str(value) for name, value in data.get("environ", {}).items()},
+            )
+        except (TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"no identity: {error}") from None
 
 
 def identify(sock: socket.socket, likely: Iterable[int] = ()) -> Identity:

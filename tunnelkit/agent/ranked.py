@@ -38,8 +38,10 @@ class Visitor(NamedTuple):
 
 
 def visitor(identity: Identity, node: str = "") -> Visitor:
-    """A visitor from `node`, else from this one."""
-    return Visitor(identity, node or portfile.node_name(), ranks.rank_of(identity.environ))
+    """A visitor from `node`, else from this one. Its environment, which may be large, is not
+    kept."""
+    rank = ranks.rank_of(identity.environ)
+    return Visitor(identity._replace(environ={}), node or portfile.node_name(), rank)
 
 
 class RankDoors:
@@ -100,7 +102,12 @@ class RankDoors:
         await self._relays.start(nodes)
 
         def opened(sock: socket.socket, told: Dict[str, Any]) -> None:
-            on_far(sock, visitor(Identity.from_json(told), str(told["node"])))
+            try:
+                who = visitor(Identity.from_json(told), str(told["node"]))
+            except ValueError:
+                sock.close()
+                return
+            on_far(sock, who)
 
         await self._relays.open(self._loop_id, opened, on_lost)
         return nodes

@@ -8,6 +8,7 @@ loop wants one.
 import asyncio
 import os
 import re
+import resource
 import socket
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
@@ -30,6 +31,8 @@ Step = Callable[[str, List[str]], List[str]]
 
 _START_TIMEOUT_S = 60.0
 _SCONTROL_TIMEOUT_S = 20.0
+#: Descriptors that debuggees of other nodes leave to the session's links and its commands.
+_SPARE_FDS = 64
 #: Not a node's name alone: it becomes a part of srun's argv.
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 #: The batch step's variables are srun's options: it would ask for GPUs, tasks, memory again.
@@ -99,17 +102,17 @@ class Relays:
         """Listen for this loop's debuggees on every node that has a relay; the ports, by node.
 
         Each debuggee is handed over as a local socket that carries its bytes; the callee owns
-        it. Raises RpcError if a node can't listen; then none does.
+        it. Raises RpcError if a node can't listen, or its relay names no port; then none does.
         """
         self._loops[loop_id] = _Listening(on_debuggee, on_lost)
         links = list(self._links.values())
         calls = [link.call("dialin.open", loop=loop_id) for link in links]
         try:
             answers = await asyncio.gather(*calls)
+            return {link.node: _port(link.node, told) for link, told in zip(links, answers)}
         except BaseException:
             await self.close(loop_id)
             raise
-        return {link.node: int(answer["port"]) for link, answer in zip(links, answers)}
 
     def has(self, loop_id: int) -> bool:
         """True while the loop has its ports."""
@@ -183,21 +186,36 @@ class Relays:
             listening.on_lost(node, why)
 
     def _opened(self, node: str, channel: Channel, header: Dict[str, Any]) -> None:
-        listening = self._loops.get(int(header.get("loop") or 0))
-        if header.get("type") != "debuggee" or listening is None:
+        loop_id, told = header.get("loop"), header.get("identity") or {}
+        listening = self._loops.get(loop_id) if isinstance(loop_id, int) else None
+        known = header.get("type") == "debuggee" and isinstance(told, dict)
+        if listening is None or not known:
             channel.close({"error": "nobody waits for it"})
             return
         near, far = socket.socketpair()
+        if far.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FDS:
+            near.close()
+            far.close()
+            channel.close({"error": f"the agent has no descriptor left for {node}"})
+            return
         near.setblocking(False)
         far.setblocking(False)
         task = asyncio.ensure_future(splice(far, channel))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            listening.on_debuggee(near, dict(header.get("identity") or {}, node=node))
+            listening.on_debuggee(near, dict(told, node=node))
         except BaseException:
             near.close()
             raise
+
+
+def _port(node: str, told: Any) -> int:
+    """The port that a relay named. Raises RelayFailed."""
+    port = told.get("port") if isinstance(told, dict) else None
+    if not isinstance(port, int) or not 0 < port < 65536:
+        raise RelayFailed(node, "it named no port to dial in at")
+    return port
 
 
 def job_step(node: str, argv: List[str]) -> List[str]:

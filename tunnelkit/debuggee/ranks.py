@@ -94,7 +94,7 @@ def _in_own_step(environ: Mapping[str, str]) -> bool:
 
 def _number(environ: Mapping[str, str], word: str) -> Optional[int]:
     text = environ.get(word, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if len(text) < 10 and text.isascii() and text.isdigit() else None
 
 
 def _first(environ: Mapping[str, str], words: Tuple[str, ...]) -> int:
