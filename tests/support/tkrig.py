@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import secrets
@@ -293,8 +294,7 @@ class Project:
         found += [f"cluster: {one}" for one in self.cluster_processes()]
         found += [f"job: {job}" for job in await self.jobs()]
         found += [f"socket: {path}" for path in self.base.rglob("*") if path.is_socket()]
-        agents = Path("/tmp", f"tunnelkit-{os.getuid()}")
-        found += [f"socket: {path}" for path in agents.glob(f"tk-{self.dir.name}-*")]
+        found += [f"socket: {path}" for path in self._agent_sockets()]
         if not self.lab.enter:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -303,6 +303,16 @@ class Project:
                 except OSError:
                     found.append(f"port: {self.port}")
         return found
+
+    def forget_killed_agents(self) -> None:
+        """Remove the sockets of this project's agents that nobody listens at any more."""
+        for path in self._agent_sockets():
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                    path.unlink()
+
+    def _agent_sockets(self) -> list[Path]:
+        return list(Path("/tmp", f"tunnelkit-{os.getuid()}").glob(f"tk-{self.dir.name}-*"))
 
     async def nothing_left(self, deadline_s: float = 20.0) -> None:
         """Assert that nothing of the project is left; Slurm needs a moment to forget a job."""
