@@ -90,21 +90,32 @@ class Sshd:
             )
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                return
+            address = ("127.0.0.1", self.port)
+            with contextlib.suppress(OSError), socket.create_connection(address, 5) as sock:
+                if sock.recv(4) == b"SSH-":
+                    return
             assert self.process.poll() is None, (self.directory / "sshd.log").read_text()
             time.sleep(0.02)
         raise AssertionError("sshd did not start")
 
     def stop(self) -> None:
-        """End the listener and every connection that it holds."""
-        if self.process is not None:
-            # sshd's children for sessions are in sessions of their own
-            for pid in [*descendants(self.process.pid), self.process.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self.process.wait(10)
-            self.process = None
+        """End the listener and every connection that it holds; its port is free then."""
+        if self.process is None:
+            return
+        # Halted it makes no child that we would not know; one just made still listens.
+        self.process.send_signal(signal.SIGSTOP)
+        # sshd's children for sessions are in sessions of their own
+        for pid in [*descendants(self.process.pid), self.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+        self.process = None
+        deadline = time.monotonic() + 10
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < deadline:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                time.sleep(0.01)
+            raise AssertionError("sshd did not end")
 
     def said(self) -> str:
         """The last of its log, and whether it runs."""
