@@ -46,6 +46,8 @@ import gc, json, os, resource, signal, socket, sys, threading;\
  limit=resource.getrlimit(resource.RLIMIT_NOFILE), recursion=sys.getrecursionlimit(),\
  switch=sys.getswitchinterval(), garbage=[gc.isenabled(), gc.get_threshold()],\
  ours=sorted(name for name in sys.modules if name.startswith("tunnelkit")),\
+ importers=[one for one in sys.path_importer_cache\
+  if one.endswith(("/tunnelkit", "/debuggee", "/guard", "/mux"))],\
  hooks=[str(sys.excepthook), str(sys.displayhook), str(sys.unraisablehook)]);\
  open("told.json", "w").write(json.dumps(told, default=str))
 """
