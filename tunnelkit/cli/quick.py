@@ -1,4 +1,4 @@
-"""`tk status` and `tk ready`, which prompts and editors call all the time, without an app.
+"""`tk status`, `tk ready` and `tk down`, which prompts, editors and scripts call, without an app.
 
 Building one costs more than their work (typer brings pydantic). Only what is
 plainly right is taken here; all else, `--help` and mistakes too, goes the
@@ -29,6 +29,7 @@ class Quick(NamedTuple):
 
 
 QUICK = {
+    "down": Quick("end", "end_session", {"--keep": ("keep", None)}),
     "status": Quick("statusview", "show_status", {"--json": ("as_json", None)}),
     "ready": Quick(
         "readyview",

@@ -161,6 +161,7 @@ def ready_line(status: dict[str, Any]) -> str:
 
 
 async def _up(launch: Any) -> dict[str, Any]:
+    from tunnelkit.cli.end import stop
     from tunnelkit.cli.follow import Follower, gone
     from tunnelkit.cli.statusview import other_version
     from tunnelkit.errors import TunnelkitError, UsageError
@@ -179,7 +180,7 @@ async def _up(launch: Any) -> dict[str, Any]:
             await gone(paths)
         elif status["state"] in ("ended", "failed"):
             over = True
-            await _stop(paths, keep=status["state"] == "ended")
+            await stop(paths, keep=status["state"] == "ended")
         elif launch.node not in (None, status["node"], status["wanted_node"]):
             raise UsageError(
                 f"this project's session is on {status['node'] or status['wanted_node']}",
@@ -291,44 +292,6 @@ def down(
     tk down         everything
     tk down --keep  the laptop's side only; `tk up` takes the job over again
     """
-    from tunnelkit.cli.common import project_dir, run, settings
-    from tunnelkit.cli.terminal import answer_prompt
-    from tunnelkit.errors import AllocationError
-    from tunnelkit.session.ask import is_alive, no_session
-    from tunnelkit.session.launch import Left
-    from tunnelkit.session.paths import session_paths
-    from tunnelkit.session.sweep import sweep
+    from tunnelkit.cli.end import end_session
 
-    paths = session_paths(project_dir())
-    if is_alive(paths):
-        given_back = run(_stop(paths, keep=keep))
-        if not keep and paths.launch.exists():
-            raise AllocationError(
-                "the session has ended, but its job may still be there",
-                cause="the cluster did not confirm its end in time",
-                hint="`tk down` once more",
-            )
-        if keep:
-            say("down; the job lives on")
-        else:
-            say(f"down; {given_back}" if given_back else "down")
-        return
-    if keep:
-        raise no_session()
-    left = Left.load(paths.launch)
-    if left is None:
-        raise no_session()
-    say(run(sweep(left.launch(settings), paths, answer_prompt)))
-
-
-async def _stop(paths: Any, *, keep: bool) -> str | None:
-    """End the session; what became of its job, in words, if it had one."""
-    from tunnelkit.cli.follow import gone
-    from tunnelkit.session import client
-
-    async with client.connect(paths) as session:
-        told: dict[str, Any] = await session.call("down", keep=keep)
-    await gone(paths)
-    if told["goes_on"]:
-        return f"job {told['goes_on']} is yours and goes on"
-    return f"job {told['job']} cancelled" if told.get("job") else None
+    end_session(keep=keep)

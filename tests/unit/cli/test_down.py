@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tunnelkit.cli import up
+from tunnelkit.cli import end
 from tunnelkit.errors import AllocationError
-from tunnelkit.session import ask
 from tunnelkit.session.paths import session_paths
 
 
@@ -34,15 +33,15 @@ def _stopped(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> 
     async def stop(paths: Any, *, keep: bool) -> None:
         pass
 
-    monkeypatch.setattr(ask, "is_alive", lambda paths: True)
-    monkeypatch.setattr(up, "_stop", stop)
+    monkeypatch.setattr(end, "is_alive", lambda paths: True)
+    monkeypatch.setattr(end, "stop", stop)
     return paths.launch
 
 
 def test_a_job_that_may_be_left_is_told(stopped: Path) -> None:
     stopped.write_text("{}")
     with pytest.raises(AllocationError, match="may still be there") as caught:
-        up.down()
+        end.end_session()
     assert "`tk down` once more" in caught.value.one_line()
 
 
@@ -52,5 +51,5 @@ def test_otherwise_it_is_down(
 ) -> None:
     if keep:
         stopped.write_text("{}")
-    up.down(keep=keep)
+    end.end_session(keep=keep)
     assert capsys.readouterr().out == says
