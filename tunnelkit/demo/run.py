@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
     """Play the demo; returns the exit code. Whatever happens, nothing of it is left, but for
     a success with `keep`: then lab and session stay up."""
+    # It warns of a child whose start was cancelled; that one was reaped all the same.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     show = Timeline(out, paint)
     with held_port() as port, _cancelled_by_signals() as received:
         places = Places.make(port)
@@ -70,24 +73,30 @@ async def _play(
 
 @contextmanager
 def _cancelled_by_signals() -> Iterator[list[signal.Signals]]:
-    """The first Ctrl-C (or TERM, HUP) cancels this task; later ones don't disturb the cleaning."""
+    """The first Ctrl-C (or TERM, HUP) cancels this task; from then on this process ignores them.
+
+    The programs that clean up ignore them, too: a child that was just started is in this one's
+    process group for a moment yet, and a Ctrl-C of that moment would end it before its work."""
     received: list[signal.Signals] = []
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
 
     def take(number: signal.Signals) -> None:
-        if not received:
-            task.cancel()
         received.append(number)
+        task.cancel()
+        for each in _SIGNALS:
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_IGN)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, take, number)
     try:
         yield received
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        if not received:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
 
 
 async def _clean_up(tk: Tk, places: Places) -> list[str]:
