@@ -31,8 +31,10 @@ NODE = "n1"
 
 def pack(zip_path: Path) -> Path:
     """The hook in a zip, as the agent brings it; the PYTHONPATH entry within."""
+    # What the guard of a debuggee imports is in mux.
+    rooms = [path for room in ("debuggee", "mux") for path in (PACKAGE / room).rglob("*.py")]
     with zipfile.ZipFile(zip_path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in [PACKAGE / "__init__.py", *sorted((PACKAGE / "debuggee").rglob("*.py"))]:
+        for path in [PACKAGE / "__init__.py", *sorted(rooms)]:
             archive.write(path, path.relative_to(PACKAGE.parent))
     return zip_path / "tunnelkit" / "debuggee" / "site"
 

@@ -57,8 +57,11 @@ _given: set[int] = set()
 
 def free_port() -> int:
     """A port that is free now, below the ephemeral range so that nobody is given it by chance."""
-    # At random: other test workers look for theirs at the same time.
-    for port in random.sample(range(20000, 32000), 200):
+    # Each worker of pytest-xdist has ports of its own: between this answer and its use another
+    # one could be given the same port.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    first = 20000 + worker * 1500
+    for port in random.sample(range(first, first + 1500), 200):
         with socket.socket() as probe:
             if port in _given:
                 continue
