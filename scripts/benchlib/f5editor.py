@@ -11,7 +11,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.errors import DebugError
 
 _RETRY_S = 0.05

@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tunnelkit.link.choose import make_link
-from tunnelkit.link.command import OpenSSHOptions
-from tunnelkit.link.paramiko_config import ConfigFiles, HostConfig
+from tunnelkit.link.factory import make_link
+from tunnelkit.link.options import LinkOptions
+from tunnelkit.link.paramiko_link.ssh_config import ConfigFiles, HostConfig
 from tunnelkit.model import Hop, LocalForward
 
 OPENSSH, PARAMIKO, SSHTUNNEL, ASYNCSSH = "openssh", "paramiko", "sshtunnel", "asyncssh"
@@ -31,7 +31,7 @@ async def _link(
     way: str, config: Path, directory: Path, node: str, ports: tuple[int, int]
 ) -> AsyncIterator[Command]:
     """One of tunnelkit's own."""
-    options = OpenSSHOptions(login=Hop("login"), ssh_config=config)
+    options = LinkOptions(login=Hop("login"), ssh_config=config)
     link = make_link(way, options, control_dir=directory / f"c-{way[0]}")  # type: ignore[arg-type]
     try:
         await link.open()

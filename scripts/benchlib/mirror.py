@@ -65,8 +65,8 @@ from benchlib.rig import NODE, Rig, background, wait_until
 from benchlib.rig import TK as TK_PROGRAM
 from tunnelkit import lab
 from tunnelkit.lab.slurm import CPUS, GPUS
-from tunnelkit.session.ask import ask
-from tunnelkit.session.paths import SessionPaths, session_paths
+from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 
 _SETTLE_S = 1.0
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually, free_port, line_of
-from tunnelkit.agent.injection import explain, find_hindrance
+from tunnelkit.agent.debug.injection import explain, find_hindrance
 
 SPIN = """\
     import os

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.cli.help import TOPICS
-from tunnelkit.cli.main import COMMANDS
-from tunnelkit.session import names
+from tunnelkit.cli.registry import COMMANDS, TOPICS
+from tunnelkit.session.runtime import completion_cache
 
 _BIN = Path(sys.executable).parent
 NODES = ("node01", "node02")
@@ -23,14 +22,14 @@ NODES = ("node01", "node02")
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home with names of a cluster in its cache; tests run in its project."""
-    told = names.Names(nodes=NODES, partitions=("gpu", "short"), jobs=("4711",))
+    told = completion_cache.Names(nodes=NODES, partitions=("gpu", "short"), jobs=("4711",))
     project = tmp_path / "project"
     project.mkdir()
     (project / "tunnelkit.toml").write_text('[cluster]\nlogin = "login"\n')
     cache = tmp_path / "cache" / "tunnelkit" / "names.json"
-    names.remember("login", project, told, path=cache)
-    other = names.Names(nodes=("elsewhere",))
-    names.remember("other", tmp_path, other, path=cache)
+    completion_cache.remember("login", project, told, path=cache)
+    other = completion_cache.Names(nodes=("elsewhere",))
+    completion_cache.remember("other", tmp_path, other, path=cache)
     return tmp_path
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.editors import names
 from tests.support.tkrig import Project, eventually
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.errors import DebugError
 
 #: Writes a file after the line where every test stops.

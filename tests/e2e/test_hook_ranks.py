@@ -167,8 +167,8 @@ async def test_every_group_and_store_is_patient(here: Node) -> None:
 
 #: What torchrun makes in its own process.
 EXIT_BARRIER = """\
-from tunnelkit.debuggee import collectives
-collectives.install_in_launcher()
+from tunnelkit.debuggee import torch_timeouts
+torch_timeouts.install_in_launcher()
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 spec = WorkerSpec(role="x", local_world_size=1, rdzv_handler=None, fn=print)

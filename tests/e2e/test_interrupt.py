@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.tkrig import Project
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 
 SPIN = """\
     import os

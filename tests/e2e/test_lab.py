@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.lab_fixtures import ssh, ssh_argv
 from tests.support.lab_rig import until
 from tunnelkit import lab as tk_lab
-from tunnelkit.cli.lab import app
+from tunnelkit.cli.commands.support.lab import app
 from tunnelkit.lab import LabInfo
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.places import short_name
 from tests.support.tkrig import Terminal, free_port
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 
 SOURCE = """\
 import sys

@@ -111,7 +111,11 @@ async def test_100_f5_in_a_row_each_the_moment_the_last_one_terminated(project: 
     # No adapter is left over: two processes each for the one in use and its spare.
     await eventually(
         lambda: (
-            sum("tunnelkit.debug.adapter_server" in p.argv for p in project.laptop_processes()) <= 4
+            sum(
+                "tunnelkit.debug.adapter.adapter_server" in p.argv
+                for p in project.laptop_processes()
+            )
+            <= 4
         ),
         "the adapters of past runs are gone",
     )

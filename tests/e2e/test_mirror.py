@@ -14,11 +14,11 @@ from tests.support.mirror_rig import (
     tree,
     until,
 )
-from tunnelkit.mirror import local
-from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.ignore import REPLACED_DIR
-from tunnelkit.mirror.local import Outcome
-from tunnelkit.mirror.scan import Scan
+from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.passes import local_changes
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
+from tunnelkit.mirror.tree.scanner import Scan
 
 pytestmark = needs_rsync
 
@@ -82,7 +82,7 @@ async def test_what_comes_back_after_the_look_is_still_the_same_file(
     source = rig.write("a.py", "1\n")
     (rig.local / "to_a").symlink_to("a.py")
     mirror = await rig.started()
-    real, late = local.fates, list[str]()
+    real, late = local_changes.fates, list[str]()
 
     def back(root: str, absent: Collection[str], scan: Scan, out: Outcome) -> object:
         late.extend(absent)
@@ -91,7 +91,7 @@ async def test_what_comes_back_after_the_look_is_still_the_same_file(
             (rig.local / "to_a").symlink_to("b.py")
         return real(root, absent, scan, out)
 
-    monkeypatch.setattr(local, "fates", back)
+    monkeypatch.setattr(local_changes, "fates", back)
     source.unlink()
     (rig.local / "to_a").unlink()
     await until(lambda: source.exists(), "a look in between")

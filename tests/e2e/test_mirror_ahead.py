@@ -10,9 +10,9 @@ from typing import cast
 
 from tests.e2e.test_mirror_live import grow_old, parts
 from tests.support.mirror_rig import Rig, needs_rsync, until
-from tunnelkit.mirror.base import MirrorHalted
+from tunnelkit.mirror.api import MirrorHalted
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.scan import Entry
+from tunnelkit.mirror.tree.scanner import Entry
 
 pytestmark = needs_rsync
 

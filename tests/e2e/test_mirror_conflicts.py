@@ -13,8 +13,8 @@ import pytest
 from tests.support.mirror_rig import Rig, needs_rsync
 from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorConflict, MirrorError
-from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
 

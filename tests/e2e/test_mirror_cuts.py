@@ -18,11 +18,11 @@ import pytest
 from tests.support.cut_model import CutRig
 from tests.support.cut_shell import LATE, LOST, UNANSWERED
 from tests.support.mirror_rig import tree, until
-from tunnelkit.mirror import live as live_module
-from tunnelkit.mirror import worker
-from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror import push_worker
+from tunnelkit.mirror.agent import channel as live_module
+from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.tasks import cancel_all
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("rsync"), reason="rsync is needed: apt install rsync"),
@@ -85,7 +85,7 @@ EDITS = [_save, _save_same_size, _new_and_gone, _rename, _kinds, _many]
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_BACKOFF_S", (0.02,))
+    monkeypatch.setattr(push_worker, "_BACKOFF_S", (0.02,))
     monkeypatch.setattr(live_module, "_LINK_CHECK_S", 0.01)
 
 

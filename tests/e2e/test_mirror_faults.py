@@ -21,9 +21,9 @@ from tests.support.mirror_rig import (
     until,
 )
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
-from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.live import LiveChannel
-from tunnelkit.mirror.rsync import Rsync
+from tunnelkit.mirror.agent.channel import LiveChannel
+from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.transfer.rsync import Rsync
 
 pytestmark = needs_rsync
 

@@ -15,8 +15,8 @@ import pytest
 from tests.e2e.test_mirror_live import grow_old, parts
 from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.errors import AllocationError
-from tunnelkit.mirror import sync
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.passes import syncer
 
 pytestmark = needs_rsync
 
@@ -106,7 +106,7 @@ async def test_what_changes_after_the_look_arrives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not trusted:
-        monkeypatch.setattr(sync, "_TRUSTED_NS", 0)
+        monkeypatch.setattr(syncer, "_TRUSTED_NS", 0)
     rig = live_rig
     big_tree(rig)
     mirror = await looked(rig)

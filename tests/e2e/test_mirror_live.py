@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
-from tunnelkit.mirror.base import FileAgent, MirrorState
-from tunnelkit.mirror.live import LiveChannel, NotThere, OnProof
+from tunnelkit.mirror.agent.channel import LiveChannel, NotThere, OnProof
+from tunnelkit.mirror.api import FileAgent, MirrorState
 from tunnelkit.mirror.progress import Batch
 
 pytestmark = needs_rsync

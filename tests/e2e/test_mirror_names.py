@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, tree
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import MirrorSpec
 

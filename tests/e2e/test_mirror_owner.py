@@ -14,12 +14,12 @@ import pytest
 from tests.support.mirror_rig import Rig, needs_rsync, tree, until
 from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.base import MirrorHalted, MirrorState
-from tunnelkit.mirror.bylive import LivePass
-from tunnelkit.mirror.byshell import ShellPass
+from tunnelkit.mirror.api import MirrorHalted, MirrorState
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.owner import this_owner
-from tunnelkit.mirror.target import claim, prepare, unmake
+from tunnelkit.mirror.passes.agent_pass import LivePass
+from tunnelkit.mirror.passes.bulk_pass import ShellPass
+from tunnelkit.mirror.remote.owner import this_owner
+from tunnelkit.mirror.remote.root import claim, prepare, unmake
 from tunnelkit.model import MirrorSpec
 
 pytestmark = needs_rsync

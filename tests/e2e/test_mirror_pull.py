@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
 from tunnelkit.errors import MirrorError, TunnelkitError
-from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
 

@@ -11,9 +11,9 @@ import pytest
 from tests.support.mirror_rig import Rig, needs_rsync, rig, sshd, tree, until
 from tests.support.tkrig import PATIENCE_S, Project, line_of, project
 from tunnelkit.errors import ExitCode, MirrorConflict, MirrorError
-from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.api import MirrorState
 from tunnelkit.model import MirrorSpec
-from tunnelkit.session.mirrors import Mirrors
+from tunnelkit.session.files.mirror_set import Mirrors
 
 __all__ = ["project", "rig", "sshd"]
 

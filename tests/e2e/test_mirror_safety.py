@@ -14,9 +14,9 @@ from tests.support.mirror_rig import (
     until,
 )
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.base import MirrorHalted, MirrorState
-from tunnelkit.mirror.ignore import REPLACED_DIR
+from tunnelkit.mirror.api import MirrorHalted, MirrorState
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.model import MirrorSpec
 
 pytestmark = needs_rsync

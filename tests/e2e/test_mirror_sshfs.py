@@ -19,8 +19,8 @@ from tests.support.mirror_rig import (
 )
 from tests.support.tkrig import Project
 from tunnelkit.errors import ExitCode, MirrorError
-from tunnelkit.mirror import sshfs
-from tunnelkit.mirror.mounttable import is_mounted
+from tunnelkit.mount import sshfs
+from tunnelkit.mount.mount_table import is_mounted
 
 pytestmark = needs_rsync
 

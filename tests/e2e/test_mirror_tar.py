@@ -18,12 +18,12 @@ import pytest
 from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, Sshd, children, descendants, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, MissingProgram
-from tunnelkit.mirror import tar as tar_module
-from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.tar import TarTransfer
-from tunnelkit.mirror.target import Target
-from tunnelkit.mirror.tarscripts import UNPACK
-from tunnelkit.mirror.transfer import FetchRule, choose_transfer
+from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.remote.root import Target
+from tunnelkit.mirror.transfer import tar as tar_module
+from tunnelkit.mirror.transfer.choose import FetchRule, choose_transfer
+from tunnelkit.mirror.transfer.tar import TarTransfer
+from tunnelkit.mirror.transfer.tar_scripts import UNPACK
 
 pytestmark = needs_rsync  # and its sshd
 

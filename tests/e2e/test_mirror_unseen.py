@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, until
-from tunnelkit.mirror import worker
-from tunnelkit.mirror.disk import kind_of
+from tunnelkit.mirror import push_worker
+from tunnelkit.mirror.tree.filesystem import kind_of
 
 pytestmark = needs_rsync
 
@@ -55,7 +55,7 @@ async def test_a_file_written_by_mmap(files: Rig) -> None:
 async def test_a_mapped_page_written_twice_is_found_by_its_content(
     live_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_RESCAN_S", 0.3)
+    monkeypatch.setattr(push_worker, "_RESCAN_S", 0.3)
     mine = live_rig.write("table.bin", "1" * 4096)
     mirror = await live_rig.started()
     far = live_rig.far / "table.bin"

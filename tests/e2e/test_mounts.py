@@ -19,9 +19,9 @@ from tests.support import processes
 from tests.support.mirror_rig import Rig, descendants, needs_fuse, needs_rsync, until
 from tests.support.tkrig import Project, line_of
 from tunnelkit.errors import ExitCode, UsageError
-from tunnelkit.mirror import sshfs
-from tunnelkit.mirror.mounts import Mounts
-from tunnelkit.mirror.mounttable import is_mounted, mount_user, read_pid, record_dir
+from tunnelkit.mount import sshfs
+from tunnelkit.mount.mount_table import is_mounted, mount_user, read_pid, record_dir
+from tunnelkit.mount.mounts import Mounts
 
 pytestmark = needs_rsync
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.tkrig import PATIENCE_S, Project, Terminal
-from tunnelkit.debug.client import DapClient, Message
+from tunnelkit.demo.dap_client import DapClient, Message
 
 FAILS = """\
     import sys

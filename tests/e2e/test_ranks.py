@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support.tkrig import Project, Terminal, eventually, line_of
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.errors import DebugError
 
 PROGRAM = """\

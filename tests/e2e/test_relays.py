@@ -34,9 +34,9 @@ AGENT = next(word for word in agent if word.endswith(".zip"))
 NAME = agent[agent.index("serve") + 1]
 sys.path.insert(0, AGENT)
 
-from tunnelkit.agent.processes import ProcessTable
-from tunnelkit.agent.relay_link import RelayFailed
-from tunnelkit.agent.relays import Relays, other_nodes
+from tunnelkit.agent.processes.table import ProcessTable
+from tunnelkit.agent.nodes.relay_process import RelayFailed
+from tunnelkit.agent.nodes.relay_pool import Relays, other_nodes
 
 def tell(**what):
     print(json.dumps(what), flush=True)

@@ -91,7 +91,11 @@ async def settled(project: Project, watched: dict[str, int]) -> dict[str, Use]:
     """What they hold once the last run's adapter is gone."""
     await eventually(
         lambda: (
-            sum("tunnelkit.debug.adapter_server" in p.argv for p in project.laptop_processes()) <= 4
+            sum(
+                "tunnelkit.debug.adapter.adapter_server" in p.argv
+                for p in project.laptop_processes()
+            )
+            <= 4
         ),
         "the adapters of past runs are gone",
     )

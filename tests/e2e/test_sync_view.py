@@ -21,8 +21,8 @@ from tunnelkit.errors import MirrorError
 from tunnelkit.lab import LabInfo
 from tunnelkit.mirror.explain import DIFFERS, IN_SYNC, PENDING, Explanation
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.passes.size_warnings import WARN_FILE_BYTES, SizeWatch
 from tunnelkit.mirror.progress import Batch, Progress
-from tunnelkit.mirror.sizes import WARN_FILE_BYTES, SizeWatch
 
 pytestmark = needs_rsync
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.tkrig import PROGRAM, Project, eventually, line_of
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.errors import DebugError
 
 STOP = line_of(PROGRAM, "total += step")

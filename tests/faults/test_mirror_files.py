@@ -23,10 +23,10 @@ import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.errors import MirrorError, TimeoutExpired
-from tunnelkit.mirror.base import MirrorState
-from tunnelkit.mirror.dirty import Gathering
+from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Batch
-from tunnelkit.mirror.sync import Syncer
+from tunnelkit.mirror.watch.coalescer import Gathering
 
 pytestmark = needs_rsync
 

@@ -22,7 +22,7 @@ from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.lab import LabInfo
-from tunnelkit.mirror.base import MirrorState
+from tunnelkit.mirror.api import MirrorState
 
 pytestmark = needs_rsync
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, Sshd, needs_rsync, until
 from tunnelkit.errors import MirrorError, MissingProgram
-from tunnelkit.mirror.base import MirrorHalted, MirrorState
+from tunnelkit.mirror.api import MirrorHalted, MirrorState
 
 pytestmark = needs_rsync
 

@@ -29,7 +29,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "halt with the list",
         [
             "e2e/test_mirror_safety: test_many_deletes_halt_with_the_list",
-            "unit/mirror/test_limits: test_delete_limit",
+            "unit/mirror/passes/test_delete_guard: test_delete_limit",
         ],
     ),
     3: (
@@ -37,7 +37,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "refuse",
         [
             "e2e/test_mirror_safety: test_dangerous_targets_are_refused",
-            "unit/mirror/test_target: test_refused_by_name",
+            "unit/mirror/remote/test_root: test_refused_by_name",
         ],
     ),
     4: (
@@ -65,23 +65,25 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
     7: (
         "suspended 10 minutes",
         "full verify",
-        ["unit/mirror/test_watch_loss: test_after_a_sleep_everything_is_looked_at"],
+        ["unit/mirror/watch/test_watch_loss: test_after_a_sleep_everything_is_looked_at"],
     ),
     8: (
         "inotify overflow",
         "detected, rescan, nothing missing",
         [
-            "unit/mirror/test_watch_loss: test_20_000_files_while_its_thread_stands_still",
-            "unit/mirror/test_watch_loss: test_the_kernel_overflows_while_the_process_is_stopped",
+            "unit/mirror/watch/test_watch_loss: test_20_000_files_while_its_thread_stands_still",
+            "unit/mirror/watch/test_watch_loss: "
+            "test_the_kernel_overflows_while_the_process_is_stopped",
         ],
     ),
     9: (
         "watch limit reached",
         "polling, visible warning",
         [
-            "unit/mirror/test_watch_loss: test_no_watch_at_all",
-            "unit/mirror/test_watch_loss: test_not_enough_watches_at_the_start_and_then_enough",
-            "unit/mirror/test_watch_loss: test_the_last_watch_is_used_up_later",
+            "unit/mirror/watch/test_watch_loss: test_no_watch_at_all",
+            "unit/mirror/watch/test_watch_loss: "
+            "test_not_enough_watches_at_the_start_and_then_enough",
+            "unit/mirror/watch/test_watch_loss: test_the_last_watch_is_used_up_later",
         ],
     ),
     10: (
@@ -89,7 +91,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "all arrive",
         [
             "faults/test_mirror_files: test_10_nested_directories_filled_at_once_all_arrive",
-            "unit/mirror/test_watch_saves: test_nested_new_directories_filled_at_once",
+            "unit/mirror/watch/test_watch_saves: test_nested_new_directories_filled_at_once",
         ],
     ),
     11: (
@@ -97,7 +99,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "final content once, no delete window",
         [
             "faults/test_mirror_files: test_11_every_save_style_arrives_and_is_never_missing",
-            "unit/mirror/test_watch_saves: test_a_save_is_one_batch_with_the_final_content",
+            "unit/mirror/watch/test_watch_saves: test_a_save_is_one_batch_with_the_final_content",
         ],
     ),
     12: (
@@ -122,7 +124,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         [
             "e2e/test_mirror_names: test_a_new_spelling_arrives_exactly",
             "e2e/test_mirror_names: test_a_folding_cluster_gets_neither_of_a_pair",
-            "unit/mirror/test_collisions: test_both_of_a_pair_are_named_with_the_other",
+            "unit/mirror/tree/test_name_collisions: test_both_of_a_pair_are_named_with_the_other",
         ],
     ),
     15: (
@@ -175,7 +177,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "one generation, one restart",
         [
             "faults/test_mirror_files: test_21_a_checkout_of_5000_files_is_one_generation",
-            "unit/mirror/test_watch_saves: test_a_checkout_is_one_batch",
+            "unit/mirror/watch/test_watch_saves: test_a_checkout_is_one_batch",
         ],
     ),
     22: (
@@ -256,7 +258,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         [
             "e2e/test_mirror: test_odd_names_are_exact",
             "e2e/test_mirror_tar: test_all_arrives_exactly",
-            "unit/mirror/test_watch_saves: test_names_that_are_no_text",
+            "unit/mirror/watch/test_watch_saves: test_names_that_are_no_text",
         ],
     ),
     32: (

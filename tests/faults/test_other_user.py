@@ -117,7 +117,7 @@ async def test_a_loop_with_its_next_run_standing_by_is_closed_to_others(
 
     far = project.cluster_processes()
     pids = {one.pid for one in far}
-    servers = [one.pid for one in far if any("debuggee.forkserver" in word for word in one.argv)]
+    servers = [one.pid for one in far if any("debuggee.fork_server" in word for word in one.argv)]
     assert servers and {debuggee, loop["standby"]["pid"]} <= pids
     ports = processes.listening_ports(pids | {one.pid for one in project.laptop_processes()})
     # Neither those that run nor those that wait have a port of their own.

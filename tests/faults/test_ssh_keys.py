@@ -16,7 +16,8 @@ import pytest
 from tests.support.login_rig import LoginHost, login_host
 from tunnelkit.errors import AuthenticationFailed
 from tunnelkit.lab import LabInfo
-from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
+from tunnelkit.link.openssh.link import OpenSSHLink
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.model import Hop
 
 Connect = Callable[..., Awaitable[OpenSSHLink]]
@@ -39,7 +40,7 @@ async def connect(login: LoginHost) -> AsyncIterator[Connect]:
 
     async def make(host: LoginHost = login, ssh: str = "ssh", **options: Any) -> OpenSSHLink:
         link = OpenSSHLink(
-            OpenSSHOptions(login=Hop("login"), ssh_config=host.client_config, ssh=ssh),
+            LinkOptions(login=Hop("login"), ssh_config=host.client_config, ssh=ssh),
             control_dir=host.home / f"l{len(links)}",
             prompter=nobody,
             attended=lambda: False,

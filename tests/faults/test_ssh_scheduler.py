@@ -15,11 +15,12 @@ from tests.support.scheduler_rig import host as host
 from tests.support.scheduler_rig import programs as programs
 from tests.support.scheduler_rig import project as project
 from tests.support.tkrig import Project
-from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
+from tunnelkit.link.openssh.link import OpenSSHLink
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.model import Completed, Hop, JobState
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.poller import Poller
-from tunnelkit.scheduler.slurm import Slurm
+from tunnelkit.scheduler.slurm.adapter import Slurm
 
 #: What ends the connection that it runs in: the nearest sshd above it.
 _CUT = """
@@ -35,7 +36,7 @@ kill -9 "$pid"
 async def test_a_hung_scheduler_is_unknown_and_never_the_end(
     host: LoginHost, programs: Programs, project: Project, tmp_path: Path
 ) -> None:
-    options = OpenSSHOptions(login=Hop("login"), ssh_config=host.client_config)
+    options = LinkOptions(login=Hop("login"), ssh_config=host.client_config)
     link = OpenSSHLink(options, control_dir=host.home / "l")
     async with debugging(project):
         job = (await project.status())["job"]["id"]

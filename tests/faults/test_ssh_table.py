@@ -21,7 +21,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
             "faults/test_ssh_losses: test_sleep_and_wake",
             "faults/test_lost_links: "
             "test_ssh_killed_five_times_while_stopped_and_the_same_session_steps_on",
-            "unit/mirror/test_watch_loss: test_after_a_sleep_everything_is_looked_at",
+            "unit/mirror/watch/test_watch_loss: test_after_a_sleep_everything_is_looked_at",
         ],
     ),
     "Wi-Fi change": (
@@ -45,8 +45,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
             "e2e/test_auth: test_one_prompt_at_up_and_after_a_cut_none_without_tk_auth",
             "e2e/test_auth: test_a_wrong_code_costs_one_attempt_and_tk_auth_may_try_again",
             "e2e/test_auth: test_a_wrong_code_at_up_is_said_and_leaves_nothing",
-            "unit/session/test_linkkeeper: test_nobody_is_asked_outside_of_a_visit",
-            "unit/session/test_linkkeeper: "
+            "unit/session/connection/test_link_keeper: test_nobody_is_asked_outside_of_a_visit",
+            "unit/session/connection/test_link_keeper: "
             "test_what_a_person_has_to_mend_is_tried_once_until_one_comes",
             "faults/test_ssh_keys: "
             "test_an_agents_key_lets_a_reconnect_in_and_an_empty_agent_sends_for_a_person",
@@ -117,7 +117,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             "faults/test_ssh_places: "
             "test_a_name_service_that_hangs_is_bounded_and_tk_status_answers",
-            "unit/session/test_linkkeeper: test_a_name_that_is_not_known_just_now_needs_nobody",
+            "unit/session/connection/test_link_keeper: "
+            "test_a_name_that_is_not_known_just_now_needs_nobody",
         ],
     ),
     "home full or read-only": (
@@ -149,7 +150,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             "faults/test_ssh_refusals: "
             "test_a_host_that_hangs_up_is_left_alone_for_longer_each_time",
-            "unit/session/test_linkkeeper: "
+            "unit/session/connection/test_link_keeper: "
             "test_pauses_grow_to_a_bound_and_are_longer_for_a_host_that_hangs_up",
         ],
     ),

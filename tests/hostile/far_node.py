@@ -20,10 +20,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fdstream import read_fd, write_fd
+from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.loop_records import EVENT, Record, event_payload
 from tunnelkit.mux.mux import Mux
-from tunnelkit.mux.records import EVENT, Record, event_payload
-from tunnelkit.session.relay import pump
+from tunnelkit.session.agent.exec_relay import pump
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.frames import FIRST_UNNUMBERED
 from tunnelkit.wire.frames import header as frame_header

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fdstream import read_fd, write_fd
+from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.mux import Mux
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.handshake import Hello, HelloReader, Status

@@ -54,7 +54,7 @@ sys.stdout.buffer.write(got)
 #: Python runs this in every process of tk that has it in its PYTHONPATH.
 _SITE = """
     from pathlib import Path
-    import tunnelkit.session.paths as paths
+    import tunnelkit.session.runtime.paths as paths
     paths.SHARED = Path({place!r})
 """
 

@@ -74,7 +74,7 @@ class Node:
 
     def adapters(self) -> list[Seen]:
         """The debug adapters, the process that forks them included."""
-        module = "tunnelkit.debug.adapter_server"
+        module = "tunnelkit.debug.adapter.adapter_server"
         return [one for one in self._project.laptop_processes() if module in one.argv]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import tunnelkit
 from tests.support.tkrig import Project, made_project
-from tunnelkit import payload
+from tunnelkit import agent_zip
 from tunnelkit.lab import LabInfo
 
 _DAY_S = 86400
@@ -46,13 +46,13 @@ class Store:
     @property
     def zip(self) -> Path:
         """This version's."""
-        return self.dir / payload.build().file_name
+        return self.dir / agent_zip.build().file_name
 
     def compiled(self) -> list[Path]:
         return sorted(self.dir.glob(f"{self.zip.stem}-*.zip"))
 
     def is_whole(self) -> bool:
-        return self.zip.is_file() and self.zip.read_bytes() == payload.build().data
+        return self.zip.is_file() and self.zip.read_bytes() == agent_zip.build().data
 
     def clear(self) -> None:
         for path in self.dir.glob("agent-*"):

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.support.other_user import OtherUser
-from tunnelkit.agent.forkserver import agent_path
+from tunnelkit.agent.debug.fork_server_client import agent_path
+from tunnelkit.debuggee.debugpy_launcher import START
 from tunnelkit.debuggee.inject import INJECT
-from tunnelkit.debuggee.launch import START
-from tunnelkit.mux.dap import DapReader, encode
+from tunnelkit.mux.dap_framing import DapReader, encode
 
 pytestmark = pytest.mark.root
 

@@ -21,8 +21,9 @@ pytestmark = pytest.mark.root
 #: The agent's command line, on a node whose places are those in its first argument.
 _AGENT = """
 import json, sys
-from tunnelkit.agent import main, rendezvous
-rendezvous._PARENTS = tuple(json.loads(sys.argv[1]))
+from tunnelkit.agent import main
+from tunnelkit.agent.links import socket_dir
+socket_dir._PARENTS = tuple(json.loads(sys.argv[1]))
 sys.exit(main.main(sys.argv[2:]))
 """
 #: Takes these names: the first as a directory, the second as a link to the third, a directory.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.other_user import OtherUser
-from tunnelkit.mirror.owner import Owner, describe_owner
-from tunnelkit.mirror.target import _CLAIM
+from tunnelkit.mirror.remote.owner import Owner, describe_owner
+from tunnelkit.mirror.remote.root import _CLAIM
 
 
 @pytest.mark.root

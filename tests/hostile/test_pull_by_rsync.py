@@ -14,8 +14,8 @@ import pytest
 from tests.hostile.login_host import LoginHost
 from tests.support.mirror_rig import Rig, needs_rsync
 from tunnelkit.errors import MirrorError, TunnelkitError
-from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
 

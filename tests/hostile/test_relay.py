@@ -15,8 +15,8 @@ import pytest
 
 from tests.hostile import far_relay
 from tests.unit.agent.relay_rig import Rig, local_step, read_all, relay_rig
-from tunnelkit.agent.identity import Identity
-from tunnelkit.agent.ranked import visitor
+from tunnelkit.agent.debug.rank_support import visitor
+from tunnelkit.agent.processes.peer_process import Identity
 from tunnelkit.mux.rpc import RpcError
 
 _LOOP = 7

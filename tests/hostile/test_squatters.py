@@ -15,8 +15,8 @@ from tests.hostile.local_user import SharedPlace, Squatter
 from tests.support.other_user import OtherUser, why_no_other_user
 from tests.support.tkrig import Project
 from tunnelkit.errors import ConfigError
-from tunnelkit.session.paths import SessionPaths
-from tunnelkit.session.reach import reach
+from tunnelkit.session.runtime.control_address import reach
+from tunnelkit.session.runtime.paths import SessionPaths
 
 pytestmark = [
     pytest.mark.root,

@@ -11,8 +11,8 @@ import pytest
 from tests.hostile.login_host import LoginHost, file, link
 from tests.support.mirror_rig import Rig, needs_rsync
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.ignore import REPLACED_DIR
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
 

@@ -24,7 +24,7 @@ from tests.contract.scheduler.test_pbs_on_a_cluster import (  # noqa: F401
 )
 from tests.support.openpbs import Site
 from tunnelkit.scheduler.detect import DETECT, parse_detect
-from tunnelkit.session.schedulers import adapter
+from tunnelkit.scheduler.factory import adapter
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 

@@ -23,10 +23,10 @@ from tests.support.mirror_rig import Node, Rig, Sshd
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.link.base import ByteStream
 from tunnelkit.model import Completed
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_command import remote_command
-from tunnelkit.session.agent_client import AgentClient
-from tunnelkit.session.filehosts import FileHost
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.files.file_agents import FileHost
 
 _SHELL = Path(__file__).with_name("cut_shell.py")
 _STEP_S = 10.0
@@ -147,7 +147,7 @@ async def _resume(pid: int) -> None:
 
 
 class CutRemote:
-    """The login host, as a mirror.base.Remote."""
+    """The login host, as a `remote_script.Remote`."""
 
     def __init__(self, cut: Cut, home: Path) -> None:
         self._cut = cut

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.debug.client import DapClient, Message
+from tunnelkit.demo.dap_client import DapClient, Message
 
 
 class FarEditor:

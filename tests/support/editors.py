@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunnelkit.debug.client import DapClient, Message
+from tunnelkit.demo.dap_client import DapClient, Message
 
 
 def said(editor: DapClient, *categories: str) -> str:

@@ -17,11 +17,11 @@ from typing import Any
 
 import tunnelkit
 from tests.support import processes
-from tunnelkit.agent.identity import Identity, identify
-from tunnelkit.debug.adapter import Adapter, Adapters
-from tunnelkit.debug.client import DapClient
+from tunnelkit.agent.processes.peer_process import Identity, identify
+from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debuggee.ranks import Rank, rank_of
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.demo.dap_client import DapClient
+from tunnelkit.mux.tasks import cancel_all
 
 PACKAGE = Path(tunnelkit.__file__).parent
 #: The hook as it lies in the sources.

@@ -22,7 +22,7 @@ from tests.support.logins import Budget, allowed, attempts, check, file_log
 from tests.support.places import short_dir
 from tests.support.processes import Seen
 from tests.support.tkrig import PROGRAM, Project, free_port, line_of, project_on
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 from tunnelkit.lab.programs import find_program

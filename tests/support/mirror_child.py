@@ -25,10 +25,10 @@ from typing import Any
 from tests.support import processes
 from tests.support.mirror_rig import Node, Rig, Sshd, SshRemote, descendants
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.mirror import scan
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.tree import scanner
 from tunnelkit.model import MirrorSpec
-from tunnelkit.session.filehosts import FileHost
+from tunnelkit.session.files.file_agents import FileHost
 
 _PATIENCE_S = 150.0
 #: Small trees, too, are sent while they are looked at.
@@ -207,5 +207,5 @@ def _say(answer: Mapping[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    scan._FOUND_PATHS = _FOUND_PATHS
+    scanner._FOUND_PATHS = _FOUND_PATHS
     asyncio.run(_main(*sys.argv[1:]))

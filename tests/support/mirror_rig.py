@@ -23,14 +23,14 @@ from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.lab.ssh import quick_kex
 from tunnelkit.link.base import ByteStream
-from tunnelkit.mirror.base import MirrorStatus
+from tunnelkit.mirror.api import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import Completed, MirrorSpec
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_command import remote_command
-from tunnelkit.session.agent_client import AgentClient
-from tunnelkit.session.filehosts import FileHost
-from tunnelkit.session.local_agent import LocalAgent
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.local_agent import LocalAgent
+from tunnelkit.session.files.file_agents import FileHost
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 needs_rsync = pytest.mark.skipif(

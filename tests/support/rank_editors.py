@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tunnelkit.debug.client import Message
-from tunnelkit.debug.envelope import parse
-from tunnelkit.mux.dap import DapReader, encode
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.debug.dap.peek import parse
+from tunnelkit.demo.dap_client import Message
+from tunnelkit.mux.dap_framing import DapReader, encode
+from tunnelkit.mux.tasks import cancel_all
 
 
 def _as_it_came(configuration: Message) -> Message:

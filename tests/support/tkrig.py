@@ -32,7 +32,7 @@ from tests.support.places import short_dir
 from tests.support.processes import Seen
 from tests.support.terminal import PATIENCE_S, Done, Terminal
 from tunnelkit import lab as tk_lab
-from tunnelkit.debug.client import DapClient, Message
+from tunnelkit.demo.dap_client import DapClient, Message
 from tunnelkit.lab import LabInfo
 
 TAG = "TK_TEST_PROJECT"

@@ -15,11 +15,12 @@ import pytest
 from watchdog.events import FileSystemEvent
 from watchdog.observers.api import BaseObserver
 
-from tunnelkit.mirror import local, observation
-from tunnelkit.mirror.dirty import Dirty
-from tunnelkit.mirror.ignore import IgnoreRules
-from tunnelkit.mirror.scan import Scan, Scanner
-from tunnelkit.mirror.watch import Watcher
+from tunnelkit.mirror.passes import local_changes
+from tunnelkit.mirror.tree.ignore import IgnoreRules
+from tunnelkit.mirror.tree.scanner import Scan, Scanner
+from tunnelkit.mirror.watch import event_source
+from tunnelkit.mirror.watch.coalescer import Dirty
+from tunnelkit.mirror.watch.watcher import Watcher
 
 
 def watchers() -> list[str]:
@@ -54,10 +55,10 @@ class Watched:
         self.watcher.on_any_event = listen  # type: ignore[method-assign]
 
     def _interesting(self, path: str) -> bool:
-        return local.interesting(str(self.root), self.scan, path)
+        return local_changes.interesting(str(self.root), self.scan, path)
 
     def wanted(self, path: str) -> bool:
-        return local.interesting(str(self.root), self.scan, path, is_dir=True)
+        return local_changes.interesting(str(self.root), self.scan, path, is_dir=True)
 
     async def start(self) -> None:
         self.scan = self.scanner.scan()
@@ -134,7 +135,7 @@ INOTIFY, WATCHDOG = "inotify", "watchdog"
 def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who tells of file events in this test."""
     wanted = str(request.param)
-    monkeypatch.setattr(observation, "is_local", lambda root: wanted == INOTIFY)
+    monkeypatch.setattr(event_source, "is_local", lambda root: wanted == INOTIFY)
     return wanted
 
 

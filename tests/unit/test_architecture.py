@@ -11,44 +11,16 @@ from pathlib import Path
 import pytest
 
 import tunnelkit
+from tests.unit import house_plan
+from tests.unit.house_plan import FOLDERS, PAYLOAD, ROOMS, SIDE_BY_SIDE
 
 PACKAGE = Path(tunnelkit.__file__).parent
 FILES = sorted(
     file for file in PACKAGE.rglob("*.py") if "sample" not in file.relative_to(PACKAGE).parts
 )
 
-#: Nouns, errors, quoting: every room but those of the payload may use them.
-GROUND = {"errors", "model", "remote_command", "words"}
-SIDE_BY_SIDE = {"link", "scheduler", "mirror", "debug"}
-
-#: room (or top-level module) -> what of tunnelkit it may import
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "model": {"errors"},
-    "remote_command": {"errors"},
-    "words": set(),
-    # The payload: runs on the cluster's nodes, Python 3.8, standard library only.
-    "wire": set(),
-    "mux": {"wire"},
-    # Runs in the person's own interpreter, beside the program.
-    "debuggee": set(),
-    "agent": {"mux", "wire", "debuggee"},
-    # Packs agent, debuggee, mux and wire into one file; knows them as files, not as code.
-    "payload": GROUND,
-    "config": GROUND,
-    # The four that never import one another. `config.schema` is checked apart.
-    **{room: {*GROUND, "wire", "mux", "config"} for room in SIDE_BY_SIDE},
-    # It reads a command line as the hook will, to know a launcher when it sees one.
-    "debug": {*GROUND, "wire", "mux", "config", "debuggee"},
-    "session": {*GROUND, *SIDE_BY_SIDE, "wire", "mux", "config", "payload"},
-    "lab": {*GROUND, "config"},
-    # The guided tour; its sample project is data, not code of ours.
-    "demo": {*GROUND, "config", "session", "debug", "lab"},
-    "cli": {*GROUND, *SIDE_BY_SIDE, "wire", "mux", "config", "payload", "session", "lab", "demo"},
-}
 #: Only these files of cli may use the lab: a real cluster needs none of it.
-LAB_USERS = ("cli/lab.py", "cli/demo.py", "demo/")
-PAYLOAD = ("wire", "mux", "debuggee", "agent")
+LAB_USERS = ("cli/commands/support/lab.py", "cli/commands/support/demo.py", "demo/")
 
 
 def room_of(file: Path) -> str:
@@ -80,9 +52,64 @@ def test_imports_point_down(file: Path) -> None:
     if room in ("__init__", "__main__"):
         assert rooms_used(file) <= ({"cli"} if room == "__main__" else set())
         return
-    assert room in MAY_IMPORT, f"{room} has no place in the plan: give it one here"
-    wrong = rooms_used(file) - MAY_IMPORT[room] - {room}
+    assert room in ROOMS, f"{room} has no place in the plan: give it one in house_plan.py"
+    wrong = rooms_used(file) - ROOMS[room].may_import - {room}
     assert not wrong, f"{room} may not import {', '.join(sorted(wrong))}"
+
+
+def test_a_room_may_import_only_what_it_uses() -> None:
+    used: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for file in FILES:
+        used.get(room_of(file), set()).update(rooms_used(file))
+    allowed = {room: set(plan.may_import) for room, plan in ROOMS.items()}
+    assert {room: names - {room} for room, names in used.items()} == allowed
+
+
+def test_rooms_side_by_side_stay_apart() -> None:
+    for room in SIDE_BY_SIDE:
+        assert not ROOMS[room].may_import & SIDE_BY_SIDE, room
+
+
+def part_of(module: str, room: str) -> str | None:
+    """The folder or module of `room` that a dotted name lies in; None for another room's."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["tunnelkit", room] and len(parts) > 2 else None
+
+
+@pytest.mark.parametrize("room", sorted(FOLDERS))
+def test_folders_import_only_those_before_them(room: str) -> None:
+    layers = {name: at for at, layer in enumerate(FOLDERS[room]) for name in layer.split()}
+    present = {one.stem for one in (PACKAGE / room).iterdir() if holds_code(one)}
+    assert set(layers) == present
+    for file in (PACKAGE / room).rglob("*.py"):
+        own = file.relative_to(PACKAGE / room).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        for name in imports_of(file):
+            other = part_of(name, room)
+            if other in layers and other != own:
+                assert layers[other] < layers[own], f"{file}: {own} may not import {other}"
+
+
+def holds_code(path: Path) -> bool:
+    if path.is_dir():
+        return (path / "__init__.py").exists()
+    return path.suffix == ".py" and path.stem != "__init__"
+
+
+def test_folders_are_small_enough_to_take_in() -> None:
+    sizes: dict[str, int] = {}
+    for file in FILES:
+        if file.name != "__init__.py":
+            folder = str(file.parent.relative_to(PACKAGE))
+            sizes[folder] = sizes.get(folder, 0) + 1
+    assert {folder: size for folder, size in sizes.items() if size > 18} == {}
+
+
+def test_the_table_in_architecture_is_this_plan() -> None:
+    text = house_plan.ARCHITECTURE.read_text()
+    again = "run python -m tests.unit.house_plan"
+    assert house_plan.with_table(text) == text, again
 
 
 @pytest.mark.parametrize("room", sorted(SIDE_BY_SIDE))

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from tests.unit.test_error_messages import ALL
-from tunnelkit.cli.help import TOPICS
-from tunnelkit.cli.main import COMMANDS, build
+from tunnelkit.cli.app import build
+from tunnelkit.cli.registry import COMMANDS, TOPICS
 from tunnelkit.config.schema import KEYS
 
 ROOT = Path(__file__).parents[2]

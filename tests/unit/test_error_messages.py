@@ -22,11 +22,11 @@ CAUGHT = {
 }
 #: Places whose errors are not told to the person who gave the command.
 ELSEWHERE = {
-    "debug/client.py": "the debugger of the demo and of tests",
+    "demo/dap_client.py": "the debugger of the demo and of tests",
     "demo/": "the guided tour, which shows logs",
     "lab/proxy.py:unknown command": "a protocol of the lab's own",
-    "link/chain.py": "another way of the forward is taken",
-    "scheduler/holder.py:a holder needs": "a mistake of the program",
+    "link/shared/hop_forward.py": "another way of the forward is taken",
+    "scheduler/job_script.py:a holder needs": "a mistake of the program",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.tkrig import Project, Terminal, line_of
 from tests.vscode.window import Window
-from tunnelkit.debug.vscode import ATTACH_NAME
+from tunnelkit.debug.vscode.vscode import ATTACH_NAME
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.tkrig import PATIENCE_S
 from tests.vscode.server import Parts, Server
-from tunnelkit.debug.vscode import ATTACH_NAME
+from tunnelkit.debug.vscode.vscode import ATTACH_NAME
 
 with contextlib.suppress(ImportError):  # then the fixtures skip
     from playwright.async_api import TimeoutError as PlaywrightTimeout

@@ -20,26 +20,26 @@ def main(argv: List[str]) -> int:
         return _serve(argv[1], invitation, "--while-stdin" in argv[2:])
     if len(argv) >= 2 and argv[0] == "attach":
         # Imported apart: attaching must not pay for asyncio.
-        from tunnelkit.agent.attach import attach
+        from tunnelkit.agent.links.bridge import attach
 
         start = _serve_argv(argv[1]) if "--start" in argv[2:] else None
         return attach(argv[1], start)
     if len(argv) >= 2 and argv[0] == "relay":
-        from tunnelkit.agent.relay import main as relay
+        from tunnelkit.agent.nodes.relay_main import main as relay
 
         return relay(argv[1])
     if len(argv) == 3 and argv[0] == "meet":
-        from tunnelkit.agent.dialout import meet
+        from tunnelkit.agent.links.reverse_connect import meet
 
         return meet(argv[1], argv[2])
     if argv == ["files"]:
-        from tunnelkit.agent.stdio import main as files
+        from tunnelkit.agent.file_agent import main as files
 
         return files()
     if argv == ["compile"]:
-        from tunnelkit.agent import bytecode
+        from tunnelkit.agent import compile_zip
 
-        bytecode.write(os.path.abspath(sys.argv[0]))
+        compile_zip.write(os.path.abspath(sys.argv[0]))
         return 0
     print(_USAGE, file=sys.stderr)
     return 2
@@ -52,19 +52,20 @@ def _serve_argv(name: str) -> List[str]:
 def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = False) -> int:
     import asyncio
 
-    from tunnelkit.agent import peers, rendezvous
-    from tunnelkit.agent.attach import connect
-    from tunnelkit.agent.server import Agent
-    from tunnelkit.mux.memory import one_heap
+    from tunnelkit.agent.agent import Agent
+    from tunnelkit.agent.links import socket_dir
+    from tunnelkit.agent.links.bridge import connect
+    from tunnelkit.agent.nodes import node_agents
+    from tunnelkit.mux.malloc import one_heap
 
     one_heap()
-    directory = rendezvous.make_directory()
+    directory = socket_dir.make_directory()
     running = connect(name)
     if running is not None:
         running.close()
         print(f"tunnelkit: agent {name} already runs on this node", file=sys.stderr)
         return 3
-    path = os.path.join(directory, rendezvous.check_name(name) + ".sock")
+    path = os.path.join(directory, socket_dir.check_name(name) + ".sock")
     # Told to end between here and the agent's first moment, we would leave the socket behind:
     # such a signal waits until the agent minds it.
     ends = {signal.SIGTERM, signal.SIGINT}
@@ -77,7 +78,7 @@ def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = Fals
         agent = Agent(name, listener, invitation)
         if while_stdin:
             agent.end_with(0)
-            print(f"{peers.READY}{os.getpid()}", flush=True)
+            print(f"{node_agents.READY}{os.getpid()}", flush=True)
         await agent.run()
 
     try:
@@ -87,7 +88,7 @@ def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = Fals
         if os.path.exists(path):
             os.unlink(path)
         raise
-    # The log of one that `attach` started (attach.py) is only of use after a crash.
+    # The log of one that `attach` started (bridge.py) is only of use after a crash.
     log = path[: -len(".sock")] + ".log"
     if os.path.exists(log):
         os.unlink(log)

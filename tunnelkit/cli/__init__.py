@@ -1,0 +1,1 @@
+"""The command line: `tk` and its commands."""

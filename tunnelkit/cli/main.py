@@ -2,105 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from tunnelkit import __version__
-from tunnelkit.cli import quick
-from tunnelkit.cli.console import show_error
+from tunnelkit.cli import fast_path
+from tunnelkit.cli.registry import COMMANDS
+from tunnelkit.cli.terminal.output import show_error
 from tunnelkit.errors import ExitCode, TunnelkitError, UsageError
 
 if TYPE_CHECKING:
-    import typer
-
-#: command (or group) -> module below tunnelkit.cli that adds it by its `register`.
-COMMANDS = {
-    "up": "up",
-    "down": "up",
-    "status": "status",
-    "logs": "status",
-    "run": "run",
-    "shell": "run",
-    "auth": "auth",
-    "loop": "loop",
-    "attach": "attach",
-    "interrupt": "interrupt",
-    "ready": "ready",
-    "sync": "sync",
-    "pull": "pull",
-    "forward": "forward",
-    "mount": "mount",
-    "umount": "mount",
-    "init": "init",
-    "trust": "trust",
-    "vscode": "vscode",
-    "doctor": "doctor",
-    "bugreport": "bugreport",
-    "help": "help",
-    "config": "config",
-    "demo": "demo",
-    "lab": "lab",
-    "version": "version",
-}
-
-_HELP = """Debug on a cluster as if it were your laptop.
-
-    tk init                        set up this project
-    tk up node4 --gpus 1 --cpus 2  tunnels, allocation, mirror
-    tk loop python 2.py            every F5 gets a fresh debuggee
-    tk demo                        see it all on this machine
-"""
-
-
-def build(names: set[str]) -> typer.Typer:
-    """The app with these commands only; all of them for help."""
-    import typer
-
-    from tunnelkit.cli.groups import Commands
-
-    app = typer.Typer(
-        cls=Commands,
-        help=with_examples_kept(_HELP),
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        rich_markup_mode=None,
-    )
-
-    @app.callback()
-    def common(
-        version: bool = typer.Option(
-            False, "--version", "-V", help="Show the version and exit.", callback=_show_version
-        ),
-        debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
-    ) -> None:
-        pass
-
-    for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if name in names):
-        importlib.import_module(f"tunnelkit.cli.{module}").register(app)
-    _keep_examples(app)
-    return app
-
-
-def _keep_examples(app: typer.Typer) -> None:
-    """Keep the lines of examples in help texts as they are; other text is wrapped."""
-    for command in app.registered_commands:
-        text = command.help or (command.callback.__doc__ if command.callback else None)
-        command.help = with_examples_kept(text or "")
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            _keep_examples(group.typer_instance)
-
-
-def with_examples_kept(text: str) -> str:
-    """Mark, as click wants it (a line with a backspace), each paragraph of examples: one that
-    begins with spaces or with `tk`."""
-    from inspect import cleandoc
-
-    paragraphs = cleandoc(text).split("\n\n")
-    return "\n\n".join(f"\b\n{one}" if one.startswith(("  ", "tk ")) else one for one in paragraphs)
+    pass
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -138,9 +50,11 @@ def _run(words: list[str]) -> None:
     if "_TK_COMPLETE" in os.environ:
         if _complete():
             return
-    elif quick.run(words):
+    elif fast_path.run(words):
         return
     import typer
+
+    from tunnelkit.cli.app import build
 
     position = _position(words)
     command = words[position] if position < len(words) else None
@@ -164,10 +78,10 @@ def _run(words: list[str]) -> None:
 
 def _complete() -> bool:
     """Answer a shell that completes a line; False if it is one that only typer knows."""
-    from tunnelkit.cli import tab
+    from tunnelkit.cli.completion import engine
 
     try:
-        answer = tab.answer(os.environ)
+        answer = engine.answer(os.environ)
     except Exception:
         # The person is in the middle of a line: no word may come between.
         sys.exit(int(ExitCode.FAILURE))
@@ -222,11 +136,3 @@ def plain(text: str) -> str:
 def _position(words: list[str]) -> int:
     """Where the command stands: the first word that is no option."""
     return next((index for index, word in enumerate(words) if not word.startswith("-")), len(words))
-
-
-def _show_version(value: bool) -> None:
-    if value:
-        import typer
-
-        print(f"tk {__version__}")
-        raise typer.Exit

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tunnelkit.config import profiles
-from tunnelkit.config.names import unknown_key, unknown_variable
+from tunnelkit.config.mirror_roots import check_apart
 from tunnelkit.config.profiles import user_config_dir
 from tunnelkit.config.project import FILE_NAME, find_project
-from tunnelkit.config.roots import check_apart
 from tunnelkit.config.schema import KEYS, SECTIONS, Key, Origin, OriginKind, Settings, build
 from tunnelkit.config.toml_source import Document, read
-from tunnelkit.config.values import BadValue
+from tunnelkit.config.unknown_keys import unknown_key, unknown_variable
+from tunnelkit.config.value_kinds import BadValue
 from tunnelkit.errors import ConfigError
 
 __all__ = ["FILE_NAME", "assemble", "find_project", "load", "user_config_dir"]

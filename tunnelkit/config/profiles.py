@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tunnelkit.config import toml_source
-from tunnelkit.config.values import BadValue, profile_name
+from tunnelkit.config.value_kinds import BadValue, profile_name
 from tunnelkit.errors import ConfigError
 
 _GUIDANCE_HINTS = {"lab": "run `tk lab up`, which writes this profile"}

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
-from tunnelkit.config import values as v
-from tunnelkit.config.roots import ROOTS, SYMLINKS, AlsoRoot, Symlinks
+from tunnelkit.config import value_kinds as v
+from tunnelkit.config.mirror_roots import ROOTS, SYMLINKS, AlsoRoot, Symlinks
 from tunnelkit.errors import ConfigError
 from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
 

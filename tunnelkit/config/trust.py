@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tunnelkit.config.roots import nested
+from tunnelkit.config.mirror_roots import nested
 from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.config.toml_source import dump
 from tunnelkit.errors import ConfigError
-from tunnelkit.words import shown
+from tunnelkit.text_format import shown
 
 #: Keys that make laptop or cluster run or send something. A test holds that each key is here
 #: or in HARMLESS.

@@ -7,18 +7,18 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from tunnelkit.debug.adapter import Adapters
-from tunnelkit.debug.agentapi import AgentApi
-from tunnelkit.debug.conversation import Place
+from tunnelkit.debug.adapter.adapter import Adapters
+from tunnelkit.debug.agent_api import AgentApi
+from tunnelkit.debug.dap.editor_port import EditorPort
+from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.debug_target import Target
 from tunnelkit.debug.loop import DebugLoop
-from tunnelkit.debug.port import EditorPort
-from tunnelkit.debug.target import Target
 from tunnelkit.errors import DebugError
-from tunnelkit.mux.records import Record
+from tunnelkit.mux.loop_records import Record
 
 
 class Attachment(DebugLoop):
-    """One process that was given a debugger while it ran (agent/injection.py). `start` or
+    """One process that was given a debugger while it ran (agent/debug/injection.py). `start` or
     `adopt`, then `close`. An editor that leaves lets it run on, for the next."""
 
     def __init__(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Any
 
-from tunnelkit.debug.adapter import Adapter
-from tunnelkit.debug.port import Editor
-from tunnelkit.debug.target import Events, Target, Who
+from tunnelkit.debug.adapter.adapter import Adapter
+from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.debug_target import Events, Target, Who
 from tunnelkit.errors import DebugError
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from tunnelkit.debug.debug_target import Target
 from tunnelkit.debug.generation import Generation
-from tunnelkit.debug.target import Target
 from tunnelkit.errors import DebugError
 
 _HINT = "press F5 first; a process that runs without a debugger: tk attach"

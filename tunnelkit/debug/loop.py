@@ -1,7 +1,8 @@
 """The laptop's side of a restart loop: an adapter for every debuggee, a debuggee for every F5.
 
-The loop itself runs in the agent (agent/loop.py) and outlives this object. Here its events
-are followed and adapters are kept one ahead; editors.py matches editors with debuggees.
+The loop itself runs in the agent (agent/debug/restart_loop.py) and outlives this object. Here its
+events are followed and adapters are kept one ahead; editor_dispatch.py matches editors with
+debuggees.
 
 Rules of this file: generations are taken in their order. One that stands by is
 nobody's before all earlier ones are spent.
@@ -14,23 +15,23 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tunnelkit.debug.adapter import AdapterAhead, Adapters
-from tunnelkit.debug.agentapi import AgentApi
-from tunnelkit.debug.conversation import Place
-from tunnelkit.debug.editors import Editors
-from tunnelkit.debug.ending import early_end
-from tunnelkit.debug.envelope import whole
+from tunnelkit.debug.adapter.adapter import AdapterAhead, Adapters
+from tunnelkit.debug.agent_api import AgentApi
+from tunnelkit.debug.dap.editor_port import Editor, EditorPort
+from tunnelkit.debug.dap.exit_report import early_end
+from tunnelkit.debug.dap.peek import whole
+from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.debug_target import Events, Target, Who
+from tunnelkit.debug.editor_dispatch import Editors
 from tunnelkit.debug.generation import EXIT_GRACE_S, MOST_TARGETS, Claim, Closing, Generation
 from tunnelkit.debug.interrupt import interrupt
-from tunnelkit.debug.looplog import no_log, read_log
-from tunnelkit.debug.port import Editor, EditorPort
-from tunnelkit.debug.rankports import RankPorts
-from tunnelkit.debug.ranksessions import announce, describe_ranks
-from tunnelkit.debug.target import Events, Target, Who
+from tunnelkit.debug.loop_log import no_log, read_log
+from tunnelkit.debug.rank_ports import RankPorts
+from tunnelkit.debug.rank_sessions import announce, describe_ranks
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.records import EVENT, STDERR, Record
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.loop_records import EVENT, STDERR, Record
+from tunnelkit.mux.tasks import cancel_all
 
 _STDERR_TAIL_BYTES = 4096
 _GENERATIONS_AHEAD = 2  # of their turn, beside the one in front: the agent never has more
@@ -90,7 +91,7 @@ class DebugLoop:
     # -- life -------------------------------------------------------------
 
     async def start(self, spec: dict[str, Any]) -> None:
-        """Start a new loop in the agent; `spec` as agent/loop.py describes it."""
+        """Start a new loop in the agent; `spec` as agent/debug/restart_loop.py describes it."""
         self._follow(await self._agent.call("loop.start", **spec), first=0)
 
     async def adopt(self, description: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import runpy
 import sys
 from typing import Any, Callable
 
-from tunnelkit.debuggee import launch
+from tunnelkit.debuggee import debugpy_launcher
 
 #: As a program, with where this code lies as its first argument.
 INJECT = """\
@@ -46,7 +46,7 @@ guarded = Setup(given)
 def main() -> None:
     """Be `python -m debugpy` with the arguments in sys.argv."""
     place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
-    launch.leave_no_trace()
+    debugpy_launcher.leave_no_trace()
     try:
         _inject_also(_GUARD.format(place=place))
     except ImportError:

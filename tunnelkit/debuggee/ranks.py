@@ -1,7 +1,7 @@
 """Which rank of a distributed program a process is, and where it dials in.
 
 Rules of this file: importable alone, by the agent on /proc/PID/environ as well as by the hook
-in every Python of a debugged job (hook.py), so it does nothing at import.
+in every Python of a debugged job (rank_hook.py), so it does nothing at import.
 """
 
 import json

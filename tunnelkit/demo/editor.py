@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.debug.client import DapClient
+from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.errors import DebugError
 
 _STOP_TIMEOUT_S = 60.0

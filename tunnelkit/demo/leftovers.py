@@ -10,7 +10,7 @@ from pathlib import Path
 from tunnelkit.demo.places import Places
 from tunnelkit.lab.processes import Process, end_all, identify, is_alive, lab_processes, send
 
-#: The agent's socket lies outside of the demo's directory (agent/rendezvous.py).
+#: The agent's socket lies outside of the demo's directory (agent/links/socket_dir.py).
 _AGENT_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only looked at
 
 

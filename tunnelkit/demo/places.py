@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.session.paths import SessionPaths
+from tunnelkit.session.runtime.paths import SessionPaths
 
 _USUAL_PORT = 40056
 #: Below the base lie Unix sockets, whose paths may hold about 100 bytes.

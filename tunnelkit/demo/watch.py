@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tunnelkit.errors import TimeoutExpired
-from tunnelkit.session import client
-from tunnelkit.session.paths import SessionPaths
+from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.paths import SessionPaths
 
 
 class Watch:
@@ -40,6 +40,6 @@ class Watch:
 async def watching(paths: SessionPaths) -> AsyncIterator[Watch]:
     """Follow a session's states. Raises NoSessionError if it is not there."""
     watch = Watch()
-    async with client.connect(paths, notices={"state": watch.take}) as session:
+    async with control_client.connect(paths, notices={"state": watch.take}) as session:
         await session.call("follow")
         yield watch

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunnelkit.errors import MissingProgram, TunnelkitError, UsageError
-from tunnelkit.lab import environment, layout, network, programs, proxy, ready, slurm, ssh
+from tunnelkit.lab import environment, layout, network, programs, proxy, slurm, ssh, wait_ready
 from tunnelkit.lab.layout import LOGIN, NODES, TAG, DaemonStatus, LabInfo, LabStatus, Layout
 from tunnelkit.lab.processes import Process, end_all, lab_processes
 from tunnelkit.lab.state import PROXY, SUPERVISOR, Daemon, State, load, require
@@ -89,7 +89,7 @@ def _new(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
         try:
             return _bring_up(state, rtt_ms, progress)
         except BaseException as error:
-            if isinstance(error, TunnelkitError) and ready.port_taken(found):
+            if isinstance(error, TunnelkitError) and wait_ready.port_taken(found):
                 taken = _PortTaken(error)
             _take_down(load(found) or state)
             if taken is None:
@@ -167,9 +167,9 @@ def _bring_up(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
     if with_slurm:
         progress("munged, slurmctld and a slurmd on each node")
         state = _start_slurm(state)
-    ready.wait_ssh(state)
+    wait_ready.wait_ssh(state)
     if with_slurm:
-        ready.wait_slurm(state)
+        wait_ready.wait_slurm(state)
     proxy.tell(found.proxy_socket, f"rtt {rtt_ms}")
     layout.write_profile(state.info)
     progress("ready")
@@ -203,7 +203,7 @@ def _start_slurm(state: State) -> State:
     for name, host, argv in slurm.daemons(found):
         state = state.start(Daemon(name, host, tuple(argv)))
         if name == "munged":
-            ready.wait_for_file(state, found.munge_socket, name)
+            wait_ready.wait_for_file(state, found.munge_socket, name)
     return state
 
 
@@ -310,7 +310,7 @@ def _unmount_below(directory: Path) -> None:
         points = [line.split()[4].encode().decode("unicode_escape") for line in file]
     for point in sorted((p for p in points if p.startswith(f"{directory}/")), reverse=True):
         argvs = [["fusermount3", "-u", "-z", point], ["umount", "-l", point]]
-        if not any(ready.failure(argv) is None for argv in argvs if shutil.which(argv[0])):
+        if not any(wait_ready.failure(argv) is None for argv in argvs if shutil.which(argv[0])):
             raise TunnelkitError(f"{point} can't be unmounted", hint="unmount it and run it again")
 
 

@@ -13,10 +13,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.mirror import plan, shell
-from tunnelkit.mirror.base import DigestCheck, Remote
-from tunnelkit.mirror.conflicts import as_sent, edited
-from tunnelkit.mirror.ignore import (
+from tunnelkit.mirror.api import DigestCheck
+from tunnelkit.mirror.record.manifest import Manifest, Row, same_content
+from tunnelkit.mirror.remote import scripts
+from tunnelkit.mirror.remote.edits import as_sent, edited
+from tunnelkit.mirror.tree.ignore import (
     DEFAULT,
     GITIGNORE,
     OWN,
@@ -25,8 +26,9 @@ from tunnelkit.mirror.ignore import (
     IgnoreRules,
     Rule,
 )
-from tunnelkit.mirror.manifest import Manifest, Row
-from tunnelkit.mirror.scan import DIR, FILE, Entry, digest, lstat, read_rules
+from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, digest, lstat, read_rules
+from tunnelkit.mirror.tree.symlinks import IGNORE
+from tunnelkit.remote_script import Remote
 
 #: How a mirrored path stands; `Explanation.state` is one of them, or None.
 IN_SYNC, PENDING, DIFFERS = "in_sync", "pending", "differs"
@@ -77,6 +79,19 @@ class Explanation:
             "proven": self.proven,
             "remote": self.remote,
         }
+
+
+def by_policy(found: Explanation, policy: str) -> Explanation:
+    """An explanation by the rules, with the policy for symlinks added."""
+    if found.kind != "symlink" or policy != IGNORE:
+        return found
+    if not found.mirrored:
+        reason = found.reason.replace("sent as one and not followed", "neither sent nor followed")
+        return replace(found, reason=reason)
+    reason = 'a symlink, and [mirror] symlinks = "ignore"'
+    return replace(
+        found, mirrored=False, reason=reason, state=None, state_reason=None, proven=False
+    )
 
 
 def relative_to_root(root: str, path: str) -> str | None:
@@ -224,7 +239,7 @@ async def standing(found: Explanation, ends: Ends) -> Explanation:
     if row is None or not row.sent:
         reason = "not sent yet" if row is None else "on its way"
         return replace(found, state=PENDING, state_reason=reason)
-    if entry is None or not plan.same_content(row, entry, text):
+    if entry is None or not same_content(row, entry, text):
         return replace(found, state=PENDING, state_reason="changed here since it was sent")
     try:
         async with asyncio.timeout(_NODE_TIMEOUT_S):
@@ -249,7 +264,7 @@ def _read(root: str, path: str) -> tuple[Entry | None, str]:
 
 async def _differs(path: str, row: Row, ends: Ends) -> str | None:
     """How the cluster's differs from what was sent; None if it doesn't."""
-    there = (await shell.survey(ends.remote, ends.remote_root, [path])).get(path)
+    there = (await scripts.survey(ends.remote, ends.remote_root, [path])).get(path)
     if there is None:
         return "it is gone on the cluster"
     if not as_sent(row, there) and await edited(

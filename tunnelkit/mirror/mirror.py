@@ -11,31 +11,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunnelkit.errors import MirrorError, MissingProgram, TunnelkitError
-from tunnelkit.mirror.base import (
+from tunnelkit.mirror.api import (
     DigestCheck,
     FileAgent,
     MirrorHalted,
     MirrorState,
     MirrorStatus,
-    Remote,
     SyncReport,
 )
-from tunnelkit.mirror.conflicts import chosen, relative_to
-from tunnelkit.mirror.disk import is_local
+from tunnelkit.mirror.context import Ground
 from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
-from tunnelkit.mirror.firstlook import FirstLook
-from tunnelkit.mirror.ground import Ground
-from tunnelkit.mirror.ignore import IgnoreRules, inside
-from tunnelkit.mirror.links import Links
-from tunnelkit.mirror.manifest import Manifest
-from tunnelkit.mirror.owner import Claim, this_owner
+from tunnelkit.mirror.passes.initial_scan import FirstLook
+from tunnelkit.mirror.passes.options import Wishes
+from tunnelkit.mirror.passes.size_warnings import SizeWatch
+from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Batch, Progress
 from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.scan import Scanner
-from tunnelkit.mirror.sizes import SizeWatch
-from tunnelkit.mirror.sync import Syncer
-from tunnelkit.mirror.target import (
+from tunnelkit.mirror.push_worker import Request, Worker
+from tunnelkit.mirror.record.manifest import Manifest
+from tunnelkit.mirror.remote.edits import chosen, relative_to
+from tunnelkit.mirror.remote.owner import Claim, this_owner
+from tunnelkit.mirror.remote.root import (
     Target,
     check_local_dir,
     check_remote_dir,
@@ -44,12 +41,15 @@ from tunnelkit.mirror.target import (
     release,
     unmake,
 )
-from tunnelkit.mirror.transfer import Transfer, choose_transfer
-from tunnelkit.mirror.watch import Watcher
-from tunnelkit.mirror.wishes import Wishes
-from tunnelkit.mirror.worker import Request, Worker
+from tunnelkit.mirror.transfer.choose import Transfer, choose_transfer
+from tunnelkit.mirror.tree.filesystem import is_local
+from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
+from tunnelkit.mirror.tree.scanner import Scanner
+from tunnelkit.mirror.tree.symlinks import Links
+from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.remote_script import Remote
 
 _RELEASE_S = 3.0
 _UNMAKE_S = 1.5

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.scan import DIR, Entry
+from tunnelkit.mirror.tree.scanner import DIR, Entry
 
 #: A transfer of so much is worth a look at how far it is.
 SHOW_FILES = 200

@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
-from tunnelkit.mirror.base import DigestCheck, MirrorState, MirrorStatus, name_paths
-from tunnelkit.mirror.manifest import Manifest
-from tunnelkit.mirror.sync import Syncer
+from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, name_paths
+from tunnelkit.mirror.passes.syncer import Syncer
+from tunnelkit.mirror.record.manifest import Manifest
 
 #: how often the node is asked again while its file system lags, growing between these
 _ASK_AGAIN_S = (0.1, 2.0)

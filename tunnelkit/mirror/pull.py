@@ -16,15 +16,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.base import Remote, name_paths
-from tunnelkit.mirror.conflicts import relative_to
-from tunnelkit.mirror.farlist import stream_items
-from tunnelkit.mirror.ignore import REPLACED_DIR
-from tunnelkit.mirror.landing import admitted, hostile, own_dir, tidy
-from tunnelkit.mirror.owner import OWNER_FILE
-from tunnelkit.mirror.plan import parents
+from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.mirror.transfer import FetchRule, Transfer, TransferResult
+from tunnelkit.mirror.remote.edits import relative_to
+from tunnelkit.mirror.remote.owner import OWNER_FILE
+from tunnelkit.mirror.transfer.choose import FetchRule, Transfer, TransferResult
+from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
+from tunnelkit.mirror.transfer.listing import stream_items
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
+from tunnelkit.mirror.tree.paths import parents
+from tunnelkit.remote_script import Remote
 
 _LIST = rf"""
 cd -- "$1" || exit 91

@@ -5,7 +5,7 @@ import os
 import socket
 from typing import Any, Callable, Optional
 
-from tunnelkit.mux.peers import same_user
+from tunnelkit.mux.peer_credentials import same_user
 from tunnelkit.mux.splice import no_delay, quick_ack
 
 _BACKLOG = 128

@@ -5,8 +5,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from tunnelkit.mux.channel import HIGH_WATER_BYTES, Channel
-from tunnelkit.mux.fdlink import FdLink
-from tunnelkit.mux.memory import give_back
+from tunnelkit.mux.fd_transport import FdLink
+from tunnelkit.mux.malloc import give_back
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError

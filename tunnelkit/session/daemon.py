@@ -19,16 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
-from tunnelkit.mux.memory import one_heap
+from tunnelkit.mux.malloc import one_heap
 from tunnelkit.mux.rpc import RpcError
-from tunnelkit.mux.waiting import cancel_all
-from tunnelkit.session.control import ControlServer
-from tunnelkit.session.ending import BUDGET_S, Ending
-from tunnelkit.session.launch import Launch
-from tunnelkit.session.paths import SessionPaths, hold_lock, session_paths
-from tunnelkit.session.service import Service
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.handlers.service import Service
+from tunnelkit.session.runtime.control_server import ControlServer
+from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
+from tunnelkit.session.runtime.shutdown import BUDGET_S, Ending
 from tunnelkit.session.session import Session
-from tunnelkit.words import shown
+from tunnelkit.text_format import shown
 
 log = logging.getLogger("tunnelkit.session")
 _PROMPT_TIMEOUT_S = 120.0

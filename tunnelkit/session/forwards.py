@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunnelkit.debug.agentapi import AgentApi
+from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.listener import Listener
-from tunnelkit.mux.peers import network
+from tunnelkit.mux.peer_credentials import network
 from tunnelkit.mux.splice import splice
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.mux.tasks import cancel_all
 
 #: A forward with nobody behind it accepts and then hangs up: within this time.
 _HANGUP_S = 0.3

@@ -3,8 +3,7 @@
     connecting -> pending -> starting -> ready <-> reconnecting -> ended
                      ^------ requeued ------|               any -> closing
 
-Rules of this file: it joins the rooms and owns their tasks; what a room can do
-by itself is not done here.
+It joins the rooms and owns their tasks; what a room can do by itself is done there.
 """
 
 from __future__ import annotations
@@ -16,28 +15,29 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tunnelkit.debug.port import EditorPort
+from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.link.base import Prompter
 from tunnelkit.model import Allocation, JobStatus
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.waiting import cancel_all
-from tunnelkit.session import names, timelimit
-from tunnelkit.session.agent_client import AgentClient, AgentGone
-from tunnelkit.session.cluster import Cluster
-from tunnelkit.session.connection import Connection
-from tunnelkit.session.ending import Ending
-from tunnelkit.session.execs import Execs
-from tunnelkit.session.files import SessionFiles
-from tunnelkit.session.findpython import introduced
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.agent.client import AgentClient, AgentGone
+from tunnelkit.session.agent.exec_streams import Execs
+from tunnelkit.session.agent.find_python import introduced
+from tunnelkit.session.agent.node_agents import Peers
+from tunnelkit.session.allocation import Cluster
+from tunnelkit.session.connection.login_connection import Connection
+from tunnelkit.session.debugging.loops import Loops
+from tunnelkit.session.debugging.port_fallback import open_near
+from tunnelkit.session.files.file_services import SessionFiles
+from tunnelkit.session.files.mirror_json import Tell
 from tunnelkit.session.forwards import Forwards
-from tunnelkit.session.jobwatch import JobWatch
-from tunnelkit.session.launch import Launch
-from tunnelkit.session.loops import Loops
-from tunnelkit.session.mirrorview import Tell
-from tunnelkit.session.paths import SessionPaths, job_name
-from tunnelkit.session.peers import Peers
-from tunnelkit.session.portchoice import open_near
+from tunnelkit.session.job.time_limit import TimeLimit, in_words
+from tunnelkit.session.job_monitor import JobWatch
+from tunnelkit.session.runtime.completion_cache import learn
+from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.paths import SessionPaths, job_name
+from tunnelkit.session.runtime.shutdown import Ending
 
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
@@ -110,7 +110,7 @@ class Session:
         )
         self.execs = Execs(self.agent)
         self.peers = Peers(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
-        self.time_limit = timelimit.TimeLimit(paths.state / "time-limit", self._time_is_near)
+        self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobWatch(self.cluster, self.time_limit, self._agent_is_lost)
         #: How often the job went back into the queue.
         self.requeues = 0
@@ -183,7 +183,7 @@ class Session:
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
             if self.cluster.scheduler is not None:
                 project_dir = self.launch.settings.project_dir
-                self._spawn(names.learn(self.link, self.cluster.scheduler.name, project_dir))
+                self._spawn(learn(self.link, self.cluster.scheduler.name, project_dir))
         except TunnelkitError as error:
             self.failure = error
             self._become("failed", error.one_line())
@@ -377,7 +377,7 @@ class Session:
             self.time_limit.tells(int(params["left_s"]))
 
     def _time_is_near(self, left_s: int) -> None:
-        text = timelimit.in_words(left_s)
+        text = in_words(left_s)
         self._say(text)
         self.loops.time_is_near(left_s, text)
         self._changed()

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
 from tunnelkit.wire import events as ev
-from tunnelkit.wire.channel import ChannelState
+from tunnelkit.wire.channel_state import ChannelState
 from tunnelkit.wire.errors import ChannelError, ProtocolError
 from tunnelkit.wire.frames import (
     CREDIT,
@@ -29,7 +29,7 @@ from tunnelkit.wire.frames import (
     Kind,
     header,
 )
-from tunnelkit.wire.objects import encode_detail, encode_object, parse_object
+from tunnelkit.wire.json_payload import encode_detail, encode_object, parse_object
 from tunnelkit.wire.outbound import Outbound
 
 #: Bytes a peer may send on a channel ahead of the reader. Bounds memory per

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from link_rig import Cluster, find_sshd
 
-from tunnelkit.link.openssh import OpenSSHLink, OpenSSHOptions
-from tunnelkit.link.paramiko_link import ParamikoLink
+from tunnelkit.link.openssh.link import OpenSSHLink
+from tunnelkit.link.options import LinkOptions
+from tunnelkit.link.paramiko_link.link import ParamikoLink
 from tunnelkit.model import Hop
 
 BACKENDS = {"openssh": OpenSSHLink, "paramiko": ParamikoLink}
@@ -66,7 +67,7 @@ async def connect(
         attended: Callable[[], bool] = lambda: True,
         **changes: Any,
     ) -> OpenSSHLink | ParamikoLink:
-        options = OpenSSHOptions(
+        options = LinkOptions(
             login=Hop("login"), ssh_config=cluster.ssh_config, connect_timeout_s=5
         )
         # The longer way first, so that what the tests ask of forwards is asked of it.

@@ -13,7 +13,7 @@ import pytest
 from link_rig import leftovers
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, UsageError
-from tunnelkit.link import queueing
+from tunnelkit.link.shared import session_slots
 
 UGLY = ["", "it's", 'say "hi" $HOME `id`', "!!", "two\nlines\n", "\\ \\n", "*", "höhe", "-x", "~"]
 HOSTS = pytest.mark.parametrize("node", [None, "node1"])
@@ -171,7 +171,7 @@ async def test_a_stream_waits_for_a_slot_no_longer_than_it_may(connect, monkeypa
     link = await connect(max_sessions=3)
     held = await link.open_stream(["cat"])
     with monkeypatch.context() as hurried:
-        hurried.setattr(queueing, "STREAM_START_S", 0.3)
+        hurried.setattr(session_slots, "STREAM_START_S", 0.3)
         async with asyncio.timeout(20):
             with pytest.raises(ConnectionFailed, match="login allows no further") as refused:
                 await link.open_stream(["cat"])

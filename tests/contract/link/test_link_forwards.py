@@ -14,9 +14,9 @@ import pytest
 from link_rig import cut, wait_for
 
 from tests.support.tkrig import free_port
+from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed, UsageError
-from tunnelkit.link import ports
-from tunnelkit.link.command import OpenSSHOptions
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.model import Hop, LocalForward
 
 
@@ -89,7 +89,7 @@ async def _add_and_cancel(link, echo, node, route) -> None:
     assert await echoes(forward.bind_port)
     await link.cancel_forward(forward, node=node)
     assert link.forward_route(forward, node=node) is None
-    assert ports.is_free(forward.bind_port)
+    assert local_ports.is_free(forward.bind_port)
     await link.forward(forward, node=node)
     assert await echoes(forward.bind_port)
 
@@ -102,7 +102,7 @@ async def test_the_node_route_where_login_can_not_ssh(connect, cluster, echo) ->
     assert link.forward_route(forward, node="node1") == "node"
     assert await echoes(forward.bind_port)
     await link.cancel_forward(forward, node="node1")
-    assert ports.is_free(forward.bind_port)
+    assert local_ports.is_free(forward.bind_port)
 
 
 async def test_the_chain_where_only_the_login_host_may_ssh_to_nodes(connect, cluster, echo) -> None:
@@ -111,7 +111,7 @@ async def test_the_chain_where_only_the_login_host_may_ssh_to_nodes(connect, clu
     node.stop()
     node.options.append(f"Match all\n  AuthorizedKeysFile {cluster.login_key}.pub")
     node.start()
-    link = await connect(node_routes=OpenSSHOptions(Hop("login")).node_routes)
+    link = await connect(node_routes=LinkOptions(Hop("login")).node_routes)
     forward = LocalForward(free_port(), "127.0.0.1", echo.port)
     await link.forward(forward, node="node1")
     assert link.forward_route(forward, node="node1") == "chain"
@@ -125,7 +125,7 @@ async def test_the_chain_where_only_the_login_host_may_ssh_to_nodes(connect, clu
 
 
 async def test_the_laptops_own_way_comes_first(connect, cluster, echo) -> None:
-    link = await connect(node_routes=OpenSSHOptions(Hop("login")).node_routes)
+    link = await connect(node_routes=LinkOptions(Hop("login")).node_routes)
     forward = LocalForward(free_port(), "127.0.0.1", echo.port)
     await link.forward(forward, node="node1")
     assert link.forward_route(forward, node="node1") == "node"
@@ -149,7 +149,7 @@ async def test_an_honest_error_where_the_node_forbids_forwarding(connect, echo) 
     with pytest.raises(ConnectionFailed, match="node1 forbids TCP forwarding"):
         await link.forward(forward, node="node1")
     assert link.forward_route(forward, node="node1") is None
-    assert ports.is_free(forward.bind_port)
+    assert local_ports.is_free(forward.bind_port)
     assert (await link.run(["echo", "hi"], node="node1")).text == "hi\n"
 
 

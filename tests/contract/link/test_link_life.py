@@ -16,8 +16,8 @@ import pytest
 from link_rig import OPENSSH, PARAMIKO, cut, fingerprint, keygen, leftovers, wait_for
 
 from tests.support.tkrig import free_port
+from tunnelkit import local_ports
 from tunnelkit.errors import AuthenticationFailed, ConfigError, ConnectionFailed, HostKeyError
-from tunnelkit.link import ports
 from tunnelkit.model import Hop, LocalForward
 
 
@@ -68,13 +68,13 @@ async def test_a_port_in_the_destination(connect, cluster) -> None:
 _PREDECESSOR = """
 import asyncio, os, sys
 from pathlib import Path
-from tunnelkit.link.choose import make_link
-from tunnelkit.link.command import OpenSSHOptions
+from tunnelkit.link.factory import make_link
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.model import Hop, LocalForward
 
 async def main():
     backend, config, control, port, node_port = sys.argv[1:]
-    options = OpenSSHOptions(
+    options = LinkOptions(
         login=Hop("login"), ssh_config=Path(config), node_routes=("chain", "node")
     )
     link = make_link(backend, options, control_dir=Path(control))
@@ -136,7 +136,7 @@ async def test_take_over_from_a_killed_predecessor(connect, cluster, home) -> No
     await link.open()
     assert (await link.run(["echo", "hi"], node="node1")).text == "hi\n"
     await link.close()
-    assert ports.is_free(port)
+    assert local_ports.is_free(port)
     wait_for(lambda: not cluster.processes_in(str(home / "ctl")), what="end of all ssh")
 
 
@@ -144,7 +144,7 @@ async def test_take_over_from_a_killed_predecessor(connect, cluster, home) -> No
 async def test_a_killed_predecessor_leaves_nothing_and_costs_one_login(connect, cluster) -> None:
     port = free_port()
     killed_predecessor(cluster, port, "paramiko")
-    assert ports.is_free(port)
+    assert local_ports.is_free(port)
     said: list[str] = []
     link = await connect(notice=said.append)
     assert cluster["login"].authentications() == 2

@@ -18,8 +18,8 @@ import pytest
 from link_rig import PARAMIKO, keygen, leftovers, wait_for
 
 from tests.support.tkrig import free_port
+from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed
-from tunnelkit.link import ports
 from tunnelkit.model import Hop, LocalForward
 
 pytestmark = PARAMIKO
@@ -50,7 +50,7 @@ async def test_nothing_is_left_after_a_close(connect, cluster) -> None:
             assert await asyncio.to_thread(open_one.recv, 4) == b"SSH-"
             await link.close()
             assert stream.ended
-        assert ports.is_free(forward.bind_port)
+        assert local_ports.is_free(forward.bind_port)
         wait_for(lambda: not threads(), what=f"the end of {threads()}")
         if round_ == 0:
             before = descriptors()
@@ -77,7 +77,7 @@ async def test_a_hung_forward_does_not_hold_up_the_end(connect, cluster) -> None
                     stuck.sendall(bytes(1 << 20))
             cluster["login"].freeze()
             await asyncio.wait_for(link.cancel_forward(forward), 10)
-            assert ports.is_free(forward.bind_port)
+            assert local_ports.is_free(forward.bind_port)
             await asyncio.wait_for(link.close(), 20)
         wait_for(lambda: not threads(), what="the end of all threads")
 

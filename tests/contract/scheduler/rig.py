@@ -14,7 +14,7 @@ from tests.lab_fixtures import ssh_argv
 from tunnelkit.lab import LabInfo
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.scheduler.holder import body
+from tunnelkit.scheduler.job_script import body
 
 DEADLINE_S = 40.0
 

@@ -17,10 +17,10 @@ from tunnelkit.lab import LabInfo
 from tunnelkit.model import Completed, JobState, ResourceRequest
 from tunnelkit.scheduler.base import Command, Verdict
 from tunnelkit.scheduler.detect import DETECT, parse_detect
-from tunnelkit.scheduler.holder import parse_status, read_status
+from tunnelkit.scheduler.factory import adapter
+from tunnelkit.scheduler.job_script import parse_status, read_status
+from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.poller import Poller
-from tunnelkit.scheduler.torque import Torque
-from tunnelkit.session.schedulers import adapter
 
 
 class OnLogin(Cluster):

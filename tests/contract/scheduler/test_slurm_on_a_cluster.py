@@ -18,9 +18,9 @@ from tunnelkit.lab import LabInfo
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 from tunnelkit.scheduler.base import Command, Verdict
 from tunnelkit.scheduler.detect import DETECT, parse_detect
-from tunnelkit.scheduler.holder import HolderStatus, parse_status, read_status
+from tunnelkit.scheduler.job_script import HolderStatus, parse_status, read_status
 from tunnelkit.scheduler.poller import Poller
-from tunnelkit.scheduler.slurm import Slurm
+from tunnelkit.scheduler.slurm.adapter import Slurm
 
 
 @pytest.fixture

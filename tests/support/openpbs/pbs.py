@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.openpbs.host import Host
 from tests.support.processes import until
-from tunnelkit.scheduler.pbs_text import parse_full
+from tunnelkit.scheduler.pbs.parse import parse_full
 
 #: What a node's users don't have of OpenPBS.
 _NOT_ON_NODES = ("qsub", "qstat", "qdel", "qselect", "qmgr", "pbsnodes")

@@ -17,15 +17,15 @@ from typing import Any
 
 from tests.support import processes
 from tests.unit.agent.relay_rig import process_table
-from tunnelkit.agent.identity import Identity
-from tunnelkit.agent.loop import Loop
-from tunnelkit.agent.processes import ProcessTable
-from tunnelkit.agent.ranked import Visitor
-from tunnelkit.debug.adapter import Adapter, Adapters
-from tunnelkit.debug.client import DapClient, Message
-from tunnelkit.debug.command import loop_spec, understand
-from tunnelkit.mux.records import EVENT, STDERR, STDOUT, Record
-from tunnelkit.mux.waiting import cancel_all
+from tunnelkit.agent.debug.rank_support import Visitor
+from tunnelkit.agent.debug.restart_loop import Loop
+from tunnelkit.agent.processes.peer_process import Identity
+from tunnelkit.agent.processes.table import ProcessTable
+from tunnelkit.debug.adapter.adapter import Adapter, Adapters
+from tunnelkit.debug.loop_command import loop_spec, understand
+from tunnelkit.demo.dap_client import DapClient, Message
+from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, Record
+from tunnelkit.mux.tasks import cancel_all
 
 DEADLINE_S = 60.0
 Event = dict[str, Any]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.agent.batches import Batches
-from tunnelkit.agent.roots import Root
-from tunnelkit.agent.tree import stamp_of
-from tunnelkit.agent.worker import Gate
+from tunnelkit.agent.mirror.batch_channel import Batches
+from tunnelkit.agent.mirror.dirfd_tree import stamp_of
+from tunnelkit.agent.mirror.file_thread import Gate
+from tunnelkit.agent.mirror.root import Root
 from tunnelkit.mux.parcels import ParcelCutter, encode
 
 MTIME_NS = 1_700_000_000_123_456_789

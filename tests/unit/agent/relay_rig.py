@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunnelkit import payload
-from tunnelkit.agent import rendezvous
-from tunnelkit.agent.processes import ProcessTable
-from tunnelkit.agent.relays import Relays
+from tunnelkit import agent_zip
+from tunnelkit.agent.links import socket_dir
+from tunnelkit.agent.nodes.relay_pool import Relays
+from tunnelkit.agent.processes.table import ProcessTable
 
 _SET_CHILD_SUBREAPER = 36
 DEADLINE_S = 30.0
@@ -74,7 +74,7 @@ class Rig:
 
     def files(self) -> list[Path]:
         """The port files there are."""
-        return sorted(Path(rendezvous.make_directory()).glob(f"{self.name}.*"))
+        return sorted(Path(socket_dir.make_directory()).glob(f"{self.name}.*"))
 
 
 @asynccontextmanager
@@ -86,8 +86,8 @@ async def relay_rig(
 ) -> AsyncIterator[Rig]:
     """Relays run from the zip that is sent to nodes, by the interpreter `python`."""
     name = f"test-{secrets.token_hex(6)}"
-    agent = tmp_path / payload.build().file_name
-    agent.write_bytes(payload.build().data)
+    agent = tmp_path / agent_zip.build().file_name
+    agent.write_bytes(agent_zip.build().data)
     argv = [python, "-I", "-S", str(agent), "relay", name]
     async with process_table() as table:
         relays = Relays(table, argv, step=step, timeout_s=timeout_s)

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.agent import rendezvous
+from tunnelkit.agent.links import socket_dir
 
 #: Serves, and tells itself to end as soon as it listens. Then says what of its signals is
 #: blocked when it is on its way out: what it starts would inherit that.
 _SERVE = """
 import os, signal, sys
-from tunnelkit.agent import clients, main
-listen, stop = main._listen, clients.Clients.stop
+from tunnelkit.agent import main
+from tunnelkit.agent.links import session_links
+listen, stop = main._listen, session_links.Clients.stop
 
 def listen_then_end(path):
     listener = listen(path)
@@ -29,7 +30,7 @@ async def tell_then_stop(self, reason):
     print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), reason, flush=True)
     await stop(self, reason)
 
-main._listen, clients.Clients.stop = listen_then_end, tell_then_stop
+main._listen, session_links.Clients.stop = listen_then_end, tell_then_stop
 sys.exit(main.main(["serve", sys.argv[1]]))
 """
 
@@ -47,8 +48,8 @@ def test_told_to_end_as_soon_as_it_listens(number: signal.Signals) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("[] ")
     assert number.name in done.stdout
-    assert not list(rendezvous.find_sockets(name))
-    for directory in rendezvous.candidates():
+    assert not list(socket_dir.find_sockets(name))
+    for directory in socket_dir.candidates():
         assert not [entry for entry in _names(directory) if entry.startswith(name)]
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tunnelkit import errors
-from tunnelkit.cli.help import text_of
+from tunnelkit.cli.commands.support.help import text_of
 from tunnelkit.errors import MEANINGS, ExitCode, TunnelkitError
 
 README = Path(__file__).parents[3] / "README.md"

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from tunnelkit import __version__
+from tunnelkit.cli import fast_path
 from tunnelkit.cli import main as cli
-from tunnelkit.cli import quick
-from tunnelkit.cli.console import StatusLine
-from tunnelkit.cli.follow import progress
-from tunnelkit.cli.run import exit_code
-from tunnelkit.cli.statusview import hours, lines, other_version, printable
+from tunnelkit.cli.commands.node.run import exit_code
+from tunnelkit.cli.registry import COMMANDS
+from tunnelkit.cli.terminal.output import StatusLine
+from tunnelkit.cli.views.startup import progress
+from tunnelkit.cli.views.status import hours, lines, other_version, printable
 from tunnelkit.errors import DebugError, ExitCode, HostKeyError, TunnelkitError
 
 
@@ -83,11 +84,11 @@ def test_a_missing_directory_is_a_mistake(tmp_path: Path) -> None:
 def test_a_quick_command_is_really_called(monkeypatch: pytest.MonkeyPatch) -> None:
     called = {}
     module = SimpleNamespace(show_status=lambda **values: called.update(values))
-    monkeypatch.setattr(quick.importlib, "import_module", lambda name: module)
-    assert quick.run(["status", "--json"])
+    monkeypatch.setattr(fast_path.importlib, "import_module", lambda name: module)
+    assert fast_path.run(["status", "--json"])
     assert called == {"as_json": True}
-    assert not quick.run(["status", "--jsno"])
-    assert not quick.run([])
+    assert not fast_path.run(["status", "--jsno"])
+    assert not fast_path.run([])
 
 
 # -- words ----------------------------------------------------------------
@@ -238,7 +239,7 @@ def test_help_has_each_command_once_below_a_heading(capsys: pytest.CaptureFixtur
     found = [
         line.split()[0] for line in said.splitlines() if line.startswith("  ") and line[2] != " "
     ]
-    for name in cli.COMMANDS:
+    for name in COMMANDS:
         assert found.count(name) == 1, name
     assert "..." not in said.partition("Start and end")[2]
 

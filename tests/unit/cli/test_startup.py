@@ -38,7 +38,7 @@ HEAVY = {
     "tunnelkit.model",
     "tunnelkit.mux.mux",
     "tunnelkit.scheduler",
-    "tunnelkit.session.client",
+    "tunnelkit.session.runtime.control_client",
     "tunnelkit.session.session",
 }
 
@@ -72,5 +72,5 @@ def test_what_is_loaded(words: list[str], tmp_path: Path) -> None:
     )
     code, *loaded = done.stdout.split()
     assert code == "4", done.stderr
-    assert "tunnelkit.session.ask" in loaded
+    assert "tunnelkit.session.runtime.blocking_client" in loaded
     assert HEAVY.isdisjoint(loaded), HEAVY.intersection(loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tunnelkit.debug.view import View
+from tunnelkit.debug.dap.session import View
 
 Message = dict[str, Any]
 

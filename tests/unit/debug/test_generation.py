@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tunnelkit.debug.adapter import Adapter
+from tunnelkit.debug.adapter.adapter import Adapter
+from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.debug_target import Who
 from tunnelkit.debug.generation import Claim, Generation
-from tunnelkit.debug.port import Editor
-from tunnelkit.debug.target import Who
 from tunnelkit.errors import DebugError
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.unit.debug.test_loop_close import Agent, Pipes
 from tests.unit.hostile import JSON, objects
 from tests.unit.mux.test_hostile_peer import run
-from tunnelkit.cli.loopview import LoopView
+from tunnelkit.cli.views.loop import LoopView
+from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
-from tunnelkit.debug.port import EditorPort
-from tunnelkit.mux.records import EVENT, STDOUT, Record
-from tunnelkit.session.loops import LoopLogFile, SessionLoop
-from tunnelkit.session.loopwords import told
+from tunnelkit.mux.loop_records import EVENT, STDOUT, Record
+from tunnelkit.session.debugging.loop_messages import told
+from tunnelkit.session.debugging.loops import LoopLogFile, SessionLoop
 
 _NAMES = [
     *("starting", "armed", "attached", "kept", "ended", "waiting", "stopped", "standby", "rank"),

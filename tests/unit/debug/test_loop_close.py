@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.tkrig import free_port
-from tunnelkit.debug.adapter import Adapter, Adapters
+from tunnelkit.debug.adapter.adapter import Adapter, Adapters
+from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
-from tunnelkit.debug.port import EditorPort
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.loop_records import EVENT, Record, event_payload
 from tunnelkit.mux.mux import Mux
-from tunnelkit.mux.records import EVENT, Record, event_payload
 from tunnelkit.wire.endpoint import Endpoint
 
 _DEADLINE_S = 30.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hook_rig import SITE, pack
-from tests.unit.test_payload import interpreters
+from tests.unit.test_agent_zip import interpreters
 
 TOO_OLD = [
     str(path)

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit import local_ports
+from tunnelkit.child_process import Lines, run_child
 from tunnelkit.errors import MissingProgram, UsageError
-from tunnelkit.link import ports
-from tunnelkit.link.command import OpenSSHOptions, SshCommand, destination_words
-from tunnelkit.link.hostkeys import EffectiveConfig, node_options
-from tunnelkit.link.process import Lines, run_child
+from tunnelkit.link.openssh.argv import SshCommand
+from tunnelkit.link.options import LinkOptions, destination_words
+from tunnelkit.link.shared.host_keys import EffectiveConfig, node_options
 from tunnelkit.model import Hop
 
 
@@ -62,7 +63,7 @@ def test_destinations(destination: str, words: list[str]) -> None:
 
 def test_percent_signs_survive_each_hop() -> None:
     """Each ssh on the way expands % once; a config file may hold one in its name."""
-    options = OpenSSHOptions(
+    options = LinkOptions(
         login=Hop("c"), jumps=(Hop("a"), Hop("b")), ssh_config=Path("/tmp/100%/cfg")
     )
     (_, setting) = SshCommand(options, batch=True).jump_option()
@@ -74,7 +75,7 @@ def test_percent_signs_survive_each_hop() -> None:
 
 
 def test_sessions_never_connect_by_themselves() -> None:
-    command = SshCommand(OpenSSHOptions(login=Hop("login")), batch=False)
+    command = SshCommand(LinkOptions(login=Hop("login")), batch=False)
     for argv in (command.session(Path("/c/m")), command.control(Path("/c/m"))):
         assert "ProxyCommand=/bin/false" in argv
     assert not any(
@@ -128,13 +129,13 @@ async def test_run_child() -> None:
 def test_a_port_and_its_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert not ports.is_free(port)
-        owner = ports.owner(port)
+        assert not local_ports.is_free(port)
+        owner = local_ports.owner(port)
         assert owner is not None and owner.pid == os.getpid()
         with pytest.raises(UsageError, match=str(port)):
-            ports.check_free(port)
-    assert ports.is_free(port)
-    assert ports.owner(port) is None
+            local_ports.check_free(port)
+    assert local_ports.is_free(port)
+    assert local_ports.owner(port) is None
 
 
 def test_a_port_that_another_session_has_names_the_session() -> None:
@@ -144,7 +145,7 @@ def test_a_port_that_another_session_has_names_the_session() -> None:
         assert other.stdout is not None
         port = int(other.stdout.readline())
         with pytest.raises(UsageError) as refused:
-            ports.check_free(port)
+            local_ports.check_free(port)
         other.communicate("\n")
     assert f"a session of tk (pid {other.pid})" in refused.value.one_line()
     assert "tk down in its project" in refused.value.one_line()

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunnelkit.cli.syncexplain import line
+from tunnelkit.cli.views.sync_explain import line
 from tunnelkit.mirror.explain import Explanation, explain
-from tunnelkit.mirror.ignore import IgnoreRules
-from tunnelkit.mirror.scan import Scanner
+from tunnelkit.mirror.tree.ignore import IgnoreRules
+from tunnelkit.mirror.tree.scanner import Scanner
 
 
 def fill(root: Path, files: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.mirror.progress import SHOW_BYTES, SHOW_FILES, Progress
-from tunnelkit.mirror.scan import DIR, FILE, Entry
+from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry
 
 SAMPLE = (
     b"\r          32768   0%    0.00kB/s    0:00:00  "

@@ -17,10 +17,10 @@ from tests.unit.hostile import JSON, frames, message, objects
 from tests.unit.mux.rig import DEADLINE_S, End
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fdstream import read_fd, write_fd
+from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import RpcError, RpcPeer
-from tunnelkit.session.control import ControlServer, greet
+from tunnelkit.session.runtime.control_server import ControlServer, greet
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, Status

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.unit.mux.rig import Ends, ends, soon, until
 from tests.unit.wire.test_frames import pieces
-from tunnelkit.mux.fdstream import read_fd, write_fd
-from tunnelkit.mux.records import Record, RecordReader, event_payload
+from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.loop_records import Record, RecordReader, event_payload
 from tunnelkit.mux.splice import splice
 
 

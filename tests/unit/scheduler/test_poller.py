@@ -14,7 +14,7 @@ from tunnelkit.errors import ConnectionFailed, HostKeyError, SchedulerError, Tun
 from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.poller import SECOND_LOOK_S, SETTLED_S, Poller
-from tunnelkit.scheduler.slurm import Slurm
+from tunnelkit.scheduler.slurm.adapter import Slurm
 
 GONE = Completed(1, b"", b"slurm_load_jobs error: Invalid job id specified\n")
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from tests.support.tkrig import free_port
-from tunnelkit.cli.statusview import lines
+from tunnelkit.cli.views.status import lines
 from tunnelkit.config.load import load
 from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
-from tunnelkit.session import client
-from tunnelkit.session.agent_client import AgentClient
+from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.daemon import Daemon
-from tunnelkit.session.launch import Launch
-from tunnelkit.session.paths import SessionPaths, session_paths
+from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 from tunnelkit.session.session import Session
 
 PATIENCE_S = 20.0
@@ -77,14 +77,14 @@ async def breaks(
     daemon = asyncio.create_task(Daemon(paths).run())
     yield breaks
     if not daemon.done():
-        async with client.connect(paths) as session:
+        async with control_client.connect(paths) as session:
             await session.call("down", keep=True)
     async with asyncio.timeout(PATIENCE_S):
         await daemon
 
 
 async def ask_once(paths: SessionPaths, method: str, **params: Any) -> Any:
-    async with asyncio.timeout(PATIENCE_S), client.connect(paths) as session:
+    async with asyncio.timeout(PATIENCE_S), control_client.connect(paths) as session:
         return await session.call(method, **params)
 
 
@@ -129,7 +129,7 @@ async def test_it_is_logged_and_told_by_status_and_the_next_command(
 async def test_streams_are_told_too(paths: SessionPaths, breaks: asyncio.Event) -> None:
     breaks.set()
     await ended(paths)
-    async with asyncio.timeout(PATIENCE_S), client.connect(paths) as session:
+    async with asyncio.timeout(PATIENCE_S), control_client.connect(paths) as session:
         for header in (
             {"type": "exec", "argv": ["true"], "cwd": "/"},
             {"type": "loop", "words": ["true"]},

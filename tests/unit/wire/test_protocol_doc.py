@@ -7,14 +7,14 @@ import struct
 from pathlib import Path
 
 import tunnelkit.wire
-from tunnelkit.agent import batches
-from tunnelkit.agent.files import Files
-from tunnelkit.agent.peers import Peers
-from tunnelkit.agent.processes import ProcessTable
-from tunnelkit.agent.replaced import REPLACED_DIR
-from tunnelkit.agent.server import Agent
-from tunnelkit.agent.stage import PART_PREFIX
-from tunnelkit.mux import parcels, records, rpc
+from tunnelkit.agent.agent import Agent
+from tunnelkit.agent.mirror import batch_channel
+from tunnelkit.agent.mirror.replaced_files import REPLACED_DIR
+from tunnelkit.agent.mirror.service import Files
+from tunnelkit.agent.mirror.staging import PART_PREFIX
+from tunnelkit.agent.nodes.node_agents import Peers
+from tunnelkit.agent.processes.table import ProcessTable
+from tunnelkit.mux import loop_records, parcels, rpc
 from tunnelkit.wire import endpoint, frames, handshake
 from tunnelkit.wire.frames import FIRST_UNNUMBERED, HEADER, PAYLOAD_LENGTHS, Kind
 from tunnelkit.wire.handshake import MAGIC, NO_ID, VERSION, Hello, Status
@@ -117,7 +117,9 @@ def test_the_layer_above() -> None:
     agent._peers = Peers(ProcessTable(), "tk")
     handlers = agent._handlers()
     assert sorted(name for name, *_ in table("call", "params")) == sorted(handlers)
-    kinds = f"{records.EVENT} EVENT, {records.STDOUT} STDOUT, {records.STDERR} STDERR"
+    kinds = (
+        f"{loop_records.EVENT} EVENT, {loop_records.STDOUT} STDOUT, {loop_records.STDERR} STDERR"
+    )
     assert kinds in TEXT
 
 
@@ -125,6 +127,6 @@ def test_the_mirror() -> None:
     for limit in (parcels.MAX_HEADER_BYTES, parcels.MAX_DATA_BYTES):
         assert f"at most {limit}" in TEXT
     names = [name for cell, *_ in table("op", "keys") for name in cell.split(", ")]
-    assert sorted(names) == sorted([*batches._OPS, "begin", "commit", "abort"])
+    assert sorted(names) == sorted([*batch_channel._OPS, "begin", "commit", "abort"])
     assert f"`{PART_PREFIX}NONCE-N`" in TEXT
     assert f"`{REPLACED_DIR.decode()}/REPLACED/path`" in TEXT

@@ -56,7 +56,7 @@ def _own_user() -> Callable[[Any], bool]:
     """Whether the other end of a connected socket is our own user's."""
     sys.path.insert(0, _AGENT)
     try:
-        peers = importlib.import_module("tunnelkit.mux.peers")
+        peers = importlib.import_module("tunnelkit.mux.peer_credentials")
     finally:
         sys.path.remove(_AGENT)
     for name in [name for name in sys.modules if name.split(".")[0] == "tunnelkit"]:

@@ -16,8 +16,8 @@ def _hook():  # type: () -> None
     package = type(sys)("_tunnelkit_debuggee")
     package.__path__ = [room]
     sys.modules[package.__name__] = package
-    __import__("_tunnelkit_debuggee.hook")
-    sys.modules["_tunnelkit_debuggee.hook"].arrive(site)
+    __import__("_tunnelkit_debuggee.rank_hook")
+    sys.modules["_tunnelkit_debuggee.rank_hook"].arrive(site)
 
 
 def _give_way() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.session.doctor.base import Check, Finding, Result, Status, fail, skip
-from tunnelkit.session.doctor.scene import Scene
+from tunnelkit.session.doctor.check import Check, Finding, Result, Status, fail, skip
+from tunnelkit.session.doctor.context import Scene
 
 T = TypeVar("T")
 #: How long a person may take to answer what ssh asks.

@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from tunnelkit import __version__
+from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.errors import TunnelkitError, UsageError
-from tunnelkit.link.process import run_child
-from tunnelkit.session import names
-from tunnelkit.session.doctor.base import Result
+from tunnelkit.session.agent.cluster_dir import TK_DIR
+from tunnelkit.session.doctor.check import Result
+from tunnelkit.session.doctor.checks import CHECKS
+from tunnelkit.session.doctor.context import Scene
 from tunnelkit.session.doctor.runner import run_checks
-from tunnelkit.session.doctor.scene import Scene
-from tunnelkit.session.doctor.table import CHECKS
 from tunnelkit.session.report.patterns import SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
-from tunnelkit.session.tkdir import TK_DIR
+from tunnelkit.session.runtime import completion_cache
 
 #: The end of a log tells what matters; reports are sent by mail.
 _LOG_BYTES = 512 * 1024
@@ -222,7 +222,7 @@ def _hosts(scene: Scene, settings: Settings | None) -> Iterator[str]:
         if settings.cluster.login is not None:
             yield _without_port(settings.cluster.login.destination)
         yield from (_without_port(jump.destination) for jump in settings.cluster.jump)
-        yield from names.recall("nodes", scene.project_dir)
+        yield from completion_cache.recall("nodes", scene.project_dir)
     status = scene.status or {}
     yield from (str(status[key]) for key in ("login", "node", "wanted_node") if status.get(key))
     yield from (status.get("job") or {}).get("nodes", [])

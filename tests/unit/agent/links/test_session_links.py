@@ -1,0 +1,28 @@
+"""Who may have the agent: a client that was taken over from stays out, however it comes back."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from tunnelkit.agent.links.session_links import Clients
+from tunnelkit.mux.mux import Mux
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.handshake import Hello, Status
+
+
+def _make(endpoint: Endpoint) -> Mux:
+    return Mux(endpoint, on_channel=lambda channel, header: None)
+
+
+async def test_a_late_fresh_hello_of_a_superseded_client_takes_nothing_over(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        clients = Clients(listener, _make)
+        first, second = (Hello(Status.FRESH, os.urandom(16), bytes(16), 0, 1) for _ in range(2))
+        for hello in (first, second):
+            assert clients._judge(hello) is Status.FRESH
+            clients._take_over(hello)
+        assert clients._judge(first) is Status.SUPERSEDED
+        assert clients._judge(second) is Status.RESUME

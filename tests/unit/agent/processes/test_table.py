@@ -1,0 +1,165 @@
+"""Processes are ended whole: group, children that ignore TERM, daemons that fled the group."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+#: Runs in a process of its own: a ProcessTable takes over SIGCHLD and reaps everything.
+_DRIVER = """
+import asyncio, json, os, subprocess, sys, time
+from tunnelkit.agent.processes.table import ProcessTable
+
+async def main():
+    table = ProcessTable()
+    table.start()
+    null = os.open(os.devnull, os.O_RDWR)
+    process = table.spawn(
+        [sys.executable, "-c", sys.argv[1], sys.argv[2]],
+        cwd="/", env=dict(os.environ), stdin=null, stdout=null, stderr=null)
+    pids = []
+    if sys.argv[3] == "kill":
+        while len(pids) < 3:
+            await asyncio.sleep(0.02)
+            try:
+                pids = [int(line) for line in open(sys.argv[2]).read().split()]
+            except (OSError, ValueError):
+                pids = []
+        how = await table.end(process, 0.5)
+    else:
+        how = await process.exited
+    print(json.dumps({"how": how.describe(), "pids": pids, "zombies": zombies()}))
+
+def zombies():
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = open(f"/proc/{entry}/stat").read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if fields[0] == "Z" and int(fields[1]) == os.getpid():
+                found.append(int(entry))
+    return found
+
+asyncio.run(main())
+"""
+
+_FAMILY = """
+import os, signal, subprocess, sys, time
+out = open(sys.argv[1], "a")
+def tell():
+    out.write(f"{os.getpid()}\\n"); out.flush()
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    tell()
+    while True: time.sleep(60)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        tell()
+        while True: time.sleep(60)
+    os._exit(0)
+tell()
+while True: time.sleep(60)
+"""
+
+
+def drive(program: str, tmp_path: Path, what: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER, textwrap.dedent(program), str(tmp_path / "pids"), what],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_group_stubborn_child_and_daemon_are_all_gone(tmp_path: Path) -> None:
+    answer = drive(_FAMILY, tmp_path, "kill")
+    assert len(answer["pids"]) == 3
+    assert not any(alive(pid) for pid in answer["pids"])
+    assert answer["zombies"] == []
+    assert answer["how"]["signal"] == "SIGTERM"
+
+
+def test_an_exit_code_a_signal_and_the_peak_memory_are_told(tmp_path: Path) -> None:
+    answer = drive("import sys; x = bytearray(50_000_000); sys.exit(7)", tmp_path, "wait")
+    assert answer["how"]["code"] == 7
+    assert answer["how"]["signal"] is None
+    assert answer["how"]["peak_rss_bytes"] > 50_000_000
+    answer = drive("import os; os.kill(os.getpid(), 11)", tmp_path, "wait")
+    assert answer["how"]["code"] is None
+    assert answer["how"]["signal"] == "SIGSEGV"
+
+
+#: Two marked processes and an unmarked one. Each starts, with no environment and in a session of
+#: its own, a daemon that has a child of its own, and then ends by itself or waits.
+_STRAYS = """
+import asyncio, json, os, signal, sys
+from tunnelkit.agent.processes.table import ProcessTable
+
+DAEMON = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(600)"
+FAMILY = '''
+import os, subprocess, sys
+daemon = [sys.executable, "-c", sys.argv[1]]
+code = "import subprocess, sys; subprocess.Popen(sys.argv[1:], env={}, start_new_session=True)"
+subprocess.run([sys.executable, "-c", code, *daemon], env={}, start_new_session=True)
+if sys.argv[2] == "wait":
+    import time
+    time.sleep(600)
+'''
+
+async def main():
+    table = ProcessTable()
+    table.start()
+    null = os.open(os.devnull, os.O_RDWR)
+    families = []
+    for how, marked in (("end", True), ("wait", True), ("end", False)):
+        reader, writer = os.pipe()
+        process = table.spawn([sys.executable, "-c", FAMILY, DAEMON, how], cwd="/",
+            env=dict(os.environ), stdin=null, stdout=writer, stderr=null, marked=marked)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            families.append((process, [int(pipe.readline()) for _ in range(2)]))
+    alive, asked_s = [], asyncio.get_running_loop().time()
+    for process, _ in families:
+        await table.end(process, 5.0)
+        alive.append([[os.path.exists(f"/proc/{pid}") for pid in pids] for _, pids in families])
+    took_s = asyncio.get_running_loop().time() - asked_s
+    for _, pids in families:
+        for pid in pids:
+            try: os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError: pass
+    print(json.dumps({"alive": alive, "took_s": took_s}))
+
+asyncio.run(main())
+"""
+
+
+def test_a_daemon_without_environment_or_group_ends_with_its_own_run_only() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _STRAYS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    gone, there = [False, False], [True, True]
+    assert answer["alive"] == [[gone, there, there], [gone, gone, there], [gone, gone, there]]
+    # They are asked to end, not only killed once the grace is over.
+    assert answer["took_s"] < 4.0

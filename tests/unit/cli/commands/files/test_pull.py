@@ -1,0 +1,22 @@
+"""What `tk pull` shows while it runs."""
+
+from __future__ import annotations
+
+from tunnelkit.cli.commands.files.pull import progress_line
+
+
+def test_how_far_and_how_fast() -> None:
+    progress = {
+        "files": 0,
+        "files_total": 1,
+        "bytes": 50_000_000,
+        "bytes_total": 90_000_000,
+        "eta_s": 20.0,
+    }
+    line = progress_line(progress)
+    assert line.startswith("pulling: 0 of 1 file, 50.0 MB of 90.0 MB, 2.0 MB/s, ")
+    assert line.endswith(" left")
+    for none in (None, 0.0):
+        assert progress_line({**progress, "files_total": 2, "eta_s": none}) == (
+            "pulling: 0 of 2 files, 50.0 MB of 90.0 MB"
+        )

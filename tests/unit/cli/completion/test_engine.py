@@ -1,0 +1,104 @@
+"""TAB without an app: the table holds what typer would offer, and any line is understood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.cli.app import build
+from tunnelkit.cli.completion import engine, sources
+from tunnelkit.cli.registry import COMMANDS
+
+TABLE = engine.make()
+
+
+def offers(*words: str) -> list[str]:
+    """What is offered at the end of these words, the last of which is being typed."""
+    return list(engine.offers(TABLE, engine.Line(words[:-1], words[-1])))
+
+
+def walk(table: engine.Command, command: Any, path: tuple[str, ...]) -> Any:
+    yield table, command, path
+    below = getattr(command, "commands", {})
+    assert set(table["commands"]) == {name for name, one in below.items() if not one.hidden}
+    for name, one in table["commands"].items():
+        yield from walk(one, below[name], (*path, name))
+
+
+def test_the_table_has_every_command_option_and_argument() -> None:
+    top = typer.main.get_command(build(set(COMMANDS)))
+    seen = 0
+    for table, command, path in walk(TABLE, top, ()):
+        options = {
+            word: not one.is_flag
+            for one in command.params
+            if one.param_type_name == "option" and not one.hidden
+            for word in [*one.opts, *one.secondary_opts]
+        }
+        ours = {word: takes for word, (takes, _, _) in table["options"].items()}
+        assert ours == {"-h": False, "--help": False} | options, path
+        arguments = [one for one in command.params if one.param_type_name == "argument"]
+        assert [many for _, many in table["arguments"]] == [one.nargs == -1 for one in arguments]
+        hows = [how for how, _ in table["arguments"]]
+        hows += [how for _, how, _ in table["options"].values()]
+        for how in filter(None, hows):
+            assert callable(getattr(sources, how)), (path, how)
+        assert table["help"] or not path, path
+        seen += 1
+    assert seen > len(COMMANDS)
+
+
+def test_what_is_completed_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nodes", "partitions", "jobs", "own_nodes", "forwards"):
+        monkeypatch.setattr(sources, name, lambda typed, name=name: [f"{name} {typed}"])
+    assert offers("up", "n") == ["nodes n"]
+    assert offers("up", "--gpus", "2", "") == ["nodes "]
+    assert offers("up", "--gpus", "") == []
+    assert offers("up", "--json", "") == ["nodes "]
+    assert offers("up", "-p") == [] and offers("up", "--part") == ["--partition"]
+    assert offers("up", "--partition", "-") == ["partitions -"]
+    assert offers("up", "--attach-job", "4") == ["jobs 4"]
+    assert offers("up", "node1", "") == []
+    assert offers("shell", "") == ["own_nodes "]
+    assert offers("forward", "8888", "") == ["forwards "]
+    assert offers("forward", "--", "-") == ["forwards -"]
+    assert offers("run", "--node", "") == ["own_nodes "]
+    assert offers("run", "python", "--he") == []
+    assert offers("lab", "u") == ["up"] and offers("lab", "up", "--net") == ["--netns"]
+    assert offers("--vers") == ["--version"]
+    assert "up" in offers("--debug", "")
+    assert offers("nonsense", "") == []
+
+
+@given(st.text(max_size=30), st.sampled_from(["bash", "zsh", "fish"]), st.integers(-2, 9))
+def test_any_line_is_understood(text: str, shell: str, cursor: int) -> None:
+    environ = {"_TK_COMPLETE": f"complete_{shell}"}
+    environ |= {"COMP_WORDS": f"tk {text}", "COMP_CWORD": str(cursor)}
+    environ["_TYPER_COMPLETE_ARGS"] = f"tk {text}"
+    line = engine.line_of(environ)
+    assert isinstance(line.typed, str)
+    if not any(word in ("up", "shell") for word in line.words):
+        engine.offers({**TABLE, "commands": {}}, line)
+
+
+def test_what_zsh_evaluates_stays_words() -> None:
+    told = engine._zsh({"a'b": 'say "$(reboot)" `now`: yes'})
+    assert told == '_arguments \'*: :(("a\'\'b":"say ""\\$(reboot)"" \\`now\\`\\\\: yes"))\''
+    assert engine._zsh({}) == "_files"
+
+
+def test_other_shells_are_typers() -> None:
+    assert engine.answer({"_TK_COMPLETE": "complete_powershell"}) is None
+    assert engine.answer({"_TK_COMPLETE": "source_bash"}) is None
+
+
+def test_a_completer_that_fails_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(kind: str) -> list[str]:
+        raise RuntimeError
+
+    monkeypatch.setattr(sources, "_recall", broken)
+    assert sources.nodes("") == []

@@ -1,0 +1,143 @@
+"""The command forms that people have in their scripts."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.debug.loop_command import PORT_MARK, loop_spec, understand
+from tunnelkit.errors import UsageError
+
+DIALS_OUT = ["--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
+
+
+@pytest.mark.parametrize(
+    ("line", "target"),
+    [
+        ("python -m debugpy --wait-for-client 2.py", "2.py"),
+        ("python -m debugpy --listen 40056 --wait-for-client 2.py a -b", "2.py a -b"),
+        ("python -m debugpy --listen 0.0.0.0:40056 2.py", "2.py"),
+        ("python -m debugpy --connect 1.2.3.4:5678 -m pkg.mod --x 1", "-m pkg.mod --x 1"),
+        ("python -m debugpy --configure-subProcess false -c 'print(1)'",
+         "--configure-subProcess false -c 'print(1)'"),
+        ("python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py", "2.py"),
+        ("python -m ptvsd --port 40056 -m pkg", "-m pkg"),
+        ("python train.py --epochs 1", "train.py --epochs 1"),
+        ("python -m pkg.train", "-m pkg.train"),
+    ],
+)  # fmt: skip
+def test_every_form_dials_out(line: str, target: str) -> None:
+    command = understand(shlex.split(line))
+    assert command.debug
+    assert list(command.interpreter) == ["python"]
+    assert list(command.words) == [*DIALS_OUT, *shlex.split(target)]
+    assert command.shown == line
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("python -m debugpy --listen 40056 2.py", 40056),
+        ("python -m debugpy --listen 0.0.0.0:5678 2.py", 5678),
+        ("python -m ptvsd --host 0.0.0.0 --port 40057 --wait 2.py", 40057),
+        ("python -m debugpy --wait-for-client 2.py", None),
+    ],
+)
+def test_the_named_port_is_the_editors(line: str, port: int | None) -> None:
+    assert understand(shlex.split(line)).port == port
+
+
+def test_what_is_changed_is_said() -> None:
+    (note,) = understand(["python", "-m", "ptvsd", "--port", "5678", "x.py"]).notes
+    assert "debugpy" in note
+    (note,) = understand(["python", "-m", "debugpy", "--listen", "0.0.0.0:1", "x.py"]).notes
+    assert "0.0.0.0:1" in note
+
+
+@pytest.mark.parametrize("python", ["python3.11", "/opt/conda/bin/python", "python3"])
+def test_interpreters_and_their_switches_stay(python: str) -> None:
+    command = understand([python, "-W", "error", "-u", "x.py"])
+    assert list(command.interpreter) == [python, "-W", "error", "-u"]
+    assert list(command.words) == [*DIALS_OUT, "x.py"]
+
+
+@pytest.mark.parametrize("line", ["nvidia-smi", "bash run.sh", "python --version", "python"])
+def test_other_commands_run_as_they_are(line: str) -> None:
+    command = understand(line.split())
+    assert list(command.argv) == line.split()
+    assert not command.debug
+    # A debugpy inside of a wrapper still dials out.
+    assert PORT_MARK in command.env["DEBUGPY_EXTRA_ARGV"]
+
+
+def test_a_wrapper_that_names_debugpy_is_debugged() -> None:
+    assert understand(["srun", "-n1", "python", "-m", "debugpy", "--wait-for-client", "x.py"]).debug
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "python -m debugpy",
+        "python -m debugpy --listen",
+        "python -m debugpy --listen nowhere x.py",
+        "python -m debugpy --wait-for-client -m",
+        "python -m ptvsd --port 99999 x.py",
+        "python -m ptvsd --nosuch x.py",
+    ],
+)
+def test_malformed_commands_are_refused(line: str) -> None:
+    with pytest.raises(UsageError):
+        understand(line.split())
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=6))
+def test_arguments_of_the_program_are_never_touched(words: list[str]) -> None:
+    command = understand(["python", "x.py", *words])
+    assert list(command.argv)[-len(words) :] == words
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc-per-node 4 train.py",
+        "/opt/env/bin/torchrun --standalone train.py",
+        "srun -n 8 python train.py",
+        "mpirun -np 2 python train.py",
+        "env OMP_NUM_THREADS=1 srun -n 2 python train.py",
+        "uv run torchrun train.py",
+        "accelerate launch train.py",
+        "python -m torch.distributed.run --standalone train.py",
+        "python3.11 -u -m torch.distributed.launch train.py",
+        "python -m debugpy --wait-for-client -m torch.distributed.run train.py",
+        "python -m accelerate.commands.launch train.py",
+    ],
+)
+def test_a_launcher_runs_as_it_is_and_its_ranks_are_debugged(line: str) -> None:
+    command = understand(shlex.split(line))
+    assert command.ranks and command.debug
+    assert list(command.argv) == shlex.split(line)
+    assert not command.interpreter
+    assert "DEBUGPY_EXTRA_ARGV" not in command.env
+    spec = loop_spec(command, cwd="/x", editor_port=1, only=[2, 0, 2], collectives="keep")
+    assert spec["ranks"] == {"only": [0, 2], "collectives": "keep"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py torchrun",
+        "python -m pkg srun",
+        "./train.py srun",
+        "bash run.sh",
+        "env A=1 python -m debugpy x.py mpirun",
+    ],
+)
+def test_what_only_mentions_a_launcher_is_none(line: str) -> None:
+    words = shlex.split(line)
+    assert not understand(words).ranks
+    assert loop_spec(understand(words), cwd="/x", editor_port=1)["ranks"] is None
+    assert understand(words, ranks=True).ranks

@@ -1,0 +1,158 @@
+"""The plan of the package: what each room is for and may import, the order of its folders.
+
+`python -m tests.unit.house_plan` writes the table of rooms into ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+BEGIN, END = "<!-- rooms: written by tests/unit/house_plan.py -->", "<!-- end of rooms -->"
+
+
+class Room(NamedTuple):
+    """purpose: for ARCHITECTURE.md. may_import: rooms and modules at the top of the package, by
+    name; exactly those that it uses."""
+
+    purpose: str
+    may_import: frozenset[str]
+
+
+def _room(purpose: str, may_import: str = "") -> Room:
+    return Room(purpose, frozenset(may_import.split()))
+
+
+ROOMS = {
+    "cli": _room(
+        "parse, call, render; a command's module is imported only when it runs",
+        "config debug demo errors file_changes lab mirror model mount mux session text_format",
+    ),
+    "demo": _room("`tk demo`, and a small DAP client", "errors lab mux session"),
+    "lab": _room("a real cluster on loopback or in network namespaces", "errors"),
+    "session": _room(
+        "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
+        "agent_zip child_process config debug errors link local_ports mirror model mount mux "
+        "remote_command remote_script scheduler text_format wire",
+    ),
+    "link": _room(
+        "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
+        "child_process config errors local_ports model mux remote_command",
+    ),
+    "scheduler": _room(
+        "Slurm, PBS and Torque: builds argv, parses text; one poller; the job's script",
+        "errors model",
+    ),
+    "mirror": _room(
+        "watches, scans and sends files; the barrier and its proof",
+        "errors model mux remote_command remote_script text_format",
+    ),
+    "mount": _room("sshfs: the remote directory on the laptop", "errors model remote_script"),
+    "debug": _room(
+        "the laptop's side of a loop: adapters, editor port, DAP sessions, VS Code's files",
+        "debuggee errors file_changes model mux",
+    ),
+    "config": _room(
+        "tunnelkit.toml, profiles, environment, flags; each value knows its origin",
+        "errors model text_format",
+    ),
+    "agent": _room(
+        "runs on the node: restart loops, processes, dial-in ports, the mirror's far end",
+        "debuggee mux wire",
+    ),
+    "debuggee": _room(
+        "runs in the user's own interpreter: debugpy's start, fork server, rank hook"
+    ),
+    "mux": _room("the asyncio driver of the wire: channels, calls, splices", "wire"),
+    "wire": _room("the protocol, sans-IO: no socket, no clock, no asyncio"),
+    "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
+    "child_process": _room("child processes with one owner and an explicit end", "errors model"),
+    "remote_script": _room("runs a small sh script on a host", "errors model"),
+    "remote_command": _room("a command line whose words survive any login shell", "errors"),
+    "local_ports": _room("is a local port free, and who has it if not", "errors"),
+    "file_changes": _room("changes to a user's files, planned first, written at once", "errors"),
+    "text_format": _room("sizes and untrusted text for people"),
+    "model": _room("the nouns: hosts, nodes, jobs, commands", "errors"),
+    "errors": _room("errors and exit codes"),
+}
+
+#: These never import one another.
+SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
+#: What is sent to the node: Python 3.8, standard library only.
+PAYLOAD = ("wire", "mux", "debuggee", "agent")
+
+#: room -> its folders and modules in order: each imports only from layers before its own.
+FOLDERS = {
+    "cli": (
+        "registry command_groups fast_path terminal",
+        "app views",
+        "completion",
+        "commands main",
+    ),
+    "session": (
+        "runtime job debugging forwards",
+        "connection agent",
+        "allocation files doctor local_loop",
+        "job_monitor cleanup report",
+        "session",
+        "handlers",
+        "daemon",
+    ),
+    "link": ("base options", "shared", "openssh paramiko_link", "factory"),
+    "scheduler": (
+        "base command_error nodelist",
+        "job_script detect poller slurm pbs",
+        "factory",
+    ),
+    "mirror": (
+        "api",
+        "tree",
+        "record watch progress",
+        "remote",
+        "context explain transfer",
+        "agent pull",
+        "passes",
+        "proof push_worker",
+        "mirror",
+    ),
+    "mount": ("mount_table", "sshfs", "mounts"),
+    "debug": (
+        "dap adapter agent_api loop_log loop_command rank_set",
+        "debug_target rank_ports vscode",
+        "generation",
+        "editor_dispatch interrupt rank_sessions",
+        "loop",
+        "attachment",
+    ),
+    "agent": (
+        "mirror compile_zip",
+        "zip_lease",
+        "links file_agent",
+        "processes",
+        "nodes",
+        "debug",
+        "agent",
+        "main",
+    ),
+}
+
+
+def table() -> str:
+    """The rooms as a table in Markdown."""
+    lines = ["| room | what it is for | may import |", "|---|---|---|"]
+    for name, room in ROOMS.items():
+        place = f"`{name}/`" if (ARCHITECTURE.parent / "tunnelkit" / name).is_dir() else f"`{name}`"
+        lines.append(f"| {place} | {room.purpose} | {', '.join(sorted(room.may_import))} |")
+    return "\n".join(lines)
+
+
+def with_table(text: str) -> str:
+    """A text of ARCHITECTURE.md with the table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    ARCHITECTURE.write_text(with_table(ARCHITECTURE.read_text()))

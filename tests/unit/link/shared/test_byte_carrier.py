@@ -1,0 +1,139 @@
+"""The thread that carries an ssh forward's bytes: all of them, in order, with their ends."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tunnelkit.link.shared.byte_carrier import Carrier
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def carrier() -> Iterator[Carrier]:
+    carrier = Carrier()
+    yield carrier
+    carrier.close()
+    assert not [one for one in threading.enumerate() if one.name == "forwards"]
+
+
+@pytest.fixture
+def joined(carrier: Carrier) -> Iterator[Pair]:
+    """The two outer ends of a connection that is carried."""
+    ends = join(carrier)
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def join(carrier: Carrier) -> Pair:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        one, _ = server.accept()
+    other, far = socket.socketpair()
+    for sock in (one, other):
+        sock.setblocking(False)
+    for sock in (near, far):
+        sock.settimeout(30.0)
+    carrier.carry(one, other)
+    return near, far
+
+
+def read_all(sock: socket.socket) -> bytes:
+    parts = []
+    while part := sock.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_a_message_and_its_answer(joined: Pair) -> None:
+    near, far = joined
+    near.sendall(b"hello")
+    assert far.recv(64) == b"hello"
+    far.sendall(b"and back")
+    assert near.recv(64) == b"and back"
+
+
+def test_many_at_once_under_pressure_lose_nothing(carrier: Carrier) -> None:
+    """Every socket is full before its reader begins, both ways."""
+    pairs = [join(carrier) for _ in range(8)]
+    data = [hashlib.sha256(bytes([number])).digest() * 100_000 for number in range(16)]
+    found: dict[int, bytes] = {}
+
+    def send(sock: socket.socket, content: bytes) -> None:
+        sock.sendall(content)
+        sock.shutdown(socket.SHUT_WR)
+
+    def receive(number: int, sock: socket.socket) -> None:
+        found[number] = read_all(sock)
+
+    ends = [end for pair in pairs for end in pair]
+    senders = [threading.Thread(target=send, args=one) for one in zip(ends, data, strict=True)]
+    for thread in senders:
+        thread.start()
+    swapped = [end for pair in pairs for end in reversed(pair)]
+    receivers = [threading.Thread(target=receive, args=one) for one in enumerate(swapped)]
+    for thread in receivers:
+        thread.start()
+    for thread in senders + receivers:
+        thread.join(30.0)
+    assert [found.get(number) for number in range(16)] == data
+    for end in ends:
+        end.close()
+
+
+def test_one_way_goes_on_when_the_other_has_ended(joined: Pair) -> None:
+    near, far = joined
+    near.sendall(b"question")
+    near.shutdown(socket.SHUT_WR)
+    assert read_all(far) == b"question"
+    far.sendall(b"answer")
+    far.shutdown(socket.SHUT_WR)
+    assert read_all(near) == b"answer"
+
+
+def test_who_reads_no_more_stops_the_writer(joined: Pair) -> None:
+    near, far = joined
+    far.close()
+    with pytest.raises(OSError):
+        while True:
+            near.sendall(bytes(1 << 16))
+
+
+def test_a_reset_is_one_on_the_other_side(joined: Pair) -> None:
+    outer, inner = joined
+    # A unix socket knows no reset; one that is closed with bytes unread makes one.
+    outer.sendall(b"unread")
+    assert inner.recv(1, socket.MSG_PEEK) == b"u"
+    inner.close()
+    with pytest.raises(ConnectionError):
+        while outer.recv(64):
+            pass
+        outer.sendall(b"x")
+        outer.recv(64)
+        raise AssertionError("an orderly end")
+
+
+def test_a_reset_of_the_near_side_ends_the_far_one(joined: Pair) -> None:
+    near, far = joined
+    near.sendall(b"x")
+    assert far.recv(1) == b"x"
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    near.close()
+    assert far.recv(1) == b""
+
+
+def test_the_end_closes_what_is_open_and_what_was_new(carrier: Carrier) -> None:
+    pairs = [join(carrier) for _ in range(5)]
+    carrier.close()
+    for near, far in pairs:
+        assert near.recv(1) == b"" and far.recv(1) == b""
+        near.close()
+        far.close()
+    carrier.close()

@@ -1,0 +1,73 @@
+"""What is read to be sent: its slices, and what is told of the directories above."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.mirror.agent import batch_reader
+from tunnelkit.mirror.agent.batch_reader import Known, Slice
+from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.record import diff
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.tree.ignore import IgnoreRules
+from tunnelkit.mirror.tree.scanner import DIR, Scan, Scanner
+from tunnelkit.mux.parcels import ParcelCutter
+
+
+def _scan(root: Path) -> Scan:
+    return Scanner(str(root), IgnoreRules()).scan()
+
+
+def _slices(root: Path, scan: Scan, rows: dict[str, Row]) -> list[Slice]:
+    difference = diff.compare(rows, scan.entries)
+    return list(batch_reader.slices(str(root), scan, difference, Known(rows, {}), Outcome()))
+
+
+def _headers(pieces: list[Slice]) -> dict[str, dict[str, Any]]:
+    cutter = ParcelCutter()
+    parcels = [parcel for piece in pieces for parcel in cutter.feed(piece.data)]
+    return {header["path"]: header for header, _ in parcels}
+
+
+def _dirs(scan: Scan, *, made: bool) -> dict[str, Row]:
+    entries = scan.entries.items()
+    return {path: Row(entry, sent=True, made=made) for path, entry in entries if entry.kind == DIR}
+
+
+def test_each_directory_above_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name in ("a/b/one", "a/b/two", "a/three", "four"):
+        (tmp_path / name).write_text(name)
+    scan = _scan(tmp_path)
+    rows = {**_dirs(scan, made=True), "a": Row(scan.entries["a"], sent=True)}
+    headers = _headers(_slices(tmp_path, scan, rows))
+    assert headers.keys() == {"a/b/one", "a/b/two", "a/three", "four"}
+    modes = {path: scan.entries[path].mode for path in ("a", "a/b")}
+    told = [one for header in headers.values() for one in header.get("above", ())]
+    # Of one that was there before tk, the mode is not tk's to set.
+    assert sorted(told) == [["a", modes["a"], False], ["a/b", modes["a/b"], True]]
+    assert "above" in next(header for path, header in headers.items() if path.startswith("a/b/"))
+
+
+def test_a_new_directory_speaks_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/file").write_text("1")
+    headers = _headers(_slices(tmp_path, _scan(tmp_path), {}))
+    assert list(headers) == ["new", "new/file"]
+    assert headers["new"]["op"] == "dir" and "above" not in headers["new/file"]
+
+
+def test_slices_end_by_bytes_and_by_paths(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"big{number}").write_bytes(b"x" * (batch_reader.SLICE_BYTES * 6 // 10))
+    pieces = _slices(tmp_path, _scan(tmp_path), {})
+    assert [len(piece.sends) for piece in pieces] == [2, 1]
+    assert [piece.last for piece in pieces] == [False, True]
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(batch_reader.SLICE_PATHS):
+        (many / str(number)).write_text("1")
+    pieces = _slices(many, _scan(many), {})
+    assert [len(piece.sends) for piece in pieces] == [batch_reader.SLICE_PATHS, 0]
+    assert sum(piece.size_bytes for piece in pieces) == batch_reader.SLICE_PATHS

@@ -1,0 +1,85 @@
+"""Why a look lacks what is on record: deleted, left out now, or only not there in that moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.passes.local_changes import fates
+from tunnelkit.mirror.tree.ignore import VENV_MARK, IgnoreRules
+from tunnelkit.mirror.tree.scanner import Scan, Scanner
+from tunnelkit.mirror.tree.symlinks import IGNORE, KEEP, Links
+
+
+def look(root: Path, *exclude: str, symlinks: str = KEEP) -> Scan:
+    links = Links(symlinks)
+    rules = IgnoreRules.from_exclude(exclude)
+    return Scanner(str(root), rules, links.judge, kinds=links.kinds).scan()
+
+
+def told(root: Path, scan: Scan, *paths: str) -> dict[str, set[str]]:
+    out = Outcome()
+    absent = [path for path in paths if path not in scan.entries]
+    deleted, ignored = fates(str(root), absent, scan, out)
+    found = {"deleted": deleted, "ignored": ignored, "back": out.changing}
+    return {fate: paths for fate, paths in found.items() if paths}
+
+
+def test_what_is_gone_was_deleted(tmp_path: Path) -> None:
+    (tmp_path / "was a directory").write_text("a file")
+    gone = ["a.py", "d/a.py", "was a directory/a.py"]
+    assert told(tmp_path, look(tmp_path), *gone) == {"deleted": set(gone)}
+
+
+@pytest.mark.parametrize("path", ["a.py", "d/a.py", "d/new/a.py", ".gitignore"])
+def test_what_has_come_back_since_is_looked_at_again(tmp_path: Path, path: str) -> None:
+    (tmp_path / "d").mkdir()
+    scan = look(tmp_path)
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text("saved anew")
+    assert told(tmp_path, scan, path) == {"back": {path}}
+    (tmp_path / path).unlink()
+    (tmp_path / path).symlink_to("elsewhere")
+    assert told(tmp_path, scan, path) == {"back": {path}}
+    os.unlink(tmp_path / path)
+    (tmp_path / path).mkdir()
+    assert told(tmp_path, scan, path) == {"back": {path}}
+
+
+def test_what_a_rule_leaves_out_now_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "out/deep").mkdir(parents=True)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/.tkignore").write_text(".tkignore\n*.bin\n")
+    here = ["a.log", "out", "out/deep", "out/deep/a.py", "sub/x.bin"]
+    for path in here:
+        if not (tmp_path / path).exists():
+            (tmp_path / path).write_text("x")
+    scan = look(tmp_path, "*.log", "out/")
+    assert told(tmp_path, scan, *here, "sub/.tkignore") == {"ignored": {*here, "sub/.tkignore"}}
+    assert told(tmp_path, scan, "out/gone.py") == {"deleted": {"out/gone.py"}}
+
+
+def test_what_is_in_a_virtual_environment_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "env/bin").mkdir(parents=True)
+    (tmp_path / "env/bin/python").write_text("x")
+    (tmp_path / "env" / VENV_MARK).write_text("home = /usr\n")
+    here = ["env", "env/bin", "env/bin/python", f"env/{VENV_MARK}"]
+    assert told(tmp_path, look(tmp_path), *here) == {"ignored": set(here)}
+
+
+def test_what_is_never_mirrored_is_ignored(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "was a file")
+    (tmp_path / "link").symlink_to("was a file")
+    assert told(tmp_path, look(tmp_path), "was a file") == {"ignored": {"was a file"}}
+    scan = look(tmp_path, symlinks=IGNORE)
+    assert told(tmp_path, scan, "link", "was a file") == {"ignored": {"link", "was a file"}}
+
+
+def test_nobody_can_tell_of_what_is_in_a_closed_directory(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    scan = look(tmp_path)
+    scan.unreadable["closed"] = "Permission denied"  # root would read it
+    assert told(tmp_path, scan, "closed/a.py") == {}

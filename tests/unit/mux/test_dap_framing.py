@@ -1,0 +1,93 @@
+"""DAP frames: any split, any size, nothing but DapError for garbage."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.mux.dap_framing import (
+    MAX_BODY_BYTES,
+    DapError,
+    DapGauge,
+    DapReader,
+    encode,
+    error_response,
+)
+
+messages = st.lists(
+    st.dictionaries(st.text(max_size=8), st.text(max_size=40) | st.integers(), max_size=4),
+    max_size=6,
+)
+
+
+@given(messages, st.integers(1, 50))
+def test_any_split_gives_the_same_messages(sent: list[dict[str, object]], size: int) -> None:
+    wire = b"".join(encode(message) for message in sent)
+    reader = DapReader()
+    bodies = []
+    for start in range(0, len(wire), size):
+        bodies += reader.feed(wire[start : start + size])
+    assert [json.loads(body) for body in bodies] == sent
+
+
+def test_other_headers_and_case_are_fine() -> None:
+    reader = DapReader()
+    assert reader.feed(b"Content-Type: x\r\ncontent-length:  2 \r\n\r\n{}") == [b"{}"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x" * 5000,
+        b"A: b\r\n\r\n{}",
+        b"Content-Length: x\r\n\r\n",
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+        b"Content-Length: 99999999999\r\n\r\n",
+        b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1),
+        # What a browser sends for a form or a fetch of any page.
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_no_dap_is_refused(data: bytes) -> None:
+    with pytest.raises(DapError):
+        DapReader().feed(data)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_never_crashes(data: bytes) -> None:
+    with contextlib.suppress(DapError):
+        DapReader().feed(data)
+
+
+@given(messages, st.binary(max_size=60), st.integers(1, 50))
+def test_the_gauge_says_what_the_reader_does(
+    sent: list[dict[str, object]], rest: bytes, size: int
+) -> None:
+    wire = b"".join(encode(message) for message in sent) + rest
+    reader, gauge = DapReader(), DapGauge()
+    for start in range(0, len(wire), size):
+        try:
+            reader.feed(wire[start : start + size])
+        except DapError:
+            assert not gauge.fits(wire[start : start + size])
+            return
+        assert gauge.fits(wire[start : start + size])
+
+
+def test_the_gauge_refuses_a_length_before_the_body() -> None:
+    assert DapGauge().fits(b"Content-Length: %d\r\n\r\n" % MAX_BODY_BYTES)
+    assert not DapGauge().fits(b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
+    assert not DapGauge().fits(b"x" * 5000)
+
+
+def test_a_refusal_names_its_request() -> None:
+    answer = error_response({"seq": 3, "command": "initialize"}, "no")
+    assert answer["request_seq"] == 3
+    assert answer["success"] is False
+    assert answer["body"]["error"]["showUser"] is True

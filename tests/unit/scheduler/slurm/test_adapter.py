@@ -1,0 +1,242 @@
+"""squeue's answers, read; and what each reason means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler.base import Verdict
+from tunnelkit.scheduler.slurm.adapter import Slurm
+from tunnelkit.scheduler.slurm.states import STATES, judge, state_of
+
+slurm = Slurm()
+
+#: As a real 22.05 printed it.
+TABLE = b"""\
+2|FAILED|BadConstraints||n/a|2026-11-21T09:17:48|2026-11-21T09:17:48|1-00:00:00|tk-a
+6|PENDING|PartitionTimeLimit||n/a|N/A|N/A|9-00:00:00|tk-a
+10|PENDING|Resources||n/a|2026-11-21T11:17:49|2026-11-22T11:17:49|1-00:00:00|tk-b|odd|name
+15|PENDING|ReqNodeNotAvail, UnavailableNodes:ecn2||n/a|N/A|N/A|1-00:00:00|tk-c
+1|RUNNING|None|ecn[1-2]|ecn2|2026-11-21T09:17:49|2026-11-21T11:17:49|1:59:57|tk-a
+"""
+
+
+def done(stdout: bytes = b"", stderr: bytes = b"", code: int = 0) -> Completed:
+    return Completed(code, stdout, stderr)
+
+
+def test_one_command_asks_for_all_jobs() -> None:
+    argv = slurm.query(["1", "22_3"]).argv
+    assert argv[argv.index("-j") + 1] == "1,22_3"
+    assert "--me" in argv
+
+
+def test_a_filter_in_the_persons_environment_hides_nothing() -> None:
+    assert slurm.find("tk-a").argv[:3] == ("env", "-u", "SQUEUE_PARTITION")
+
+
+def test_statuses() -> None:
+    found = slurm.parse_query(done(TABLE), ["1", "2", "6", "10", "15", "99"])
+    running = found["1"]
+    assert running.state is JobState.RUNNING
+    assert running.nodes == ("ecn2", "ecn1"), "the holder's node stands first"
+    assert running.time_left_s == 7197
+    assert running.reason is None
+    assert found["2"].state is JobState.ENDED
+    assert found["10"].start_estimate == "2026-11-21T11:17:49"
+    assert found["10"].explanation == "waiting for the resources to become free"
+    assert "ecn2" in (found["15"].explanation or "")
+    assert found["99"].state is JobState.UNKNOWN
+    assert found["99"].native_state == ""
+
+
+def test_a_forgotten_job_is_unknown_and_never_ended() -> None:
+    gone = done(stderr=b"slurm_load_jobs error: Invalid job id specified\n", code=1)
+    assert slurm.parse_query(gone, ["7"])["7"].state is JobState.UNKNOWN
+    assert slurm.parse_find(gone, "tk-a") == []
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        b"slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+        b"slurm_load_jobs error: Socket timed out on send/recv operation\n",
+    ],
+)
+def test_a_controller_that_is_away_is_a_transient_error(stderr: bytes) -> None:
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_query(done(stderr=stderr, code=1), ["7"])
+    assert caught.value.transient
+
+
+def test_find_takes_the_exact_name_and_unfinished_jobs_only() -> None:
+    assert [status.job_id for status in slurm.parse_find(done(TABLE), "tk-a")] == ["1", "6"]
+    assert [status.job_id for status in slurm.parse_find(done(TABLE), "tk-b|odd|name")] == ["10"]
+
+
+def test_banners_and_cluster_headers_are_no_jobs() -> None:
+    text = b"CLUSTER: big\n** welcome | to | a | site | with | many | bars | here | **\n" + TABLE
+    assert len(slurm.parse_find(done(text), "tk-a")) == 2
+
+
+def test_estimate() -> None:
+    assert slurm.parse_estimate(done(b"10|2026-11-21T11:17:49\n")) == "2026-11-21T11:17:49"
+    assert slurm.parse_estimate(done(b"10|N/A\n")) is None
+    assert slurm.parse_estimate(done(b"")) is None
+    assert slurm.parse_estimate(done(code=1)) is None
+
+
+def test_cancelling_what_is_over_is_no_error() -> None:
+    slurm.parse_cancel(done())
+    slurm.parse_cancel(
+        done(stderr=b"scancel: error: Kill job error on job id 9: Invalid job id specified", code=1)
+    )
+    with pytest.raises(SchedulerError):
+        slurm.parse_cancel(done(stderr=b"scancel: error: Access/permission denied", code=1))
+
+
+@pytest.mark.parametrize("job_id", ["", "-u", "1;ls", "1 2", "1\n", "all", "1,2", "é1", "٣"])
+def test_only_job_ids_reach_a_command(job_id: str) -> None:
+    for build in (slurm.cancel, slurm.estimate, slurm.history, lambda j: slurm.query([j])):
+        with pytest.raises(UsageError):
+            build(job_id)
+
+
+def test_history() -> None:
+    assert slurm.parse_history(done(b"CANCELLED by 1000\n")) is JobState.ENDED
+    assert slurm.parse_history(done(b"RUNNING\n")) is JobState.RUNNING
+    off = done(stderr=b"Slurm accounting storage is disabled\n", code=1)
+    assert slurm.parse_history(off) is JobState.UNKNOWN
+
+
+def test_enter_names_the_node_and_repeats_the_cpus() -> None:
+    argv = slurm.enter("7", "node4", ["python3", "-c", "a b"], cpus=2)
+    assert argv[:7] == ["srun", "--jobid=7", "--overlap", "--nodes=1", "--ntasks=1",
+                        "--nodelist=node4", "--cpus-per-task=2"]  # fmt: skip
+    assert argv[-3:] == ["python3", "-c", "a b"]
+    with pytest.raises(UsageError):
+        slurm.enter("7", "--pty", ["sh"])
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [
+        (None, Verdict.WAIT), ("None", Verdict.WAIT), ("Resources", Verdict.WAIT),
+        ("(Priority)", Verdict.WAIT), ("Dependency", Verdict.WAIT), ("BeginTime", Verdict.WAIT),
+        ("Licenses", Verdict.WAIT), ("Reservation", Verdict.WAIT),
+        ("SomethingNewOf2031", Verdict.WAIT),
+        ("QOSMaxJobsPerUserLimit", Verdict.QUOTA), ("AssocGrpGRES", Verdict.QUOTA),
+        ("QOSGrpCpuLimit", Verdict.QUOTA), ("MaxGRESPerAccount", Verdict.QUOTA),
+        ("AssocMaxJobsLimit", Verdict.QUOTA),
+        ("PartitionConfig", Verdict.FIX), ("PartitionTimeLimit", Verdict.FIX),
+        ("PartitionNodeLimit", Verdict.FIX), ("BadConstraints", Verdict.FIX),
+        ("InvalidQOS", Verdict.FIX), ("InvalidAccount", Verdict.FIX),
+        ("QOSMaxGRESPerJob", Verdict.FIX), ("AssocMaxWallDurationPerJobLimit", Verdict.FIX),
+        ("QOSMaxWallDurationPerJobLimit", Verdict.FIX), ("QOSMinGRES", Verdict.FIX),
+        ("DependencyNeverSatisfied", Verdict.FIX),
+        ("JobHeldUser", Verdict.HELD), ("JobHeldAdmin", Verdict.HELD),
+        ("launch_failed_requeued_held", Verdict.HELD), ("PartitionDown", Verdict.HELD),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", Verdict.HELD),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+         "partitions", Verdict.HELD),
+        ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", Verdict.HELD),
+    ],
+)  # fmt: skip
+def test_reasons(reason: str | None, verdict: Verdict) -> None:
+    found, words = judge(reason)
+    assert found is verdict
+    assert words and "\n" not in words
+    assert slurm.explain(reason) == words
+
+
+def test_every_native_state_is_known_and_an_unknown_one_does_not_end_a_job() -> None:
+    for native, (state, _) in STATES.items():
+        line = f"1|{native}|None||n/a|N/A|N/A|NOT_SET|x".encode()
+        assert slurm.parse_query(done(line), ["1"])["1"].state is state
+    status = slurm.parse_query(done(b"1|FROBBED|None||n/a|N/A|N/A|1:00|x"), ["1"])["1"]
+    assert status.state is JobState.UNKNOWN
+    assert status.native_state == "FROBBED"
+
+
+@given(st.binary(max_size=300))
+def test_any_answer_parses_or_is_a_scheduler_error(stdout: bytes) -> None:
+    try:
+        slurm.parse_query(done(stdout), ["1"])
+        slurm.parse_find(done(stdout), "x")
+    except SchedulerError:
+        pass
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=40))
+def test_any_job_name_leaves_the_other_fields_alone(name: str) -> None:
+    if len(name.splitlines()) > 1:
+        return
+    line = f"5|RUNNING|None|n1|n1|S|E|1:00|{name}".encode()
+    assert slurm.parse_query(done(line), ["5"])["5"].nodes == ("n1",)
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=40))
+def test_any_reason_leaves_the_other_fields_alone(reason: str) -> None:
+    if len(f"x{reason}x".splitlines()) > 1:
+        return
+    time = "2026-11-21T09:17:49"
+    line = f"5|RUNNING|{reason}|n1|n1|{time}|N/A|1:00|tk-x".encode()
+    (status,) = slurm.parse_find(done(line), "tk-x")
+    assert (status.nodes, status.time_left_s) == (("n1",), 60)
+    assert status.reason in (reason, None)
+
+
+COMPLETING = b"7|COMPLETING|None|n1|n1|S|E|0:10|tk-x\n"
+
+
+def test_a_job_that_is_being_cleared_away_is_over_unless_it_may_come_back() -> None:
+    status = Slurm().parse_query(Completed(0, COMPLETING, b""), ["7"])["7"]
+    assert (status.state, status.ending) == (JobState.ENDED, True)
+    back = Slurm(requeues=True)
+    status = back.parse_query(Completed(0, COMPLETING, b""), ["7"])["7"]
+    assert (status.state, status.ending) == (JobState.PENDING, True)
+    assert status.explanation and "may go back into the queue" in status.explanation
+    # So a successor finds it, and submits no second one.
+    assert [one.job_id for one in back.parse_find(Completed(0, COMPLETING, b""), "tk-x")] == ["7"]
+    assert Slurm().parse_find(Completed(0, COMPLETING, b""), "tk-x") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "uid"),
+    [
+        (Completed(0, b"CANCELLED by 1000\n", b""), 1000),
+        (Completed(0, b"CANCELLED\n", b""), None),
+        (Completed(0, b"TIMEOUT\n", b""), None),
+        (Completed(1, b"", b"Slurm accounting storage is disabled\n"), None),
+    ],
+)
+def test_who_cancelled(answer: Completed, uid: int | None) -> None:
+    assert Slurm().parse_canceller(answer) == uid
+
+
+def test_a_step_has_all_that_the_job_has_on_the_node() -> None:
+    argv = Slurm("/opt/bin").step("7", "node2", ["sh", "x"])
+    assert argv[0] == "/opt/bin/srun" and argv[-3:] == ["--", "sh", "x"]
+    assert {"--jobid=7", "--overlap", "--nodelist=node2", "--mem=0"} <= set(argv)
+    assert not [word for word in argv if "cpus" in word or "gres" in word]
+    with pytest.raises(UsageError):
+        Slurm().step("7;rm", "node2", [])
+    with pytest.raises(UsageError):
+        Slurm().step("7", "-oX", [])
+
+
+@pytest.mark.parametrize(
+    ("native", "words"),
+    [
+        ("TIMEOUT", "time limit; `tk up --time`"),
+        ("NODE_FAIL", "a node of the job failed; `tk up` asks for another"),
+        ("OUT_OF_MEMORY", "`tk up --mem`"),
+        ("PREEMPTED", "`tk up --requeue`"),
+    ],
+)
+def test_an_end_says_what_to_do(native: str, words: str) -> None:
+    explanation = state_of(native)[1]
+    assert explanation is not None and words in explanation

@@ -1,0 +1,124 @@
+"""The ways to an agent: the order, what is kept, what is a hard stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from tunnelkit.errors import ConnectionFailed, HostKeyError
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.model import Completed, Hop
+from tunnelkit.session.agent.install import Installed
+from tunnelkit.session.agent.routes import ByLoginSsh, Way, Ways
+
+BASE = "/home/me/.cache/tunnelkit"
+INSTALLED = Installed("/home/me", BASE, f"{BASE}/a.zip", "python3")
+
+
+class FakeLink:
+    """A link whose commands end as told."""
+
+    login = Hop("login")
+
+    def __init__(self, *done: Completed, alive: bool = True) -> None:
+        self.done, self.alive = list(done), alive
+        self.ran: list[Sequence[str]] = []
+
+    async def is_alive(self) -> bool:
+        return self.alive
+
+    async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        self.ran.append(argv)
+        return self.done.pop(0)
+
+    async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ByteStream:
+        self.ran.append(argv)
+        return cast(ByteStream, object())
+
+
+class FakeWay:
+    def __init__(self, name: str, *errors: ConnectionFailed | None) -> None:
+        self.name = self.title = name
+        self.errors = list(errors)
+        self.asked = 0
+
+    async def open(self) -> ByteStream:
+        self.asked += 1
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return cast(ByteStream, self)
+
+
+def make(link: FakeLink, *ways: FakeWay) -> tuple[Ways, list[str]]:
+    said: list[str] = []
+    return Ways(cast(Link, link), "node4", cast("list[Way]", list(ways)), said.append), said
+
+
+async def test_the_first_that_works_is_kept() -> None:
+    refused = ConnectionFailed("no", cause="Permission denied")
+    first, second = FakeWay("ssh", refused), FakeWay("srun")
+    ways, said = make(FakeLink(), first, second)
+    assert ways.route is None
+    await ways.open()
+    await ways.open()
+    assert (ways.route, first.asked, second.asked) == ("srun", 1, 2)
+    assert said == ["node4 refuses ssh (Permission denied): entering by srun"]
+
+
+async def test_a_lost_login_connection_says_nothing_about_the_node() -> None:
+    first = FakeWay("ssh", ConnectionFailed("lost"))
+    ways, said = make(FakeLink(alive=False), first, FakeWay("srun"))
+    with pytest.raises(ConnectionFailed):
+        await ways.open()
+    await ways.open()
+    assert (ways.route, said) == ("ssh", [])
+
+
+async def test_what_worked_once_is_not_given_up() -> None:
+    first = FakeWay("ssh", None, ConnectionFailed("the node is busy"))
+    ways, _ = make(FakeLink(), first, FakeWay("srun"))
+    await ways.open()
+    with pytest.raises(ConnectionFailed):
+        await ways.open()
+    await ways.open()
+    assert ways.route == "ssh"
+
+
+async def test_a_changed_host_key_is_a_hard_stop() -> None:
+    other = FakeWay("srun")
+    ways, _ = make(FakeLink(), FakeWay("ssh", HostKeyError("changed")), other)
+    with pytest.raises(HostKeyError):
+        await ways.open()
+    assert other.asked == 0
+
+
+async def test_the_login_hosts_ssh_is_tried_once_and_asks_nobody() -> None:
+    link = FakeLink(Completed(0, b"", b""))
+    way = ByLoginSsh(cast(Link, link), INSTALLED, "node4", ["python3", "a b"])
+    await way.open()
+    await way.open()
+    probe, first, second = link.ran
+    assert probe[-3:] == ["--", "node4", "true"]
+    assert first == second
+    assert first[-2] == "node4"
+    assert {"-oBatchMode=yes", "-oStrictHostKeyChecking=accept-new"} <= set(probe)
+    assert any("/home/me/.cache/tunnelkit/known_hosts" in word for word in probe)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"me@node4: Permission denied (publickey).\n", ConnectionFailed),
+        (b"@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@\n", HostKeyError),
+        (b"Host key verification failed.\n", HostKeyError),
+    ],
+)
+async def test_how_the_login_hosts_ssh_fails(said: bytes, error: type[Exception]) -> None:
+    way = ByLoginSsh(cast(Link, FakeLink(Completed(255, b"", said))), INSTALLED, "node4", ["x"])
+    with pytest.raises(ConnectionFailed) as caught:
+        await way.open()
+    assert type(caught.value) is error
+    assert caught.value.cause

@@ -1,0 +1,189 @@
+"""The scripts of a submission, run by the shells that login hosts have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunnelkit.errors import ConnectionFailed, SchedulerError
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command
+from tunnelkit.session.job import submission
+from tunnelkit.session.job.submission import Submission, stop
+
+SHELLS = [shell for shell in ("dash", "bash", "ksh", "zsh") if shutil.which(shell)]
+
+
+class Login:
+    """A login host with a sbatch that notes its calls, and its job's script."""
+
+    def __init__(self, directory: Path, shell: str) -> None:
+        self.dir = directory
+        self.jobs = directory / "a home" / "jobs"
+        self.jobs.mkdir(parents=True)
+        self.shell = shell
+        #: Called before and after each command.
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+        self.program("sbatch", 'cat >>"$0.script"; umask >>"$0.umask"; echo 7')
+        self.program("scancel", 'echo "$@" >>"$0.ids"')
+
+    def program(self, name: str, body: str) -> None:
+        path = self.dir / name
+        path.write_text(f'#!/bin/sh\necho call >>"$0.calls"\n{body}\n')
+        path.chmod(0o755)
+
+    def calls(self, name: str = "sbatch") -> int:
+        path = self.dir / f"{name}.calls"
+        return len(path.read_text().split()) if path.exists() else 0
+
+    async def run(self, command: Command) -> Completed:
+        self.before()
+        assert command.argv[0] == "sh"
+        process = await asyncio.create_subprocess_exec(
+            shutil.which(self.shell) or "sh",
+            *command.argv[1:],
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self.dir,
+        )
+        out, err = await process.communicate(command.stdin)
+        self.after()
+        assert process.returncode is not None
+        return Completed(process.returncode, b"Welcome!\n" + out, err)
+
+    def submission(self, script: bytes = b"body\n") -> Submission:
+        command = Command((str(self.dir / "sbatch"), "--job-name=x y"), script)
+        cancel = (str(self.dir / "scancel"),)
+        return Submission(self.run, command, cancel, jobs_dir=str(self.jobs), name="tk-p")
+
+    async def stop(self, own: Submission | None = None) -> bool:
+        return await stop(self.run, str(self.jobs), "tk-p", own)
+
+
+@pytest.fixture(params=SHELLS)
+def login(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Login:
+    monkeypatch.setattr(submission, "_FIRST_LOOK_S", 1)
+    monkeypatch.setattr(submission, "_LOOK_S", 1)
+    monkeypatch.setattr(submission, "_STOP_S", 1)
+    monkeypatch.setattr(submission, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(submission, "_SETTLE_S", 0.01)
+    return Login(tmp_path, request.param)
+
+
+def unheard(seconds: float) -> None:
+    pass
+
+
+def lost() -> None:
+    raise ConnectionFailed("the connection was lost", hint="", transient=True)
+
+
+async def test_the_answer_is_had_at_once(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at the end of the look."""
+    monkeypatch.setattr(submission, "_FIRST_LOOK_S", 30)
+    own_umask = os.umask(0o022)
+    os.umask(own_umask)
+    begin = time.monotonic()
+    done = await login.submission(b"line 'one'\n\xff").answer(unheard)
+    assert (done.exit_code, done.text) == (0, "7\n")
+    assert time.monotonic() - begin < 30
+    assert (login.dir / "sbatch.script").read_bytes() == b"line 'one'\n\xff"
+    assert int((login.dir / "sbatch.umask").read_text(), 8) == own_umask, "the job inherits it"
+    (directory,) = login.jobs.glob("tk-p.sub-*")
+    assert directory.stat().st_mode & 0o077 == 0
+
+
+async def test_a_refusal_is_the_programs_own(login: Login) -> None:
+    login.program("sbatch", "echo some; echo 'no such partition' >&2; exit 3")
+    done = await login.submission().answer(unheard)
+    assert (done.exit_code, done.text, done.error_text) == (3, "some\n", "no such partition")
+
+
+async def test_lost_replies_and_lost_requests_make_one_call(login: Login) -> None:
+    turns = iter([lost, lambda: None, lost, lambda: None])
+    login.before = lambda: next(turns, lambda: None)()
+    login.after = lambda: next(turns, lambda: None)()
+    assert (await login.submission().answer(unheard)).text == "7\n"
+    assert login.calls() == 1
+
+
+async def test_a_slow_one_is_waited_for_and_told(login: Login) -> None:
+    login.program("sbatch", f"while [ ! -e {login.dir}/open ]; do sleep 0.05; done; echo 7")
+    told: list[float] = []
+
+    def waiting(seconds: float) -> None:
+        told.append(seconds)
+        if len(told) == 2:
+            (login.dir / "open").touch()
+
+    assert (await login.submission().answer(waiting)).text == "7\n"
+    assert len(told) == 2
+    assert login.calls() == 1
+
+
+async def test_another_session_waits_for_the_same(login: Login) -> None:
+    login.program("sbatch", f"while [ ! -e {login.dir}/open ]; do sleep 0.05; done; echo 7")
+    first = asyncio.create_task(login.submission().answer(unheard))
+    while not login.calls():
+        await asyncio.sleep(0.01)
+    told: list[float] = []
+
+    def waiting(seconds: float) -> None:
+        told.append(seconds)
+        if len(told) == 2:  # it has looked once
+            (login.dir / "open").touch()
+
+    second = asyncio.create_task(login.submission().answer(waiting))
+    assert (await first).text == (await second).text == "7\n"
+    assert login.calls() == 1
+
+
+async def test_a_truncated_script_is_not_submitted(login: Login) -> None:
+    whole = login.submission(b"all of it\n")
+
+    async def cut(command: Command) -> Completed:
+        return await login.run(Command(command.argv, command.stdin[:4]))
+
+    whole._run = cut
+    with pytest.raises(SchedulerError, match="could not keep"):
+        await whole.answer(unheard)
+    assert login.calls() == 0
+
+
+async def test_stopped_before_it_begins_it_never_does(login: Login) -> None:
+    own = login.submission()
+    assert await login.stop(own)
+    with pytest.raises(SchedulerError, match="stopped"):
+        await own.answer(unheard)
+    assert login.calls() == 0
+
+
+async def test_stopped_without_an_answer_it_cancels_its_own_job(login: Login) -> None:
+    login.program("sbatch", f"while [ ! -e {login.dir}/open ]; do sleep 0.05; done; echo '7;site'")
+    first = asyncio.create_task(login.submission().answer(unheard))
+    while not login.calls():
+        await asyncio.sleep(0.01)
+    assert not await login.stop()
+    (login.dir / "open").touch()
+    assert (await first).text == "7;site\n"
+    while not login.calls("scancel"):
+        await asyncio.sleep(0.01)
+    assert (login.dir / "scancel.ids").read_text() == "7\n"
+    assert await login.stop()
+
+
+async def test_one_that_is_gone_is_told_and_the_next_one_is_another(login: Login) -> None:
+    login.program("sbatch", 'kill -9 "$PPID" $$')
+    with pytest.raises(SchedulerError, match="did not tell") as caught:
+        await login.submission().answer(unheard)
+    assert caught.value.transient
+    login.program("sbatch", "echo 8")
+    assert (await login.submission().answer(unheard)).text == "8\n"

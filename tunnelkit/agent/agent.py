@@ -1,0 +1,328 @@
+"""The agent: what it offers to its session, and its life.
+
+Channel types it serves: rpc, exec, tcp, loop-log, mirror. Channel types it opens:
+stderr (for an exec), debuggee (a process that dialled in to a loop).
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional, Set, Union
+
+from tunnelkit import __version__
+from tunnelkit.agent import zip_lease
+from tunnelkit.agent.debug import python_processes
+from tunnelkit.agent.debug.debuggee_connections import Debuggees
+from tunnelkit.agent.debug.fork_server_client import agent_path
+from tunnelkit.agent.debug.injection import Injection
+from tunnelkit.agent.debug.rank_support import RankDoors, Visitor
+from tunnelkit.agent.debug.restart_loop import Loop
+from tunnelkit.agent.links.reverse_connect import keep_dialling
+from tunnelkit.agent.links.session_links import Clients
+from tunnelkit.agent.links.socket_dir import NoPlace
+from tunnelkit.agent.links.tcp_channel import listening, serve_tcp
+from tunnelkit.agent.mirror.service import Files
+from tunnelkit.agent.nodes.node_agents import Peers
+from tunnelkit.agent.nodes.relay_pool import Relays
+from tunnelkit.agent.processes.dial_in import HeldPorts
+from tunnelkit.agent.processes.exec_channel import Exec, command_of
+from tunnelkit.agent.processes.table import ProcessTable
+from tunnelkit.mux import rpc
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.peer_credentials import network
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.wire.endpoint import Endpoint
+
+_GRACE_S = 3.0
+_PROBE_TIMEOUT_S = 60.0
+#: Slurm is asked to send USR1 this long before the time limit (scheduler/slurm/adapter.py).
+_TIME_LIMIT_WARNING_S = 120
+
+
+class Agent:
+    """Everything that lives in one agent process. `run` until told to end. invitation: a file
+    that may tell where to dial (reverse_connect.py)."""
+
+    def __init__(
+        self, name: str, listener: socket.socket, invitation: Optional[str] = None
+    ) -> None:
+        self._name = name
+        self._invitation = invitation
+        self.files = Files()
+        self._table = ProcessTable()
+        self._relays = Relays(self._table, [*_own_argv(), "relay", name])
+        self._peers = Peers(self._table, name)
+        self._clients = Clients(listener, self._make_mux)
+        self._mux: Optional[Mux] = None
+        self._peer: Optional[rpc.RpcPeer] = None
+        self._execs: Dict[int, Exec] = {}
+        self._loops: Dict[int, Union[Loop, Injection]] = {}
+        self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
+        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._debuggees = Debuggees(self._spawn)
+        self._held = HeldPorts()
+        self._ending = asyncio.Event()
+        self._why = ""
+        self._started = time.time()
+
+    async def run(self) -> None:
+        """Serve until `shutdown`, TERM or INT; then end everything that runs."""
+        loop = asyncio.get_running_loop()
+        self._table.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, f"the job is ending: {number.name}")
+        # The batch shell may have started us deaf to it; what we start must not be.
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        self._clients.start()
+        self._spawn(zip_lease.keep(_own_argv()[-1]))
+        if self._invitation is not None:
+            clients = self._clients
+            self._spawn(keep_dialling(self._invitation, clients.has_link, clients.serve))
+        await self._ending.wait()
+        # First of all: some schedulers give no time, and who hears of the end may give none either.
+        self._clients.leave()
+        for debug_loop in self._loops.values():
+            debug_loop.stop(self._why)
+        await self.files.close()
+        await asyncio.gather(*self._loop_tasks.values(), return_exceptions=True)
+        await asyncio.gather(self._relays.stop(), self._peers.stop())
+        await self._table.end_all(_GRACE_S)
+        self._held.close()
+        await self._clients.stop(self._why)
+        await cancel_all(*self._tasks)
+
+    # -- one session ------------------------------------------------------
+
+    def _make_mux(self, endpoint: Endpoint) -> Mux:
+        self._execs = {}
+        self._peer = None
+        self._mux = Mux(endpoint, self._opened)
+        self._debuggees.new_session(self._mux)
+        return self._mux
+
+    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+        kind = header.get("type")
+        if kind == "rpc":
+            self._peer = rpc.RpcPeer(channel, self._handlers())
+            self._spawn(self._peer.serve())
+        elif kind == "exec":
+            assert self._mux is not None
+            process = Exec(self._table, self._mux, channel)
+            self._execs[channel.id] = process
+            self._spawn(self._run_exec(channel.id, process, header))
+        elif kind == "tcp":
+            self._spawn(serve_tcp(channel, header))
+        elif kind == "mirror":
+            self.files.serve(channel, header)
+        elif kind == "loop-log" and header.get("loop") in self._loops:
+            self._spawn(self._send_log(self._loops[header["loop"]], channel, header))
+        else:
+            channel.close({"error": f"this agent has no channel of type {kind!r}"})
+
+    def _handlers(self) -> Dict[str, rpc.Handler]:
+        return {
+            "info": self._info,
+            "exec.probe": self._exec_probe,
+            "exec.signal": self._exec_signal,
+            "exec.resize": self._exec_resize,
+            "attach.find": self._attach_find,
+            "attach.start": self._attach_start,
+            "loop.start": self._loop_start,
+            "loop.list": self._loop_list,
+            "loop.claim": self._loop_claim,
+            "loop.restart": self._loop_restart,
+            "loop.refresh": self._loop_refresh,
+            "loop.stop": self._loop_stop,
+            "loop.attached": self._loop_attached,
+            "mirror.differing": self.files.differing,
+            "mirror.verify": self.files.verify,
+            "peer.start": self._peers.start,
+            "tcp.listening": listening,
+            "shutdown": self._shutdown,
+        }
+
+    async def _run_exec(self, channel_id: int, process: Exec, header: Dict[str, Any]) -> None:
+        try:
+            await process.run(header)
+        finally:
+            self._execs.pop(channel_id, None)
+
+    async def _send_log(
+        self, debug_loop: Union[Loop, Injection], channel: Channel, header: Dict[str, Any]
+    ) -> None:
+        first = int(header.get("from", 0))
+        if first < 0:
+            first = debug_loop.log.next_number
+        async for record in debug_loop.log.read(first):
+            if channel.is_over:
+                return
+            await channel.write(record.encode())
+        channel.close({})
+
+    # -- calls ------------------------------------------------------------
+
+    async def _info(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        return {
+            "name": self._name,
+            "version": __version__,
+            "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            "hostname": socket.gethostname(),
+            "pid": os.getpid(),
+            "network": network(),
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "home": os.path.expanduser("~"),
+            "job_id": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
+            "started": self._started,
+            "pythonpath": os.environ.get("PYTHONPATH"),
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        }
+
+    async def _exec_probe(self, params: Dict[str, Any]) -> Optional[int]:
+        """Run a short command for its exit code alone; None if it can't be started."""
+        try:
+            argv, cwd, env = command_of(params)
+            null = os.open(os.devnull, os.O_RDWR)
+            try:
+                process = self._table.spawn(
+                    argv, cwd=cwd, env=env, stdin=null, stdout=null, stderr=null
+                )
+            finally:
+                os.close(null)
+        except (OSError, ValueError):
+            return None
+        try:
+            how = await asyncio.wait_for(asyncio.shield(process.exited), _PROBE_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            how = await self._table.end(process, 0.0)
+        return how.code
+
+    async def _exec_signal(self, params: Dict[str, Any]) -> None:
+        process = self._execs[int(params["channel"])].process
+        if process is not None:
+            process.signal(int(getattr(signal, str(params["signal"]))))
+
+    async def _exec_resize(self, params: Dict[str, Any]) -> None:
+        self._execs[int(params["channel"])].resize(int(params["rows"]), int(params["cols"]))
+
+    async def _loop_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        loop_id = max(self._loops, default=0) + 1
+        spec, doors = dict(params), None
+        if spec.get("ranks"):
+            doors = RankDoors(self._name, self._table, self._relays)
+            try:
+                env = doors.environment(loop_id, spec, agent_path())
+            except (NoPlace, ValueError) as error:
+                raise rpc.error(str(error)) from None
+            spec["env"] = {**dict(spec.get("env") or {}), **env}
+        gate = self.files.gate
+        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors, gate, self._held)
+        self._debuggees.claim(loop_id)
+        self._loops[loop_id] = debug_loop
+        self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())
+        return debug_loop.describe()
+
+    def _dialled_in(
+        self, debug_loop: Loop, generation: int, sock: socket.socket, who: Visitor
+    ) -> None:
+        self._debuggees.add(sock, debug_loop.id, generation, who)
+
+    async def _attach_find(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
+        debugged = self._debuggees.pids
+        if params.get("pid") is None:
+            return [one.describe() for one in python_processes.find(debugged)]
+        one = python_processes.look(int(params["pid"]), debugged)
+        return [] if one is None else [one.describe()]
+
+    async def _attach_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        """Begin to bring a debugger into a process; how that goes is told in its log."""
+        found = python_processes.look(int(params["pid"]), self._debuggees.pids)
+        if found is None or found.why_not:
+            why = found.why_not if found is not None else "it is gone"
+            raise rpc.error(f"process {params['pid']} can't be attached to: {why}")
+        spec = {**params, "python": found.python, "command": found.command}
+        injection = Injection(max(self._loops, default=0) + 1, spec, self._table, self._injected)
+        self._debuggees.claim(injection.id)
+        self._loops[injection.id] = injection
+        self._loop_tasks[injection.id] = asyncio.ensure_future(injection.run())
+        self._spawn(injection.hold())
+        return injection.describe()
+
+    def _injected(self, injection: Injection, sock: socket.socket, who: Visitor) -> None:
+        self._debuggees.add(sock, injection.id, injection.generation, who, injection.hung_up)
+
+    async def _loop_claim(self, params: Dict[str, Any]) -> int:
+        return self._debuggees.claim(self._one_loop(params).id)
+
+    async def _loop_list(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
+        return [debug_loop.describe() for debug_loop in self._loops.values()]
+
+    async def _loop_restart(self, params: Dict[str, Any]) -> None:
+        await self._one_loop(params).restart(
+            str(params.get("reason", "restarted")), params.get("generation")
+        )
+
+    async def _loop_refresh(self, params: Dict[str, Any]) -> Optional[str]:
+        return await self._one_loop(params).refresh()
+
+    async def _loop_stop(self, params: Dict[str, Any]) -> None:
+        debug_loop = self._one_loop(params)
+        debug_loop.stop()
+        await asyncio.wait([self._loop_tasks[debug_loop.id]])
+        self._loops.pop(debug_loop.id, None)
+        self._loop_tasks.pop(debug_loop.id, None)
+
+    async def _loop_attached(self, params: Dict[str, Any]) -> None:
+        self._one_loop(params).attached(int(params["generation"]), str(params.get("client", "")))
+
+    def _one_loop(self, params: Dict[str, Any]) -> Union[Loop, Injection]:
+        debug_loop = self._loops.get(int(params["loop"]))
+        if debug_loop is None:
+            raise rpc.error(f"no loop {params['loop']} on this node")
+        return debug_loop
+
+    async def _shutdown(self, params: Dict[str, Any]) -> None:
+        self._end(str(params.get("reason", "told to end")))
+
+    # -- ends -------------------------------------------------------------
+
+    def end_with(self, fd: int) -> None:
+        """End once there is nothing more to read there: whoever started us is gone."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if not os.read(fd, 4096):
+                loop.remove_reader(fd)
+                self._end("the agent on the first node has ended")
+
+        loop.add_reader(fd, look)
+
+    def _end(self, why: str) -> None:
+        if not self._ending.is_set():
+            self._why = why
+            if self._peer is not None:
+                with contextlib.suppress(Exception):
+                    self._peer.notify("ending", reason=why)
+            self._ending.set()
+
+    def _time_limit_near(self) -> None:
+        if self._peer is not None:
+            self._peer.notify("time-limit", left_s=_TIME_LIMIT_WARNING_S)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _own_argv() -> List[str]:
+    """How this agent's file is run, without a command."""
+    return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]

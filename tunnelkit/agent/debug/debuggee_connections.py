@@ -1,0 +1,201 @@
+"""Debuggees that dialled in: their connection outlives the session that talks to them.
+
+A debuggee speaks DAP with an adapter on the laptop. When that session dies, its
+adapter dies too, but the debuggee must not notice: its connection is kept here,
+whole messages only, and offered to the next session, whose new adapter goes on
+with it. What the editor of then has to know (which threads are stopped) is kept
+and told again.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from tunnelkit.agent.debug.rank_support import Visitor
+from tunnelkit.agent.processes import port_file
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.dap_framing import DapError, DapReader, frame
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.splice import no_delay, quick_ack
+from tunnelkit.mux.tasks import cancel_all, first_of
+
+_READ_BYTES = 64 * 1024
+
+
+class Debuggee:
+    """One connection. `run` carries it to its end, over one session after the other."""
+
+    def __init__(self, sock: socket.socket, loop_id: int, generation: int, who: Visitor) -> None:
+        self.loop_id = loop_id
+        self.generation = generation
+        self.who = who
+        self._sock = sock
+        self._channel: Optional[Channel] = None
+        self._offered = asyncio.Event()
+        self._stopped: Dict[Any, bytes] = {}
+        self._configured_seq: Optional[int] = None
+        self._resumed = False
+        self._sessions = 0
+
+    def offer(self, channel: Channel) -> None:
+        """A session's channel to carry this connection from now on."""
+        self._channel = channel
+        self._sessions += 1
+        self._resumed = self._sessions > 1
+        self._offered.set()
+
+    async def run(self) -> None:
+        """Carry bytes until the debuggee hangs up or a session's adapter does."""
+        no_delay(self._sock)
+        quick_ack(self._sock)
+        reading = asyncio.ensure_future(self._read())
+        try:
+            while not reading.done():
+                offered = asyncio.ensure_future(self._offered.wait())
+                await first_of(reading, offered)
+                await cancel_all(offered)
+                if not self._offered.is_set():
+                    break
+                self._offered.clear()
+                serving = asyncio.ensure_future(self._serve(self._channel))
+                await first_of(reading, serving)
+                if serving.done() and not serving.result():
+                    break
+                await cancel_all(serving)
+        finally:
+            await cancel_all(reading)
+            if self._channel is not None and not self._channel.is_over:
+                self._channel.close()
+            self._sock.close()
+
+    async def _serve(self, channel: Optional[Channel]) -> bool:
+        """Messages from one session to the debuggee. True: that session died, another may
+        come. False: its adapter hung up, and so do we."""
+        assert channel is not None
+        loop = asyncio.get_running_loop()
+        frames = DapReader()
+        while True:
+            data = await channel.read()
+            if not data:
+                if self._channel is channel:
+                    self._channel = None
+                if not channel.is_over:
+                    channel.close()
+                return channel.was_cut
+            for body in frames.feed(data):
+                self._note_request(body)
+                await loop.sock_sendall(self._sock, frame(body))
+
+    async def _read(self) -> None:
+        """Messages from the debuggee; without a session they are only taken note of."""
+        loop = asyncio.get_running_loop()
+        frames = DapReader()
+        try:
+            while True:
+                data = await loop.sock_recv(self._sock, _READ_BYTES)
+                if not data:
+                    return
+                quick_ack(self._sock)
+                out = b"".join(self._pass_up(body) for body in frames.feed(data))
+                if out and self._channel is not None:
+                    await self._channel.write(out)
+        except (OSError, DapError):
+            return
+
+    def _pass_up(self, body: bytes) -> bytes:
+        self._note_event(body)
+        out = frame(body)
+        if self._resumed and self._is_configured(body):
+            self._resumed = False
+            out += b"".join(frame(stopped) for stopped in self._stopped.values())
+        return out
+
+    def _note_request(self, body: bytes) -> None:
+        if self._resumed and b'"configurationDone"' in body:
+            self._configured_seq = json.loads(body).get("seq")
+
+    def _is_configured(self, body: bytes) -> bool:
+        return b'"configurationDone"' in body and (
+            json.loads(body).get("request_seq") == self._configured_seq
+        )
+
+    def _note_event(self, body: bytes) -> None:
+        if b'"stopped"' in body[:200]:
+            event = json.loads(body)
+            if event.get("event") == "stopped":
+                self._stopped[event.get("body", {}).get("threadId")] = body
+        elif b'"continued"' in body[:200] and self._stopped:
+            event = json.loads(body)
+            if event.get("event") == "continued":
+                told = event.get("body", {})
+                if told.get("allThreadsContinued"):
+                    self._stopped.clear()
+                else:
+                    self._stopped.pop(told.get("threadId"), None)
+
+
+class Debuggees:
+    """All debuggees of the agent, and which loops the session of the moment has claimed."""
+
+    def __init__(self, spawn: Callable[[Any], None]) -> None:
+        self._spawn = spawn
+        self._live: List[Debuggee] = []
+        self._mux: Optional[Mux] = None
+        self._claimed: Set[int] = set()
+
+    def new_session(self, mux: Mux) -> None:
+        """Another session took over; it gets nothing before it claims a loop."""
+        self._mux = mux
+        self._claimed = set()
+
+    def claim(self, loop_id: int) -> int:
+        """The session is ready for this loop's debuggees: offer those that wait; how many."""
+        self._claimed.add(loop_id)
+        waiting = [debuggee for debuggee in self._live if debuggee.loop_id == loop_id]
+        for debuggee in waiting:
+            self._offer(debuggee)
+        return len(waiting)
+
+    @property
+    def pids(self) -> Set[int]:
+        """The processes of this node that have a debugger."""
+        here = port_file.node_name()
+        return {one.who.identity.pid for one in self._live if one.who.node == here}
+
+    def add(
+        self,
+        sock: socket.socket,
+        loop_id: int,
+        generation: int,
+        who: Visitor,
+        on_end: Callable[[Visitor], None] = lambda who: None,
+    ) -> None:
+        """A debuggee dialled in. on_end: called when its connection is over."""
+        debuggee = Debuggee(sock, loop_id, generation, who)
+        self._live.append(debuggee)
+        self._spawn(self._carry(debuggee, on_end))
+        if loop_id in self._claimed:
+            self._offer(debuggee)
+
+    def _offer(self, debuggee: Debuggee) -> None:
+        assert self._mux is not None
+        debuggee.offer(
+            self._mux.open(
+                {
+                    "type": "debuggee",
+                    "loop": debuggee.loop_id,
+                    "generation": debuggee.generation,
+                    **debuggee.who.describe(),
+                }
+            )
+        )
+
+    async def _carry(self, debuggee: Debuggee, on_end: Callable[[Visitor], None]) -> None:
+        try:
+            with contextlib.suppress(OSError, DapError):
+                await debuggee.run()
+        finally:
+            self._live.remove(debuggee)
+            on_end(debuggee.who)

@@ -1,0 +1,125 @@
+"""The Pythons that run below this agent, and which of them a debugger can be brought into."""
+
+import os
+import re
+import shutil
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional
+
+from tunnelkit.agent.debug.fork_server_client import agent_path
+from tunnelkit.agent.processes import port_file
+from tunnelkit.agent.processes.peer_process import Identity, of_process
+from tunnelkit.debuggee import python_command, ranks
+
+_PYTHON = re.compile(r"python([\d.]*)(t|d|td)?")
+
+
+class Found(NamedTuple):
+    """A process, and why it can't be attached to ("" if it can). node: where it counts itself.
+    python: an interpreter with the packages that it has. launcher: it starts others."""
+
+    pid: int
+    node: str
+    rank: Optional[int]
+    command: List[str]
+    python: str
+    launcher: bool
+    why_not: str
+
+    def describe(self) -> Dict[str, Any]:
+        """As a JSON object."""
+        return dict(self._asdict())
+
+
+def find(debugged: Collection[int]) -> List[Found]:
+    """All of ours that are a program of the person's, oldest first. debugged: pids that have
+    a debugger already."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            one = look(int(name), debugged)
+            # A debuggee is started by words of this house.
+            if one is not None and one.python and (one.pid in debugged or _is_program(one.command)):
+                found.append(one)
+    return sorted(found, key=lambda one: one.pid)
+
+
+def look(pid: int, debugged: Collection[int]) -> Optional[Found]:
+    """One process; None if there is no such one below this agent."""
+    identity = of_process(pid)
+    if not identity.tag.startswith(f"{os.getpid()}."):
+        return None
+    command = _words(pid)
+    if not command:
+        return None
+    node = ranks.node_name(identity.environ)
+    rank = ranks.rank_of(identity.environ)
+    python = _interpreter(identity, command)
+    program = python_command.parse(command[1:])
+    why = ""
+    if not python:
+        why = f"it is no Python: {os.path.basename(_link(pid, 'exe')) or command[0]}"
+    elif node != port_file.node_name():
+        why = f"it runs on {node}; only processes on {port_file.node_name()} can be attached to"
+    elif pid in debugged:
+        why = "it has a debugger already: press F5 on its loop's port"
+    return Found(
+        pid,
+        node,
+        rank.global_rank if rank is not None else None,
+        command,
+        python,
+        program is not None and python_command.is_launcher(program),
+        why,
+    )
+
+
+def start_time(pid: int) -> str:
+    """When that process began, in the kernel's ticks: tells it from a later one of the same
+    pid. "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # proc(5): field 22; the third follows the name.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    gone = len(fields) < 20 or fields[0] in (b"Z", b"X")
+    return "" if gone else fields[19].decode("ascii", "replace")
+
+
+def _is_program(command: List[str]) -> bool:
+    """False for what this house, pip and multiprocessing start for themselves."""
+    if agent_path() in command or "debugpy" in command:
+        return False
+    program = python_command.parse(command[1:])
+    return program is None or not python_command.is_helper(program)
+
+
+def _interpreter(identity: Identity, command: List[str]) -> str:
+    """A path that starts the same Python; in a virtual environment /proc/PID/exe would be the
+    one outside. "" if it is no Python."""
+    exe = _link(identity.pid, "exe")
+    if not _PYTHON.fullmatch(os.path.basename(exe)):
+        return ""
+    named = _found(command[0], identity.environ, _link(identity.pid, "cwd"))
+    return named if named and os.path.realpath(named) == os.path.realpath(exe) else exe
+
+
+def _found(word: str, environ: Mapping[str, str], cwd: str) -> str:
+    if "/" in word:
+        return os.path.join(cwd, word)
+    return shutil.which(word, path=environ.get("PATH", os.defpath)) or ""
+
+
+def _words(pid: int) -> List[str]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def _link(pid: int, name: str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""

@@ -1,0 +1,122 @@
+"""What a loop needs for ranks: the hook in what it starts, and a dial-in port on every node.
+
+The hook (debuggee/rank_hook.py) runs in each Python of the job; it finds the port of its node in
+a file there (port_file.py). Other nodes are served by relays.
+"""
+
+import contextlib
+import json
+import os
+import socket
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+
+from tunnelkit.agent.links import socket_dir
+from tunnelkit.agent.nodes.relay_pool import Relays, other_nodes
+from tunnelkit.agent.processes import port_file
+from tunnelkit.agent.processes.peer_process import Identity
+from tunnelkit.agent.processes.table import ProcessTable
+from tunnelkit.debuggee import ranks
+from tunnelkit.mux import rpc
+
+OnFar = Callable[[socket.socket, "Visitor"], None]
+
+
+class Visitor(NamedTuple):
+    """A process that dialled in, the node that it runs on, and its rank, if it is one."""
+
+    identity: Identity
+    node: str
+    rank: Optional[ranks.Rank] = None
+
+    def describe(self) -> Dict[str, Any]:
+        """What a session is told of it, as a JSON object."""
+        return {
+            "pid": self.identity.pid,
+            "ancestors": list(self.identity.ancestors),
+            "node": self.node,
+            "rank": list(self.rank) if self.rank is not None else None,
+        }
+
+
+def visitor(identity: Identity, node: str = "") -> Visitor:
+    """A visitor from `node`, else from this one. Its environment, which may be large, is not
+    kept."""
+    rank = ranks.rank_of(identity.environ)
+    return Visitor(identity._replace(environ={}), node or port_file.node_name(), rank)
+
+
+class RankDoors:
+    """The dial-in ports of one loop of ranks. `environment`, `open`, then `close`."""
+
+    def __init__(self, name: str, table: ProcessTable, relays: Relays) -> None:
+        self._name = name
+        self._table = table
+        self._relays = relays
+        self._loop_id = 0
+        self._path = ""
+        self._port = 0
+
+    def environment(self, loop_id: int, spec: Mapping[str, Any], agent: str) -> Dict[str, str]:
+        """What every process of the loop must carry. agent: where this code lies. Raises
+        rendezvous.NoPlace, ValueError."""
+        directory = socket_dir.make_directory()
+        path = port_file.path_of(directory, self._name, loop_id, port_file.node_name())
+        ending = f".{port_file.node_name()}.port"
+        wanted = spec["ranks"]
+        told = {
+            "dialin": path[: -len(ending)],
+            "only": wanted.get("only"),
+            "step": os.environ.get("SLURM_STEP_ID"),
+        }
+        if wanted.get("collectives"):
+            told["collectives"] = wanted["collectives"]
+        given = dict(spec.get("env") or {}).get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        entries = [os.path.join(agent, "tunnelkit", "debuggee", "site"), given]
+        return {
+            ranks.VARIABLE: json.dumps(told),
+            "PYTHONPATH": os.pathsep.join(entry for entry in entries if entry),
+            # Frozen standard modules make pydevd warn on every start of 3.11+.
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
+
+    @staticmethod
+    def wanted(spec: Mapping[str, Any], rank: ranks.Rank) -> int:
+        """How many ranks will dial in, as far as this one knows; 0: it doesn't."""
+        only = spec["ranks"].get("only")
+        if only is None or not rank.world_size:
+            return rank.world_size
+        return len([one for one in only if one < rank.world_size])
+
+    def open(self, loop_id: int, port: int) -> None:
+        """Tell this node's processes the port. Raises OSError, rendezvous.NoPlace."""
+        self._loop_id = loop_id
+        self._port = port
+        self._path = port_file.write(self._name, loop_id, port)
+
+    async def reach(self, on_far: OnFar, on_lost: Callable[[str, str], None]) -> List[str]:
+        """Have a port on every other node of the allocation; those nodes. Each that has one
+        keeps it. Raises RpcError: ranks on a node without one run free."""
+        nodes = await other_nodes(self._table)
+        missing = [node for node in nodes if node not in self._relays.nodes]
+        if not nodes or (not missing and self._relays.has(self._loop_id)):
+            return nodes
+        await self._relays.start(nodes)
+
+        def opened(sock: socket.socket, told: Dict[str, Any]) -> None:
+            try:
+                who = visitor(Identity.from_json(told), str(told["node"]))
+            except ValueError:
+                sock.close()
+                return
+            on_far(sock, who)
+
+        await self._relays.open(self._loop_id, opened, on_lost)
+        return nodes
+
+    async def close(self) -> None:
+        """Give up the ports. Idempotent."""
+        if self._path:
+            port_file.remove(self._path, self._port)
+            self._path = ""
+            with contextlib.suppress(rpc.RpcError):
+                await self._relays.close(self._loop_id)

@@ -1,0 +1,153 @@
+"""`agent files`: the mirror's end on a host without an allocation, for one ssh stream.
+
+It speaks the wire over its stdin and stdout, serves the mirror and nothing else, and ends
+with the stream: no daemon, and nothing to resume.
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import signal
+import socket
+import sys
+from typing import Any, Dict, Optional, Set
+
+from tunnelkit import __version__
+from tunnelkit.agent import zip_lease
+from tunnelkit.agent.mirror.service import Files
+from tunnelkit.mux import rpc
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.tasks import cancel_all, first_of
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+
+_HELLO_TIMEOUT_S = 20.0
+#: A laptop that sleeps must not leave us on the login host.
+_PING_S = 15.0
+_SILENCE_S = 60.0
+#: What was written last may still be in the stream's buffer.
+_LINGER_S = 0.05
+
+
+def main() -> int:
+    """Serve until stdin ends; the exit status."""
+    read_end, write_end = os.dup(0), os.dup(1)
+    # What anything prints must not get into the wire.
+    with open(os.devnull, "rb") as null:
+        os.dup2(null.fileno(), 0)
+    os.dup2(2, 1)
+    return asyncio.run(FileServer(read_end, write_end).run())
+
+
+class FileServer:
+    """One client on a pair of descriptors. `run` to its end."""
+
+    def __init__(self, read_end: int, write_end: int) -> None:
+        self._read_end = read_end
+        self._write_end = write_end
+        self._server_id = os.urandom(16)
+        self._files = Files()
+        self._mux = Mux(Endpoint(client=False), self._opened, self._over)
+        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._ending = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until the stream, or the conversation, ends."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._ending.set)
+        os.set_blocking(self._read_end, False)
+        os.set_blocking(self._write_end, False)
+        try:
+            reader = HelloReader()
+            hello = await asyncio.wait_for(self._hello(reader), _HELLO_TIMEOUT_S)
+            if hello is None:
+                return 1
+            zip_path = os.path.abspath(sys.argv[0])
+            self._tasks.add(asyncio.ensure_future(zip_lease.keep(zip_path)))
+            await self._converse(hello, reader.rest)
+            return 0
+        except (OSError, ProtocolError, asyncio.TimeoutError) as error:
+            print(f"tunnelkit: {type(error).__name__}: {error}", file=sys.stderr)
+            return 1
+        finally:
+            await self._files.close()
+            await cancel_all(*self._tasks)
+
+    async def _hello(self, reader: HelloReader) -> "Optional[Hello]":
+        """The client's, once it is answered; None if there is nothing for it here."""
+        try:
+            hello = None
+            while hello is None:
+                data = await read_fd(self._read_end)
+                if not data:
+                    return None
+                hello = reader.feed(data)
+        except ProtocolError:
+            await self._answer(Status.VERSION, NO_ID)
+            raise
+        known = hello.status is Status.FRESH
+        await self._answer(Status.FRESH if known else Status.UNKNOWN, hello.client_id)
+        return hello if known else None
+
+    async def _answer(self, status: Status, client_id: bytes) -> None:
+        window = self._mux.endpoint.window_bytes if status is Status.FRESH else 1
+        answer = Hello(status, client_id, self._server_id, 0, window)
+        await write_fd(self._write_end, answer.encode())
+
+    async def _converse(self, hello: Hello, rest: bytes) -> None:
+        lost = self._mux.attach(self._read_end, self._write_end, hello, rest)
+        ending = asyncio.ensure_future(self._ending.wait())
+        pinging = asyncio.ensure_future(self._mux.keepalive(_PING_S, _SILENCE_S))
+        try:
+            await first_of(lost, ending)
+            await self._files.close()
+            if not lost.done():
+                self._mux.end("the file server was told to end")
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(lost), _LINGER_S)
+        finally:
+            await cancel_all(ending, pinging)
+            self._mux.end("the stream ended")
+            self._mux.detach("over")
+
+    def _over(self, reason: str) -> None:
+        self._ending.set()
+
+    # -- what it offers ---------------------------------------------------
+
+    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+        kind = header.get("type")
+        if kind == "rpc":
+            handlers: Dict[str, rpc.Handler] = {
+                "info": _info,
+                "mirror.differing": self._files.differing,
+                "mirror.verify": self._files.verify,
+            }
+            task = asyncio.ensure_future(self._answer_calls(rpc.RpcPeer(channel, handlers)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif kind == "mirror":
+            self._files.serve(channel, header)
+        else:
+            channel.close({"error": f"a file server has no channel of type {kind!r}"})
+
+    async def _answer_calls(self, peer: rpc.RpcPeer) -> None:
+        with contextlib.suppress(rpc.RpcError):
+            await peer.serve()
+
+
+async def _info(params: Dict[str, Any]) -> Dict[str, Any]:
+    return {
+        "version": __version__,
+        "node": socket.gethostname(),
+        "hostname": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "home": os.path.expanduser("~"),
+    }

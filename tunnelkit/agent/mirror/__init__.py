@@ -1,0 +1,1 @@
+"""The mirror's far end: batches staged, checked, published and read back."""

@@ -1,0 +1,151 @@
+"""One laptop's mirror channel, as its worker thread serves it: parcels in, answers out."""
+
+import itertools
+import os
+from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
+
+from tunnelkit.agent.mirror.dirfd_tree import Tree, text_of
+from tunnelkit.agent.mirror.publish import publish
+from tunnelkit.agent.mirror.replaced_files import REPLACED_DIR
+from tunnelkit.agent.mirror.root import Refused, Root
+from tunnelkit.agent.mirror.staging import PART_PREFIX, Batch, NoSense
+from tunnelkit.agent.mirror.verify import prove
+from tunnelkit.mux.parcels import ParcelCutter, ParcelError, encode
+
+#: Paths per answer: a header has its limit.
+_PROOF_PATHS = 10_000
+
+
+class Batches:
+    """Takes what comes on a channel. All in one thread but `stop`; `close` at the end.
+
+    nonce: tells the temporaries of this channel from all others. gate: closed while a batch
+    becomes visible. send: called with each answer.
+    """
+
+    def __init__(
+        self, root: Root, nonce: str, gate: ContextManager[Any], send: Callable[[bytes], None]
+    ) -> None:
+        self._root = root
+        self._gate = gate
+        self._send = send
+        self._cutter = ParcelCutter()
+        self._batch: Optional[Batch] = None
+        self._stopped = False
+        numbers = itertools.count(1)
+        prefix = f"{PART_PREFIX}{nonce}-".encode()
+        self._name = lambda: b"%s%d" % (prefix, next(numbers))
+
+    def stop(self) -> None:
+        """Nobody waits any more: what comes is not looked at."""
+        self._stopped = True
+
+    def feed(self, data: bytes) -> bool:
+        """Take the next bytes. False: the channel is to be closed; why was sent."""
+        try:
+            for header, content in self._cutter.feed(data):
+                if self._stopped:
+                    return False
+                self._take(header, content)
+            return True
+        except Refused as refused:
+            told = refused.as_json()
+        except (ParcelError, NoSense, KeyError, ValueError, TypeError, AttributeError) as error:
+            told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
+        except OSError as error:
+            told = {"error": "failed", "message": error.strerror or str(error)}
+        except Exception as error:
+            # Whatever it is, the laptop must not wait for ever.
+            told = {"error": "failed", "message": f"{type(error).__name__}: {error}"}
+        self._send(encode(told))
+        return False
+
+    def close(self) -> None:
+        """Remove what is staged; let go of the root."""
+        self._forget()
+        self._root.close()
+
+    def _take(self, header: Dict[str, Any], data: bytes) -> None:
+        op = header["op"]
+        if op == "begin":
+            if self._batch is not None:
+                raise NoSense("a batch begins within another")
+            replaced = str(header.get("replaced") or "")
+            self._batch = Batch(Tree(self._root.fd), self._name, replaced)
+            return
+        batch = self._batch
+        if batch is None:
+            raise NoSense(f"{op!r} without a batch")
+        work = _OPS.get(op)
+        if work is not None:
+            work(batch, header, data)
+        elif op == "commit":
+            self._commit(int(header["batch"]), batch)
+        elif op == "abort":
+            self._forget()
+        else:
+            raise NoSense(f"unknown op {op!r}")
+
+    def _commit(self, number: int, batch: Batch) -> None:
+        self._root.check()
+        batch.complete()
+        results = publish(batch, self._root.fd, self._gate)
+        self._forget()
+        replaced = any(result.state == "replaced" for result in results.values())
+        answer = {
+            "batch": number,
+            "committed": True,
+            "results": results,
+            "replaced_dir": self._replaced_dir(batch) if replaced else None,
+        }
+        self._send(encode(answer))
+        self._prove(number, batch)
+
+    def _replaced_dir(self, batch: Batch) -> str:
+        return "/".join(
+            (self._root.path.rstrip("/"), text_of(REPLACED_DIR + b"/" + batch.replaced))
+        )
+
+    def _prove(self, number: int, batch: Batch) -> None:
+        tree = Tree(self._root.fd)
+        try:
+            proof, differ = prove(tree, batch.items.values(), lambda: self._stopped)
+        finally:
+            tree.close()
+        if self._stopped:
+            return
+        pieces = list(_pieces(proof))
+        for piece in pieces:
+            answer = {"batch": number, "proof": piece, "differ": {}, "more": True}
+            if piece is pieces[-1]:
+                answer.update(differ=differ, more=False)
+            self._send(encode(answer))
+
+    def _forget(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.discard()
+            batch.tree.close()
+
+
+def _pieces(proof: Dict[str, str]) -> Iterator[Dict[str, str]]:
+    entries = list(proof.items())
+    for start in range(0, len(entries) or 1, _PROOF_PATHS):
+        yield dict(entries[start : start + _PROOF_PATHS])
+
+
+def new_nonce() -> str:
+    """For one channel's temporaries."""
+    return os.urandom(6).hex()
+
+
+_OPS: Dict[str, Callable[[Batch, Dict[str, Any], bytes], None]] = {
+    "dir": Batch.directory,
+    "file": Batch.file,
+    "data": Batch.piece,
+    "drop": Batch.drop,
+    "link": Batch.link,
+    "meta": Batch.meta,
+    "del": Batch.delete,
+    "rmdir": Batch.rmdir,
+}

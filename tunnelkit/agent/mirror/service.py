@@ -1,0 +1,256 @@
+"""What the agent does for the mirror: its channels, and checks of what was sent."""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import os
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from tunnelkit.agent.mirror.batch_channel import Batches, new_nonce
+from tunnelkit.agent.mirror.dirfd_tree import Tree, open_directory
+from tunnelkit.agent.mirror.file_thread import Gate, Worker
+from tunnelkit.agent.mirror.root import Refused, Root
+from tunnelkit.agent.mirror.verify import Cleaning, Verification, differing
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.parcels import encode
+from tunnelkit.mux.tasks import cancel_all
+
+#: What hangs for longer at the end is left to itself.
+_END_S = 3.0
+_DIFFERING_AT_ONCE = 64
+
+
+class Files:
+    """Serves channels of type "mirror" and the calls about files. `close` at the end.
+
+    gate: closed while a batch becomes visible; wait for it (`wait_open`) before a program
+    begins, so that nobody runs half a checkout. instance: this process and no other.
+    """
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.instance = os.urandom(8).hex()
+        self._nonces: Set[str] = set()
+        self._reader = Worker("tk-mirror-reader")
+        self._tasks: Set[asyncio.Task[None]] = set()
+        #: Of channels that are over: their temporaries go.
+        self._closing: Set[asyncio.Future[None]] = set()
+        self._turns = _Turns()
+
+    def serve(self, channel: Channel, header: Dict[str, Any]) -> None:
+        """A mirror's channel was opened: serve it to its end."""
+        task = asyncio.ensure_future(self._serve(channel, header))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all channels; what is staged goes."""
+        await cancel_all(*self._tasks)
+        if self._closing:
+            await asyncio.wait(list(self._closing), timeout=_END_S)
+        self._reader.end()
+
+    # -- channels ---------------------------------------------------------
+
+    async def _serve(self, channel: Channel, header: Dict[str, Any]) -> None:
+        worker = Worker("tk-mirror")
+        nonce = new_nonce()
+        self._nonces.add(nonce)
+        batches: Optional[Batches] = None
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            opening = worker.do(_open, str(header.get("root", "")), header.get("owner"))
+            root, identity = await _kept(opening, _close_root)
+            send = functools.partial(_send, asyncio.get_running_loop(), channel)
+            batches = Batches(root, nonce, self.gate, send)
+            await self._turns.take(identity, over)
+            dev, ino = identity
+            hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance}
+            channel.write_nowait(encode(hello))
+            await _Feed(channel, batches, worker).run()
+        except Refused as refused:
+            channel.write_nowait(encode(refused.as_json()))
+        except (TypeError, KeyError) as error:
+            told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
+            channel.write_nowait(encode(told))
+        finally:
+            channel.close({})
+            await self._clean_up(worker, nonce, batches, over)
+
+    async def _clean_up(
+        self, worker: Worker, nonce: str, batches: Optional[Batches], over: "asyncio.Future[None]"
+    ) -> None:
+        if batches is None:
+            worker.end()
+            self._nonces.discard(nonce)
+            return
+        batches.stop()
+        closing = worker.do(batches.close)
+        worker.end()
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        closing.add_done_callback(lambda _: self._nonces.discard(nonce))
+        closing.add_done_callback(lambda _: over.set_result(None))
+        # If we are cancelled meanwhile, `close` waits for it.
+        await asyncio.wait([closing], timeout=_END_S)
+
+    # -- calls ------------------------------------------------------------
+
+    async def verify(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        """RPC `mirror.verify`, see PROTOCOL.md."""
+        files: List[List[Any]] = list(params.get("files") or [])
+        opening = self._reader.do(_open, str(params["root"]), params.get("owner"))
+        try:
+            root, _ = await _kept(opening, _close_root)
+        except Refused as refused:
+            told = refused.as_json()
+            return {"code": told.pop("error"), **told}
+        tree = Tree(root.fd)
+        try:
+            check = Verification(tree, files)
+            clean = Cleaning(tree, files if params.get("clean") else [], self._nonces)
+            while await self._reader.do(check.go_on):
+                pass
+            while params.get("clean") and await self._reader.do(clean.go_on):
+                pass
+        finally:
+            # After the slice that may still run, if we were cancelled.
+            self._reader.do(_close, tree, root)
+        return {
+            "instance": self.instance,
+            "differ": check.differ,
+            "stamps": check.stamps,
+            "cleaned": clean.cleaned,
+        }
+
+    async def differing(self, params: Dict[str, Any]) -> List[str]:
+        """RPC `mirror.differing`: {"root": ..., "expected": {path: sha256 | null}}."""
+        expected = iter(dict(params["expected"]).items())
+        base = os.path.expanduser(str(params["root"]))
+        differ: List[str] = []
+        while True:
+            some = dict(itertools.islice(expected, _DIFFERING_AT_ONCE))
+            if not some:
+                return differ
+            differ += await self._reader.do(_differing, base, some)
+
+
+#: A channel's task, and what is set once nothing more comes of it.
+_Turn = Tuple["asyncio.Task[None]", "asyncio.Future[None]"]
+
+
+class _Turns:
+    """One channel at a time for each root: what the last one began is over, published or gone,
+    before the next one says hello."""
+
+    def __init__(self) -> None:
+        self._taken: Dict[Tuple[int, int], _Turn] = {}
+
+    async def take(self, root: Tuple[int, int], over: "asyncio.Future[None]") -> None:
+        """Called by a channel's own task: end the channel before it and wait for that. over: set
+        once nothing more comes of this one."""
+        task: Optional[asyncio.Task[None]] = asyncio.current_task()
+        assert task is not None
+        before, self._taken[root] = self._taken.get(root), (task, over)
+        over.add_done_callback(lambda _: self._leave(root, over))
+        if before is not None:
+            before[0].cancel()
+            await asyncio.wait([before[1]])
+
+    def _leave(self, root: Tuple[int, int], over: "asyncio.Future[None]") -> None:
+        if root in self._taken and self._taken[root][1] is over:
+            del self._taken[root]
+
+
+class _Feed:
+    """Gives the worker what comes, much at once; meanwhile the channel's window fills.
+
+    By callbacks: a task that waits for the channel would be a turn of the loop later.
+    """
+
+    def __init__(self, channel: Channel, batches: Batches, worker: Worker) -> None:
+        self._channel = channel
+        self._batches = batches
+        self._worker = worker
+        self._is_busy = False
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Return at the channel's end. Raises what the work raised."""
+        self._channel.watch(self._news, None)
+        try:
+            self._news()
+            await self._over
+        finally:
+            self._channel.watch(None, None)
+
+    def _news(self) -> None:
+        if self._is_busy or self._over.done():
+            return
+        data = self._channel.read_nowait()
+        if self._channel.is_over or (not data and self._channel.at_eof):
+            self._over.set_result(None)
+        elif data:
+            self._is_busy = True
+            self._worker.do(self._batches.feed, data).add_done_callback(self._fed)
+
+    def _fed(self, feeding: "asyncio.Future[bool]") -> None:
+        self._is_busy = False
+        if feeding.cancelled() or self._over.done():
+            return
+        error = feeding.exception()
+        if error is not None:
+            self._over.set_exception(error)
+        elif not feeding.result():
+            self._over.set_result(None)
+        else:
+            self._news()
+
+
+async def _kept(opening: "asyncio.Future[Any]", undo: Any) -> Any:
+    """Its result; if we are cancelled before, what it then brings is undone."""
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(undo)
+        raise
+
+
+def _close_root(opening: "asyncio.Future[Tuple[Root, Any]]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[0].close()
+
+
+def _open(path: str, owner: Optional[Dict[str, Any]]) -> Tuple[Root, Tuple[int, int]]:
+    root = Root(path, owner)
+    return root, root.identity
+
+
+def _close(tree: Tree, root: Root) -> None:
+    tree.close()
+    root.close()
+
+
+def _differing(base: str, expected: Dict[str, Optional[str]]) -> List[str]:
+    try:
+        fd = open_directory(base.encode("utf-8", "surrogateescape"))
+    except OSError:
+        return [path for path, digest in expected.items() if digest is not None]
+    tree = Tree(fd)
+    try:
+        return differing(tree, expected)
+    finally:
+        tree.close()
+        os.close(fd)
+
+
+def _send(loop: asyncio.AbstractEventLoop, channel: Channel, data: bytes) -> None:
+    """From the worker's thread."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_write, channel, data)
+
+
+def _write(channel: Channel, data: bytes) -> None:
+    if not channel.is_over:
+        channel.write_nowait(data)

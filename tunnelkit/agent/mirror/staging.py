@@ -1,0 +1,368 @@
+"""One batch of the mirror while it arrives: written beside its place, not visible yet.
+
+A file is staged as a temporary in its own directory. A directory that is not there yet is
+staged as a whole, with final names inside, to be published by one rename. Runs in the
+channel's worker thread.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from tunnelkit.agent.mirror.dirfd_tree import Blocked, Tree, lstat, path_of, remove_all, split
+from tunnelkit.agent.mirror.expectation import Expect, Verdict
+
+#: All that is staged is named so; a crash leaves such names behind, see verify.py.
+PART_PREFIX = ".tk-part-"
+
+FILE, LINK, META, DELETE = "file", "link", "meta", "del"
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_WHOLE = "it did not arrive whole: it changed while it was sent"
+
+
+class NoSense(Exception):
+    """A parcel that breaks the protocol."""
+
+
+class Result(NamedTuple):
+    """What became of a path that was no plain success."""
+
+    state: str
+    why: str = ""
+
+
+class Item:
+    """One path of a batch: what it is to be, where that is staged, what became of it."""
+
+    __slots__ = (
+        "digest",
+        "expect",
+        "fresh",
+        "kind",
+        "mode",
+        "mtime_ns",
+        "path",
+        "raw",
+        "result",
+        "size",
+        "staged_in",
+        "staged_name",
+        "unlike",
+        "verdict",
+    )
+
+    def __init__(self, kind: str, header: Dict[str, Any]) -> None:
+        self.kind = kind
+        self.path: str = header["path"]
+        self.raw = path_of(self.path)
+        self.mode = int(header.get("mode", 0)) & 0o7777
+        self.mtime_ns = int(header.get("mtime_ns", 0))
+        self.size = int(header.get("size", 0))
+        self.digest = str(header.get("sha256", ""))
+        self.expect: Expect = header.get("expect")
+        self.unlike = str(header.get("unlike", "conflict"))
+        #: Staged as that name in that directory; "" if nothing is.
+        self.staged_in = b""
+        self.staged_name = b""
+        self.fresh: Optional[Fresh] = None
+        self.verdict: Optional[Verdict] = None
+        self.result: Optional[Result] = None
+
+    def fail(self, error: BaseException) -> None:
+        """It won't be what it was to be."""
+        self.result = failure(error)
+
+
+class Fresh:
+    """A directory that is not there yet, staged whole. path: where it is to be; staged: where
+    it is; ways: the directories in it, staged by final path, parents first."""
+
+    def __init__(self, path: bytes, staged: bytes) -> None:
+        self.path = path
+        self.staged = staged
+        self.ways: Dict[bytes, bytes] = {path: staged}
+        self.published = False
+        #: It was there after all: what was in this went there, one by one.
+        self.merged = False
+
+
+class Directory(NamedTuple):
+    """A directory that the batch names. sets_mode: if it is there already, too."""
+
+    path: str
+    mode: int
+    sets_mode: bool
+
+
+class Batch:
+    """What has arrived of a batch. `publish.publish` makes it visible; `discard` at the end
+    removes what is still staged.
+
+    tree: of the root; name: gives a new name for a temporary; replaced: names the directory
+    for what gives way.
+    """
+
+    def __init__(self, tree: Tree, name: Callable[[], bytes], replaced: str) -> None:
+        self.tree = tree
+        self.replaced = path_of(replaced) if replaced else b""
+        if b"/" in self.replaced:
+            raise NoSense(f"no name for a directory: {replaced!r}")
+        self.items: Dict[bytes, Item] = {}
+        self.directories: Dict[bytes, Directory] = {}
+        self.rmdirs: Dict[bytes, None] = {}
+        self.fresh: List[Fresh] = []
+        self.results: Dict[str, Result] = {}
+        self._name = name
+        #: Where a directory is staged, and in what; itself, if it is there.
+        self._places: Dict[bytes, Tuple[bytes, Optional[Fresh]]] = {}
+        self._writing: Optional[_Writing] = None
+
+    # -- what arrives -----------------------------------------------------
+
+    def directory(self, header: Dict[str, Any], data: bytes) -> None:
+        """A directory: made if it is missing."""
+        raw = path_of(header["path"])
+        sets_mode = bool(header.get("new") or header.get("chmod"))
+        mode = int(header["mode"]) & 0o7777
+        self.directories[raw] = Directory(header["path"], mode, sets_mode)
+        try:
+            _, fresh = self._place(raw)
+            if fresh is None and header.get("new"):
+                self.results[header["path"]] = Result("same")
+        except (OSError, Blocked) as error:
+            self.results[header["path"]] = failure(error)
+
+    def file(self, header: Dict[str, Any], data: bytes) -> None:
+        """A file, or the first piece of it."""
+        item = self._add(FILE, header)
+        try:
+            if header.get("more"):
+                self._writing = _Writing(item, self._create(item))
+                self._writing.write(data)
+            elif len(data) != item.size or hashlib.sha256(data).hexdigest() != item.digest:
+                item.result = Result("failed", _NOT_WHOLE)
+            else:
+                self._write_whole(item, data)
+        except (OSError, Blocked) as error:
+            self._give_up(item, error)
+
+    def piece(self, header: Dict[str, Any], data: bytes) -> None:
+        """A further piece of the file begun last."""
+        writing = self._writing
+        if writing is None:
+            # Failed already; the rest of it was on its way.
+            return
+        try:
+            writing.write(data)
+            if header.get("last"):
+                self._writing = None
+                writing.finish()
+        except OSError as error:
+            self._give_up(writing.item, error)
+
+    def drop(self, header: Dict[str, Any], data: bytes) -> None:
+        """The file begun last is not to be."""
+        if self._writing is not None:
+            item = self._writing.item
+            self._stop_writing()
+            self._remove(item)
+            self.items.pop(item.raw, None)
+
+    def link(self, header: Dict[str, Any], data: bytes) -> None:
+        """A symlink."""
+        item = self._add(LINK, header)
+        try:
+            target = str(header["target"]).encode("utf-8", "surrogateescape")
+            if hashlib.sha256(target).hexdigest() != item.digest:
+                item.result = Result("failed", _NOT_WHOLE)
+                return
+            fd = self._stage(item)
+            os.symlink(target, item.staged_name, dir_fd=fd)
+            times = (item.mtime_ns, item.mtime_ns)
+            os.utime(item.staged_name, ns=times, dir_fd=fd, follow_symlinks=False)
+        except (OSError, Blocked) as error:
+            self._give_up(item, error)
+
+    def meta(self, header: Dict[str, Any], data: bytes) -> None:
+        """A mode and mtime for content that is there."""
+        self._add(META, header)
+
+    def delete(self, header: Dict[str, Any], data: bytes) -> None:
+        """A file or symlink that is to go."""
+        self._add(DELETE, header)
+
+    def rmdir(self, header: Dict[str, Any], data: bytes) -> None:
+        """A directory that is to go if it is empty."""
+        self.rmdirs[path_of(header["path"])] = None
+
+    # -- its end ----------------------------------------------------------
+
+    def complete(self) -> None:
+        """All has arrived. A file that has not, fails."""
+        if self._writing is not None:
+            item = self._writing.item
+            self._stop_writing()
+            self._remove(item)
+            item.result = Result("failed", _NOT_WHOLE)
+
+    def discard(self) -> None:
+        """Remove what is staged and was not published."""
+        self._stop_writing()
+        for item in self.items.values():
+            self._remove(item)
+        for fresh in self.fresh:
+            if not fresh.published:
+                fresh.published = True
+                try:
+                    fd, name = self.tree.find(fresh.staged)
+                    remove_all(fd, name)
+                except (OSError, Blocked):
+                    pass
+
+    # -- inside -----------------------------------------------------------
+
+    def _add(self, kind: str, header: Dict[str, Any]) -> Item:
+        item = Item(kind, header)
+        for path, mode, sets_mode in header.get("above", ()):
+            wanted = Directory(path, int(mode) & 0o7777, bool(sets_mode))
+            self.directories.setdefault(path_of(path), wanted)
+        if self._writing is not None:
+            self.complete()
+        before = self.items.get(item.raw)
+        if before is not None:
+            self._remove(before)
+            if before.staged_name:
+                raise NoSense(f"{item.path!r} comes twice")
+        self.items[item.raw] = item
+        return item
+
+    def _create(self, item: Item) -> int:
+        fd = self._stage(item)
+        # Mostly it has its mode at once then. Some file systems let nobody write what is
+        # read-only.
+        mode = item.mode if item.mode & 0o7200 == 0o200 else 0o600
+        return os.open(item.staged_name, _CREATE, mode, dir_fd=fd)
+
+    def _write_whole(self, item: Item, data: bytes) -> None:
+        fd = self._create(item)
+        try:
+            if data:
+                _write(fd, data)
+            _dress(fd, item)
+        finally:
+            os.close(fd)
+
+    def _stage(self, item: Item) -> int:
+        """Choose where it is staged; the descriptor of that directory."""
+        parent, name = split(item.raw)
+        where, item.fresh = self._places.get(parent) or self._place(parent)
+        fd = self.tree.directory(where)
+        item.staged_in = where
+        item.staged_name = name if item.fresh is not None else self._name()
+        return fd
+
+    def _place(self, path: bytes) -> Tuple[bytes, Optional[Fresh]]:
+        """Where that directory is to be filled; it is made there if it isn't."""
+        if not self.fresh:
+            # Mostly it is there, and opening it tells: one look instead of one each component.
+            with contextlib.suppress(OSError, Blocked):
+                self.tree.directory(path)
+                self._places[path] = path, None
+                return path, None
+        place: Tuple[bytes, Optional[Fresh]] = (b"", None)
+        end = 0
+        while end < len(path):
+            end = path.find(b"/", end + 1)
+            if end < 0:
+                end = len(path)
+            place = self._places.get(path[:end]) or self._new_place(path[:end], *place)
+        return place
+
+    def _new_place(
+        self, path: bytes, above: bytes, fresh: Optional[Fresh]
+    ) -> Tuple[bytes, Optional[Fresh]]:
+        fd = self.tree.directory(above)
+        _, name = split(path)
+        staged = above + b"/" + name if above else name
+        if fresh is not None:
+            os.mkdir(name, 0o700, dir_fd=fd)
+            fresh.ways[path] = staged
+        else:
+            state = lstat(fd, name)
+            if state is None or not stat.S_ISDIR(state.st_mode):
+                part = self._name()
+                os.mkdir(part, 0o700, dir_fd=fd)
+                staged = above + b"/" + part if above else part
+                fresh = Fresh(path, staged)
+                self.fresh.append(fresh)
+        self._places[path] = staged, fresh
+        return staged, fresh
+
+    def _give_up(self, item: Item, error: BaseException) -> None:
+        self._stop_writing()
+        self._remove(item)
+        item.fail(error)
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = None
+
+    def _remove(self, item: Item) -> None:
+        name, item.staged_name = item.staged_name, b""
+        if name and not (item.fresh is not None and item.fresh.published):
+            try:
+                os.unlink(name, dir_fd=self.tree.directory(item.staged_in))
+            except (OSError, Blocked):
+                pass
+
+
+class _Writing:
+    """A file that comes in pieces. It owns the descriptor."""
+
+    def __init__(self, item: Item, fd: int) -> None:
+        self.item = item
+        self._fd = fd
+        self._sum = hashlib.sha256()
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        _write(self._fd, data)
+        self._sum.update(data)
+        self._size += len(data)
+
+    def finish(self) -> None:
+        """That was the last piece. Raises OSError if it is not what was announced."""
+        try:
+            if self._size != self.item.size or self._sum.hexdigest() != self.item.digest:
+                raise OSError(0, _NOT_WHOLE)
+            _dress(self._fd, self.item)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def failure(error: BaseException) -> Result:
+    """An error as what became of a path."""
+    if isinstance(error, Blocked):
+        return Result("blocked", str(error))
+    return Result("failed", getattr(error, "strerror", None) or str(error))
+
+
+def _write(fd: int, data: bytes) -> None:
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, memoryview(data)[written:])
+
+
+def _dress(fd: int, item: Item) -> None:
+    if stat.S_IMODE(os.fstat(fd).st_mode) != item.mode:
+        os.fchmod(fd, item.mode)
+    os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))

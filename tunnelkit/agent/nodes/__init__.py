@@ -1,0 +1,1 @@
+"""The allocation's other nodes: an agent or a relay on each."""

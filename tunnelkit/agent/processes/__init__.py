@@ -1,0 +1,1 @@
+"""The processes that the agent starts or that connect to it."""

@@ -1,0 +1,70 @@
+"""The command-line app: typer with the commands that are asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+import typer
+
+from tunnelkit import __version__
+from tunnelkit.cli.command_groups import Commands
+from tunnelkit.cli.registry import COMMANDS
+
+_HELP = """Debug on a cluster as if it were your laptop.
+
+    tk init                        set up this project
+    tk up node4 --gpus 1 --cpus 2  tunnels, allocation, mirror
+    tk loop python 2.py            every F5 gets a fresh debuggee
+    tk demo                        see it all on this machine
+"""
+
+
+def build(names: set[str]) -> typer.Typer:
+    """The app with these commands only; all of them for help."""
+    app = typer.Typer(
+        cls=Commands,
+        help=with_examples_kept(_HELP),
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode=None,
+    )
+
+    @app.callback()
+    def common(
+        version: bool = typer.Option(
+            False, "--version", "-V", help="Show the version and exit.", callback=_show_version
+        ),
+        debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
+    ) -> None:
+        pass
+
+    for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if name in names):
+        importlib.import_module(f"tunnelkit.cli.commands.{module}").register(app)
+    _keep_examples(app)
+    return app
+
+
+def _keep_examples(app: typer.Typer) -> None:
+    """Keep the lines of examples in help texts as they are; other text is wrapped."""
+    for command in app.registered_commands:
+        text = command.help or (command.callback.__doc__ if command.callback else None)
+        command.help = with_examples_kept(text or "")
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _keep_examples(group.typer_instance)
+
+
+def with_examples_kept(text: str) -> str:
+    """Mark, as click wants it (a line with a backspace), each paragraph of examples: one that
+    begins with spaces or with `tk`."""
+    from inspect import cleandoc
+
+    paragraphs = cleandoc(text).split("\n\n")
+    return "\n\n".join(f"\b\n{one}" if one.startswith(("  ", "tk ")) else one for one in paragraphs)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        print(f"tk {__version__}")
+        raise typer.Exit

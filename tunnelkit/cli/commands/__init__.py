@@ -1,0 +1,1 @@
+"""The commands of `tk`, in folders as `tk --help` groups them; each adds itself by `register`."""

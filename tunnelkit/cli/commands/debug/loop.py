@@ -1,0 +1,243 @@
+"""`tk loop`: a program under the restart loop, a fresh debuggee for every F5."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+
+from tunnelkit.cli.terminal.output import note
+
+_HELP = """Run a command again and again: every F5 gets a fresh debuggee.
+
+    tk loop python -m debugpy --wait-for-client 2.py
+    tk loop python train.py --epochs 1
+    tk loop --preload torch,numpy python train.py
+    tk loop --reload flask --app web run
+    tk loop torchrun --nproc-per-node 4 train.py
+    tk loop --rank 0,2 srun -n 8 python train.py
+    tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
+
+With a session the command runs on its node; on a node itself (no session) it
+runs right there. Ctrl-C restarts, twice quits.
+
+The program has no stdin and no terminal: input() finds its end at once. One that
+asks runs with `tk run`, and `tk attach` brings the debugger into it.
+"""
+_RECONNECT_S = 600.0
+#: How long the node may take to end a loop before the person is asked.
+_STOP_S = 2.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "loop",
+        help=_HELP,
+        context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    )(loop)
+
+
+def loop(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="As you would type it there.")
+    ],
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Editor port, if not the session's (40056).")
+    ] = None,
+    preload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULES", help="Import these once for every run: torch,numpy. '': none."
+        ),
+    ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option(
+            "--standby/--no-standby",
+            help="Keep the next run ready while one runs (default), or save its memory.",
+        ),
+    ] = None,
+    rank: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANKS",
+            help="Debug only these ranks, the others run free: 0,2 or 0-3. 'all': every one, "
+            "also of a script that calls a launcher.",
+        ),
+    ] = None,
+    post_mortem: Annotated[
+        bool | None,
+        typer.Option(
+            "--post-mortem/--no-post-mortem",
+            help="The program runs on when its editor leaves, and if it then dies of an "
+            "exception it is kept there until F5 comes.",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Begin anew when files have changed, once for each burst."),
+    ] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Run here, even if a session is up.")
+    ] = False,
+) -> None:
+    from tunnelkit.cli.terminal.context import run, settings
+    from tunnelkit.debug.loop_command import understand
+    from tunnelkit.debug.rank_set import parse_ranks
+    from tunnelkit.model import check_port
+
+    only = parse_ranks(rank) if rank is not None else None
+    understand(command, ranks=rank is not None)
+    if port is not None:
+        check_port(port)
+    wanted = settings(
+        debug__port=port,
+        debug__preload=preload,
+        debug__standby=standby,
+        debug__post_mortem=post_mortem,
+    )
+    paths = None if local else _session_or_none()
+    if paths is None:
+        from tunnelkit.session.local_loop import run_local
+
+        sys.exit(run(run_local(command, wanted, _view_factory, ranks=rank is not None, only=only)))
+    modules = None if preload is None else list(wanted.debug.preload)
+    options = {
+        "port": port,
+        "standby": standby,
+        "post_mortem": post_mortem,
+        "reload": reload,
+        "preload": modules,
+        "ranks": rank is not None,
+        "only": only,
+    }
+    sys.exit(run(_in_session(paths, command, options)))
+
+
+def _view_factory() -> Any:
+    from tunnelkit.cli.views.loop import LoopView
+
+    return LoopView()
+
+
+def _session_or_none() -> Any:
+    """The session's paths; None on a node, or where no cluster is configured."""
+    from tunnelkit.cli.terminal.context import find_session, settings
+    from tunnelkit.errors import NoSessionError
+
+    try:
+        return find_session()
+    except NoSessionError:
+        inside_job = any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID"))
+        if inside_job:
+            return None
+        if settings().cluster.login is None:
+            note(
+                "[tk] no cluster is configured here (`tk init` does that): running on this machine"
+            )
+            return None
+        raise
+
+
+async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -> int:
+    from tunnelkit.errors import ExitCode
+
+    view = _view_factory()
+    header: dict[str, Any] = {
+        "type": "loop",
+        "words": command,
+        "here": os.getcwd(),
+        **options,
+    }
+    while True:
+        loop_id = await _watch(paths, header, view)
+        if loop_id is None or view.quit.is_set():
+            return int(ExitCode.ALLOCATION) if view.lost else 0
+        note("[tk] the session is gone; the program lives on. Waiting for `tk up` ...")
+        code = await _session_again(paths, view)
+        if code is not None:
+            return code
+        header = {"type": "loop", "adopt": loop_id}
+
+
+async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
+    """Show the loop until it ends (None) or the session is lost (the loop's id)."""
+    from tunnelkit.cli.views.waiting import Waiting
+    from tunnelkit.errors import NoSessionError, TunnelkitError
+    from tunnelkit.mux.loop_records import RecordReader
+    from tunnelkit.session.runtime import control_client
+
+    waiting, watching = Waiting(), ExitStack()
+    try:
+        async with control_client.connect(paths) as session:
+            channel = session.open(header)
+            view.mind_signals(lambda: session.call("loop.restart", loop=view.where.get("id")))
+            reader = RecordReader()
+            reading = asyncio.create_task(channel.read())
+            quitting = asyncio.create_task(view.quit.wait())
+            try:
+                watching.enter_context(waiting.watching(session))
+                while True:
+                    await asyncio.wait([reading, quitting], return_when=asyncio.FIRST_COMPLETED)
+                    if quitting.done():
+                        if "id" in view.where:
+                            await _stop(session, view)
+                        return None
+                    data = reading.result()
+                    if not data:
+                        break
+                    waiting.heard()
+                    for record in reader.feed(data):
+                        view.show(record)
+                    reading = asyncio.create_task(channel.read())
+            finally:
+                watching.close()
+                reading.cancel()
+                quitting.cancel()
+            detail = await channel.closed() or {}
+    except NoSessionError:
+        return int(view.where["id"]) if "id" in view.where else None
+    if "failure" in detail:
+        raise TunnelkitError.from_json(detail["failure"])
+    if "error" in detail and "id" in view.where:
+        return int(view.where["id"])
+    return None
+
+
+async def _stop(session: Any, view: Any) -> None:
+    """Have the loop ended. Where the node does not answer, as during a cut, Ctrl-C leaves it to
+    the session, which goes on; a terminal that is gone does so at once."""
+    stopping = asyncio.ensure_future(session.call("loop.stop", loop=view.where["id"]))
+    await asyncio.wait([stopping], timeout=_STOP_S)
+    if not stopping.done() and not view.hung_up:
+        note("[tk] waiting for the node to end it (Ctrl-C: leave that to the session)")
+        leaving = asyncio.create_task(view.leave.wait())
+        await asyncio.wait([stopping, leaving], return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+    if stopping.done():
+        stopping.result()
+        return
+    stopping.cancel()
+    note("[tk] the session ends the loop once the node answers")
+
+
+async def _session_again(paths: Any, view: Any) -> int | None:
+    """Wait for a successor of a killed session; an exit code if none is to be waited for."""
+    from tunnelkit.session.runtime.blocking_client import is_alive
+
+    deadline = asyncio.get_running_loop().time() + _RECONNECT_S
+    while not is_alive(paths):
+        if view.quit.is_set():
+            return 0
+        if not paths.launch.exists():
+            # `tk down` has ended what the killed session left.
+            return 0
+        if asyncio.get_running_loop().time() > deadline:
+            return 1
+        await asyncio.sleep(0.2)
+    return None

@@ -1,0 +1,166 @@
+"""`tk vscode`: write or merge the project's tasks.json and launch.json."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunnelkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+    from tunnelkit.file_changes import FileChange
+    from tunnelkit.model import PathMapping
+
+
+def vscode(
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The directory that VS Code opens; default: the project's."
+        ),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="For editors without child sessions: also a launch configuration for each of "
+            "N ranks and a compound of them; 0 takes them away. Default: as it is.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, write nothing.")
+    ] = False,
+) -> None:
+    """Write or merge VS Code's files, so that F5 attaches through tk.
+
+    Your own entries, comments and layout stay as they are; a second run changes nothing.
+
+    tk vscode
+    tk vscode --dry-run --folder ..
+    tk vscode --ranks 4
+    """
+    from tunnelkit import file_changes
+    from tunnelkit.cli.terminal.context import settings as read_settings
+
+    settings = read_settings()
+    changes = plan_editor_files(settings, folder or settings.project_dir, ranks=ranks)
+    if not dry_run:
+        file_changes.apply(changes)
+    report(changes, dry_run=dry_run)
+
+
+def plan_editor_files(
+    settings: Settings, folder: Path, *, ranks: int | None = None
+) -> list[FileChange]:
+    """The changes for a workspace folder that is, holds, or lies in the project. ranks: how many
+    have a launch configuration of their own; None: as many as now."""
+    from tunnelkit.debug.vscode import vscode as editor
+
+    folder = Path(os.path.abspath(folder))
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory", hint="give the directory VS Code opens")
+    project = settings.project_dir
+    remote_root, subdir = _remote_root(settings), ""
+    also = _also(settings, folder, remote_root)
+    if folder.is_relative_to(project):
+        below = folder.relative_to(project)
+        remote_root = remote_root if below == Path() else f"{remote_root}/{below.as_posix()}"
+    elif project.is_relative_to(folder):
+        subdir = project.relative_to(folder).as_posix()
+    else:
+        raise UsageError(
+            f"{folder} has nothing to do with the project {project}",
+            hint="give the project's directory, one inside it or one above it",
+        )
+    return editor.plan(
+        folder,
+        port=settings.debug.port,
+        remote_root=remote_root,
+        just_my_code=settings.debug.just_my_code,
+        tk_command=tk_command(),
+        subdir=subdir,
+        ranks=ranks,
+        also=also,
+    )
+
+
+def follow_port(settings: Settings, port: int) -> list[FileChange]:
+    """Make the project's launch.json, if tk has written into it, attach to the port that the
+    session has got; what was changed."""
+    from dataclasses import replace
+
+    from tunnelkit import file_changes
+    from tunnelkit.debug.vscode import vscode as editor
+
+    if editor.attach_port(settings.project_dir) in (None, port):
+        return []
+    actual = replace(settings, debug=replace(settings.debug, port=port))
+    planned = plan_editor_files(actual, settings.project_dir)
+    changes = [one for one in planned if one.path.name == "launch.json"]
+    file_changes.apply(changes)
+    return changes
+
+
+def _also(settings: Settings, folder: Path, remote_root: str) -> list[PathMapping]:
+    """The mappings of [[mirror.also]]. Where `~` is can't always be told from the project's
+    own remote root; what is missing here the session adds at F5."""
+    from tunnelkit.model import PathMapping
+
+    rest = settings.mirror.remote[1:]
+    own_home = settings.mirror.remote.startswith("~/") and remote_root.endswith(rest)
+    home = remote_root.removesuffix(rest) if own_home else ""
+    found = []
+    for root in settings.mirror.also:
+        remote = home + root.remote[1:] if home and root.remote.startswith("~/") else root.remote
+        if remote.startswith("/"):
+            local = root.place(settings.project_dir)
+            if not os.path.isabs(os.path.expanduser(root.local)):
+                # As it was written, from here: so the file serves other laptops, too.
+                local = "${workspaceFolder}/" + os.path.relpath(local, folder)
+            found.append(PathMapping(local, remote))
+    return found
+
+
+def _remote_root(settings: Settings) -> str:
+    """The project's absolute path on the cluster; asks the cluster only for what `~` is."""
+    if settings.mirror.remote.startswith("/"):
+        return settings.mirror.remote
+    settings.require_login()
+    from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.session.connection.probe import remote_root
+
+    return remote_root(settings, answer_prompt)
+
+
+def tk_command() -> str:
+    """What VS Code's task must call: `tk`, or the full path where PATH doesn't have it."""
+    if shutil.which("tk"):
+        return "tk"
+    beside = Path(sys.executable).with_name("tk")
+    return str(beside) if os.access(beside, os.X_OK) else "tk"
+
+
+def report(changes: list[FileChange], *, dry_run: bool = False) -> None:
+    """One line a file: what was, or would be, done to it."""
+    for change in changes:
+        differs = change.status != "already right"
+        typer.echo(
+            f"{_shown(change.path)}: {'would be ' if dry_run and differs else ''}{change.status}"
+        )
+
+
+def _shown(path: Path) -> str:
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `tk`."""
+    app.command("vscode")(vscode)

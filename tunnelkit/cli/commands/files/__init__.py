@@ -1,0 +1,1 @@
+"""Commands that move the project's files."""

@@ -1,0 +1,111 @@
+"""`tk sync`: the barrier, and what a person may ask or tell the mirror."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tunnelkit.cli.terminal.output import note, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("sync")(sync)
+
+
+def sync(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="With --ours or --theirs: the conflicts there."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Fail (exit code 4) where no compute node can prove it.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait.")] = 120.0,
+    allow_deletes: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-deletes",
+            "--allow-deletes",
+            help="Agree to the many deletions that halted the mirror.",
+        ),
+    ] = False,
+    ours: Annotated[
+        bool, typer.Option("--ours", help="Conflicts: keep the laptop's version.")
+    ] = False,
+    theirs: Annotated[
+        bool, typer.Option("--theirs", help="Conflicts: take the cluster's version.")
+    ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Say why PATH is or isn't mirrored, and its state."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show each batch as it is sent.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Return once every file, as saved now, is proven on the node.
+
+    Once the allocation is over there is only the login host: then it says so, and with --wait
+    it fails.
+
+    tk sync --wait && tk run python train.py
+    tk sync --explain data/big.bin    which rule leaves it out
+    tk sync --watch                   until Ctrl-C
+    tk sync --ours train.py           changed on both sides: the laptop's wins
+    tk sync --theirs train.py         or the cluster's
+
+    The version that gives way is kept in .tk-replaced on its side.
+    """
+    if ours or theirs or paths:
+        from tunnelkit.cli.views.sync_resolve import settle
+
+        settle(paths or [], ours=ours, theirs=theirs, timeout_s=timeout, as_json=as_json)
+        return
+    if explain is not None:
+        from tunnelkit.cli.views.sync_explain import show_explanation
+
+        show_explanation(explain, as_json=as_json)
+        return
+    if watch:
+        from tunnelkit.cli.views.sync_watch import show_batches
+
+        show_batches(as_json=as_json)
+        return
+    from tunnelkit.cli.terminal.context import find_session
+    from tunnelkit.session.runtime.blocking_client import ask
+
+    report = ask(find_session(), "sync", timeout_s=timeout, allow_deletes=allow_deletes, proof=wait)
+    if as_json:
+        import json
+
+        say(json.dumps(report))
+        return
+    show_report(report)
+
+
+def _done(report: dict[str, Any]) -> str:
+    """What was done, if anything was."""
+    counts = {"sent": report["sent"], "deleted": report["deleted"]}
+    parts = [f"{number} {what}" for what, number in counts.items() if number]
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def show_report(report: dict[str, Any]) -> None:
+    """What a barrier did, for a person."""
+    done = _done(report)
+    took = f"({report['duration_s'] * 1000:.0f} ms)"
+    if report["unproven"] is None:
+        files = f"{report['files']} files, " if report.get("files") is not None else ""
+        say(f"in sync ({files}proven on {report.get('node') or 'the node'}){done} {took}")
+    else:
+        say(f"on the login host only{done} {took}")
+        note(f"proven on no compute node: {report['unproven']}")
+    for text in report["warnings"]:
+        note(text)
+    for path in report["kept"]:
+        note(f"kept on the cluster, since it was changed there: {path}")
+    if report["replaced"]:
+        note(f"replaced there, former content in {report['replaced_dir']}:")
+        for path in report["replaced"]:
+            note(f"  {path}")

@@ -1,0 +1,230 @@
+"""`tk run` and `tk shell`: a process on the node, with this terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from tunnelkit.cli.completion import sources
+from tunnelkit.cli.terminal.output import note
+from tunnelkit.cli.views.waiting import Waiting
+
+_NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
+_CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("run", context_settings=_CONTEXT)(run_command)
+    app.command("shell")(shell)
+
+
+def run_command(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
+    node: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODE",
+            help="Another node of the allocation.",
+            autocompletion=sources.own_nodes,
+        ),
+    ] = None,
+) -> None:
+    """Run a command in the allocation; exits with its exit code.
+
+    tk run nvidia-smi
+    tk run python train.py --epochs 1
+    tk run env | grep CUDA_VISIBLE_DEVICES
+    tk run --node node2 nvidia-smi
+    """
+    from tunnelkit.cli.terminal.tty import is_interactive
+
+    sys.exit(_run(command, pty=is_interactive(), node=node))
+
+
+def shell(
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NODE",
+            help="Another node of the allocation.",
+            autocompletion=sources.own_nodes,
+        ),
+    ] = None,
+) -> None:
+    """A login shell in the allocation, in the mirrored directory.
+
+    tk shell
+    tk shell node2
+    """
+    from tunnelkit.cli.terminal.tty import is_interactive
+    from tunnelkit.errors import UsageError
+
+    if not is_interactive():
+        raise UsageError("tk shell needs a terminal", hint="for scripts: tk run COMMAND")
+    sys.exit(_run([], pty=True, node=node))
+
+
+def _run(argv: list[str], *, pty: bool, node: str | None) -> int:
+    from tunnelkit.cli.terminal.context import find_session, run
+    from tunnelkit.model import check_host
+
+    if node is not None:
+        check_host(node)
+    return run(_Terminal(argv, pty=pty, node=node).run(find_session()))
+
+
+class _Terminal:
+    """Joins this process's stdin, stdout and stderr with a process on the node."""
+
+    def __init__(self, argv: list[str], *, pty: bool, node: str | None = None) -> None:
+        self._argv = argv
+        self._node = node
+        self._pty = pty
+        self._stderr: asyncio.Future[Any] | None = None
+        self._waiting = Waiting()
+
+    async def run(self, paths: Any) -> int:
+        """Run to the end and return the exit code as a shell would give it."""
+        from tunnelkit.cli.terminal import tty
+        from tunnelkit.session.runtime import control_client
+
+        self._stderr = asyncio.get_running_loop().create_future()
+        async with control_client.connect(paths, on_channel=self._opened) as session:
+            header: dict[str, Any] = {
+                "type": "exec",
+                "argv": self._argv,
+                "here": os.getcwd(),
+                "env": {},
+                "node": self._node,
+            }
+            guard: Any = contextlib.nullcontext()
+            if self._pty:
+                header["pty"] = tty.size()
+                header["env"] = {"TERM": os.environ.get("TERM", "xterm")}
+            channel = session.open(header)
+            resize = self._mind_signals(session, channel)
+            if self._pty:
+                guard = tty.RawMode(sys.stdin.fileno(), resize)
+            with guard, self._waiting.watching(session, until_heard=self._pty):
+                detail = await self._carry(channel)
+            # Only now: a raw terminal does not begin a new line at its left edge.
+            return exit_code(detail)
+
+    def _opened(self, channel: Any, header: dict[str, Any]) -> None:
+        if header.get("type") == "stderr" and self._stderr is not None:
+            self._stderr.set_result(channel)
+        else:
+            channel.close({"error": "unexpected stream"})
+
+    def _mind_signals(self, session: Any, channel: Any) -> Callable[[], None]:
+        """Pass signals on; returns what tells the far side the terminal's size."""
+        from tunnelkit.errors import TunnelkitError
+
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[Any]] = set()
+
+        async def quietly(method: str, **params: Any) -> None:
+            # What is lost is told by the channel's end.
+            with contextlib.suppress(TunnelkitError):
+                await session.call(method, channel=channel.id, **params)
+
+        def call(method: str, **params: Any) -> None:
+            task = asyncio.create_task(quietly(method, **params))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        def resize() -> None:
+            from tunnelkit.cli.terminal import tty
+
+            call("exec.resize", **tty.size())
+
+        if self._pty:
+            loop.add_signal_handler(signal.SIGWINCH, resize)
+            return resize
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, partial(call, "exec.signal", signal=number.name))
+        return resize
+
+    async def _carry(self, channel: Any) -> dict[str, Any]:
+        from tunnelkit.mux.tasks import cancel_all
+
+        keys = asyncio.create_task(_feed(channel))
+        errors = asyncio.create_task(self._carry_stderr())
+        try:
+            await _copy(channel, sys.stdout.fileno(), self._waiting.heard)
+            detail = await channel.closed() or {"error": "the session ended"}
+            if not self._pty and "code" in detail:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(2.0):
+                        await errors
+        finally:
+            await cancel_all(keys, errors)
+        return dict(detail)
+
+    async def _carry_stderr(self) -> None:
+        assert self._stderr is not None
+        await _copy(await self._stderr, sys.stderr.fileno(), self._waiting.heard)
+
+
+def exit_code(detail: dict[str, Any]) -> int:
+    """The far process's end as an exit code: its own, 128 + signal, or an error's."""
+    from tunnelkit.errors import TunnelkitError
+
+    if "failure" in detail:
+        raise TunnelkitError.from_json(detail["failure"])
+    if detail.get("signal"):
+        number = getattr(signal, str(detail["signal"]), signal.SIGKILL)
+        return 128 + int(number)
+    if detail.get("code") is not None:
+        return int(detail["code"])
+    why = str(detail.get("error") or "the process could not be started")
+    note(f"tk: {why}")
+    # As a shell would say it: no such command, or one that may not be run.
+    return next((code for text, code in _NOT_RUN.items() if text in why), 1)
+
+
+async def _copy(channel: Any, fd: int, before: Callable[[], None]) -> None:
+    """Everything from a channel to a descriptor. Blocking writes: that is the backpressure."""
+    while data := await channel.read():
+        before()
+        view = memoryview(data)
+        while view:
+            view = view[await asyncio.to_thread(os.write, fd, view) :]
+
+
+async def _feed(channel: Any) -> None:
+    """Everything from stdin to a channel.
+
+    A thread reads: stdin may be a file, which the event loop can't wait for, and
+    making a shared terminal non-blocking would break the shell that started us. In the
+    background (`tk run CMD &`) nothing is read, which would stop this process.
+    """
+    from tunnelkit.cli.terminal.tty import read_keys
+
+    signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
+
+    def read() -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            while True:
+                data = read_keys(0)
+                asyncio.run_coroutine_threadsafe(chunks.put(data), loop).result()
+                if not data:
+                    return
+
+    import threading
+
+    threading.Thread(target=read, daemon=True).start()
+    while data := await chunks.get():
+        await channel.write(data)
+    channel.write_eof()

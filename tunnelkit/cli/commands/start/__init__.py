@@ -1,0 +1,1 @@
+"""Commands that set up, start and end a session."""

@@ -1,0 +1,38 @@
+"""`tk auth`: a person answers what a reconnect would have to ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from tunnelkit.cli.terminal.output import note
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("auth")(auth)
+
+
+def auth() -> None:
+    """Answer the password, code or touch that a reconnect needs.
+
+    A session brings its connection back by itself as long as nobody has to be
+    asked. Where somebody has to be, it tries nothing until you run this, and then
+    asks once: a wrong answer is another `tk auth`. Job, debug session and local
+    ports wait meanwhile.
+
+    tk auth
+    """
+    from tunnelkit.cli.terminal.context import find_session, run
+
+    status = run(_auth(find_session()))
+    note(f"connected to {status['login']}: {status['state']}")
+
+
+async def _auth(paths: Any) -> dict[str, Any]:
+    from tunnelkit.cli.views.startup import Follower
+
+    follower = Follower(paths, may_cancel=False, call="auth")
+    with follower.minding_interrupts():
+        return await follower.follow()

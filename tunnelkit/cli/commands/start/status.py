@@ -1,0 +1,87 @@
+"""`tk status` and `tk logs`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("status")(status)
+    app.command("logs")(logs)
+
+
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+) -> None:
+    """What is up: link, job, mirror, debug loops, forwards.
+
+    tk status
+    tk status --json | jq .job.time_left_s
+    """
+    from tunnelkit.cli.views.status import show_status
+
+    show_status(as_json=as_json)
+
+
+def logs(
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
+    session: Annotated[
+        bool, typer.Option("--session", help="The session's own log, not the program's output.")
+    ] = False,
+    count: Annotated[
+        int, typer.Option("-n", "--lines", metavar="N", help="How many last lines.")
+    ] = 100,
+) -> None:
+    """What debug loops wrote (or, with --session, what tk did).
+
+    tk logs -f
+    tk logs --session -n 20
+    """
+    from tunnelkit.cli.terminal.context import project_dir
+    from tunnelkit.errors import NoSessionError
+    from tunnelkit.session.runtime.paths import session_paths
+
+    paths = session_paths(project_dir())
+    path = paths.session_log if session else paths.loop_log
+    if not path.exists():
+        raise NoSessionError(
+            f"there is no log yet: {path}",
+            hint="`tk logs --session` shows tk's own" if not session else "start: tk up",
+        )
+    with open(path, "rb") as file:
+        _print(b"".join(tail(file, count)), own=session)
+        if follow:
+            _follow(file, own=session)
+
+
+def tail(file: Any, count: int) -> list[bytes]:
+    """The last `count` lines of a binary file, which is then at its end."""
+    from collections import deque
+
+    return list(deque(file, maxlen=max(0, count)))
+
+
+def _print(data: bytes, *, own: bool) -> None:
+    """A log's bytes. The program's may have colours. own: tk's log, which quotes the cluster: what
+    a terminal would obey is shown as an escape."""
+    if own and sys.stdout.isatty():
+        from tunnelkit.cli.terminal.output import safe
+
+        data = safe(data.decode("utf-8", "replace")).encode()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _follow(file: Any, *, own: bool) -> None:
+    import time
+
+    while True:
+        data = file.read()
+        if data:
+            _print(data, own=own)
+        else:
+            time.sleep(0.1)

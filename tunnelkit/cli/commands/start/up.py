@@ -1,0 +1,293 @@
+"""`tk up` and `tk down`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion.options import LinkOption, LoginOption, ProfileOption
+from tunnelkit.cli.terminal.output import note, paint, say
+from tunnelkit.cli.views.status import printable
+
+_UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
+
+    tk up                          whichever node the scheduler gives
+    tk up node4 --gpus 1 --cpus 2  that node
+    tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
+    tk up --time 2:00:00 --partition gpu
+    tk up --attach-job 4711        a job that you made: salloc, sbatch, qsub
+
+Called again, it tells the state of what is up, or takes over what a killed
+session left behind.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("up", help=_UP_HELP)(up)
+    app.command("down")(down)
+
+
+def up(
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="NODE", help="The node to ask for.", autocompletion=sources.nodes),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="How many nodes.")] = None,
+    gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs a node.")] = None,
+    cpus: Annotated[int | None, typer.Option(metavar="N", help="CPUs a node.")] = None,
+    mem: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory a node, such as 16G.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time limit, such as 2:00:00.")
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Partition (queue).", autocompletion=sources.partitions),
+    ] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to charge.")] = None,
+    qos: Annotated[str | None, typer.Option(metavar="NAME", help="Quality of service.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Node features, such as a100.")
+    ] = None,
+    reservation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Reservation to use.")
+    ] = None,
+    exclusive: Annotated[
+        bool | None, typer.Option("--exclusive", help="Share the nodes with nobody.")
+    ] = None,
+    requeue: Annotated[
+        bool | None,
+        typer.Option(
+            "--requeue", help="If preempted, back into the queue: the session waits and goes on."
+        ),
+    ] = None,
+    attach_job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Use this running job of yours; tk down does not end it.",
+            autocompletion=sources.jobs,
+        ),
+    ] = None,
+    profile: ProfileOption = None,
+    login: LoginOption = None,
+    link: LinkOption = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="NAME", help="auto, slurm, pbs, torque or none.")
+    ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Mirror there although another laptop directory does, in its place."
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
+) -> None:
+    from tunnelkit.cli.terminal.context import run, settings
+    from tunnelkit.model import check_host, check_job_id
+    from tunnelkit.session.runtime.blocking_client import is_alive
+    from tunnelkit.session.runtime.launch_spec import Launch
+    from tunnelkit.session.runtime.paths import session_paths
+
+    if node is not None:
+        check_host(node)
+    if attach_job is not None:
+        check_job_id(attach_job)
+    wanted = settings(
+        profile=profile,
+        cluster__login=login,
+        cluster__link=link,
+        cluster__scheduler=scheduler,
+        allocation__nodes=nodes,
+        allocation__gpus=gpus,
+        allocation__cpus=cpus,
+        allocation__mem=mem,
+        allocation__time=time,
+        allocation__partition=partition,
+        allocation__account=account,
+        allocation__qos=qos,
+        allocation__constraint=constraint,
+        allocation__reservation=reservation,
+        allocation__exclusive=exclusive,
+        allocation__requeue=requeue,
+    )
+    wanted.require_login()
+    again = is_alive(session_paths(wanted.project_dir))
+    status = run(_up(Launch(wanted, node, take_over, attach_job)))
+    _tell_editor(wanted, status)
+    if as_json:
+        import json
+
+        say(json.dumps(status, indent=2))
+    else:
+        say(ready_line(status))
+        if sys.stderr.isatty() and not again:
+            note("next: `tk loop python FILE`, then press F5")
+
+
+def _tell_editor(wanted: Any, status: dict[str, Any]) -> None:
+    """launch.json follows the port that F5 has to go to."""
+    from tunnelkit.cli.commands.debug.vscode import follow_port
+    from tunnelkit.errors import TunnelkitError
+
+    try:
+        for change in follow_port(wanted, int(status["debug_port"])):
+            note(f"  {change.path}: F5 goes to port {status['debug_port']}")
+    except (TunnelkitError, OSError) as error:
+        # Somebody else's file: the session is up all the same.
+        why = error.one_line() if isinstance(error, TunnelkitError) else str(error)
+        note(f"  launch.json could not be changed: {why}")
+
+
+def ready_line(status: dict[str, Any]) -> str:
+    """One line that says what is up."""
+    job = status.get("job")
+    where = status.get("node") or status.get("login")
+    parts = [paint("ready", "green"), f"on {where}"]
+    if job:
+        adopted = ", adopted" if job.get("made_by") == "you" else ""
+        parts.append(f"(job {job['id']}{adopted})")
+    return " ".join(parts) + f"; F5 goes to 127.0.0.1:{status['debug_port']}"
+
+
+async def _up(launch: Any) -> dict[str, Any]:
+    from tunnelkit.cli.views.down import stop
+    from tunnelkit.cli.views.startup import Follower, gone
+    from tunnelkit.cli.views.status import other_version
+    from tunnelkit.errors import TunnelkitError, UsageError
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.blocking_client import is_alive
+    from tunnelkit.session.runtime.paths import session_paths
+
+    paths = session_paths(launch.settings.project_dir)
+    over = False
+    if is_alive(paths):
+        status = await _current(paths)
+        if mismatch := other_version(status):
+            note(f"  {mismatch}")
+        if status["state"] == "closing":
+            note("  this project's session is ending: waiting for its end")
+            await gone(paths)
+        elif status["state"] in ("ended", "failed"):
+            over = True
+            await stop(paths, keep=status["state"] == "ended")
+        elif launch.node not in (None, status["node"], status["wanted_node"]):
+            raise UsageError(
+                f"this project's session is on {status['node'] or status['wanted_node']}",
+                hint=f"tk down first, then tk up {launch.node}",
+            )
+        else:
+            _check_same_job(launch, status)
+            if (status.get("job") or {}).get("id") and launch.attach_job is None:
+                _check_same_request(launch, paths)
+    follower = Follower(paths)
+    with follower.minding_interrupts():
+        if not is_alive(paths):
+            control_client.start_daemon(_with_last_node(launch, paths, with_job=not over), paths)
+        try:
+            return await follower.follow()
+        except TunnelkitError:
+            await _cleaned_up(paths)
+            raise
+
+
+def _check_same_job(launch: Any, status: dict[str, Any]) -> None:
+    from tunnelkit.errors import UsageError
+
+    has = (status.get("job") or {}).get("id")
+    if launch.attach_job is not None and launch.attach_job != has:
+        raise UsageError(
+            f"this project's session has {f'job {has}' if has else 'no job'}",
+            hint=f"tk down first, then tk up --attach-job {launch.attach_job}",
+        )
+
+
+def _check_same_request(launch: Any, paths: Any) -> None:
+    """What is asked for now is what the session has: it can't be changed while that lives."""
+    from tunnelkit.errors import NoSessionError, UsageError
+    from tunnelkit.session.runtime.launch_spec import Launch
+
+    try:
+        has = Launch.load(paths.launch).settings
+    except NoSessionError:
+        return  # another version's: it goes on as it is
+    for name, origin in launch.settings.origins.items():
+        if not name.startswith("allocation.") or origin.kind == "default":
+            continue
+        asked, there = launch.settings.written(name), has.written(name)
+        if asked == there:
+            continue
+        key = name.partition(".")[2]
+        told = "none asked for" if there is None else there
+        if origin.kind == "flag":
+            raise UsageError(
+                f"this project's session has another allocation: {key} is {told}, not {asked}",
+                hint="tk down first, then tk up again as you wrote it",
+            )
+        note(f"  {origin} says {key} = {asked}; this session has {told}, until tk down")
+
+
+async def _cleaned_up(paths: Any) -> None:
+    """A session that failed ends by itself: when this command is over nothing of it is left."""
+    from tunnelkit.cli.views.startup import gone
+    from tunnelkit.errors import NoSessionError, TimeoutExpired
+
+    with contextlib.suppress(NoSessionError, TimeoutExpired):
+        if (await _current(paths))["state"] in ("failed", "closing"):
+            await gone(paths)
+
+
+def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
+    """After a killed session (a clean end removes its launch file) node and job are known.
+    with_job: the job that a person made may still be of use."""
+    from dataclasses import replace
+
+    from tunnelkit.session.runtime.launch_spec import Left
+    from tunnelkit.session.runtime.paths import job_name
+
+    left = Left.load(paths.launch)
+    if left is None:
+        return launch
+    login = launch.settings.require_login()
+    if left.login not in (None, str(login)):
+        # Node and job id of one cluster mean nothing on another.
+        if with_job:
+            what = job_name(launch.settings.project_dir, paths.id)
+            if left.attach_job is not None:
+                what = f"an agent of tk in job {left.attach_job}"
+            note(
+                f"  warning: this session goes to {login}; what the earlier one left on "
+                f"{printable(left.login)} stays there: {printable(what)} — end it there"
+            )
+        return launch
+    job = launch.attach_job or (left.attach_job if with_job else None)
+    return replace(launch, node=launch.node or left.node, attach_job=job)
+
+
+async def _current(paths: Any) -> dict[str, Any]:
+    from tunnelkit.session.runtime import control_client
+
+    async with control_client.connect(paths) as session:
+        status: dict[str, Any] = await session.call("status")
+        return status
+
+
+def down(
+    keep: Annotated[
+        bool, typer.Option("--keep", help="End only this side; the job lives on.")
+    ] = False,
+) -> None:
+    """End the session: loops, forwards, mirror, tunnels, and the job.
+
+    tk down         everything
+    tk down --keep  the laptop's side only; `tk up` takes the job over again
+    """
+    from tunnelkit.cli.views.down import end_session
+
+    end_session(keep=keep)

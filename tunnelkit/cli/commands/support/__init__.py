@@ -1,0 +1,1 @@
+"""Commands that explain, check and configure."""

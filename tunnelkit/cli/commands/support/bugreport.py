@@ -1,0 +1,95 @@
+"""`tk bugreport`: logs, settings and checks in one file, without names and secrets."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunnelkit.cli.terminal.output import note, say
+
+if TYPE_CHECKING:
+    from tunnelkit.session.report.scrub import Scrubber
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("bugreport")(bugreport)
+
+
+def bugreport(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to; default: here by date, inside a project (it is mirrored) at home.",
+        ),
+    ] = None,
+    no_output: Annotated[
+        bool, typer.Option("--no-program-output", help="Leave out what your programs printed.")
+    ] = False,
+) -> None:
+    """Bundle versions, settings, checks and logs for a bug report.
+
+    Host names, user names and home paths become pseudonyms; keys, tokens, passwords
+    and values of the environment are taken out. Nothing is sent anywhere.
+
+    tk bugreport
+    tk bugreport -o /tmp/report.tar.gz
+    """
+    from tunnelkit.cli.terminal.context import run
+    from tunnelkit.errors import UsageError
+    from tunnelkit.session.report.gather import write
+
+    path = output or default_place() / time.strftime("tk-bugreport-%Y%m%d-%H%M%S.tar.gz")
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} is already there", hint="name another file with -o")
+    note("checking and collecting ...")
+    files, scrubber = run(_collect(with_output=not no_output))
+    write(files, path)
+    for line in _told(files, scrubber):
+        say(line)
+    say(f"{path} — read it before you send it: tar -xzOf {path} | less")
+
+
+def default_place() -> Path:
+    """Where a report goes: here; from inside a project, whose files are mirrored to the cluster
+    at once, the home directory."""
+    from tunnelkit.config.project import find_project
+    from tunnelkit.session.runtime.paths import session_paths
+
+    here = Path.cwd()
+    if find_project(here) is None and not session_paths(here).launch.exists():
+        return Path()
+    return Path.home()
+
+
+async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
+    from tunnelkit.cli.commands.support.doctor import read_settings
+    from tunnelkit.cli.terminal.context import project_dir
+    from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.session.doctor.context import Scene
+    from tunnelkit.session.report.gather import gather
+    from tunnelkit.session.runtime.paths import session_paths
+
+    project = project_dir()
+    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    settings = read_settings()
+    async with Scene(
+        settings, session_paths(project), project_dir=project, prompter=prompter
+    ) as scene:
+        return await gather(scene, with_output=with_output)
+
+
+def _told(files: dict[str, str], scrubber: Scrubber) -> list[str]:
+    """What is in the file, and what was taken out."""
+    lines = [f"  {name:<14} {len(text.encode()):>8} bytes" for name, text in files.items()]
+    names = scrubber.pseudonyms
+    counts = ", ".join(f"{kind}s {names[kind]}" for kind in ("host", "user", "home"))
+    secrets = scrubber.removed["secret"]
+    return [*lines, f"names replaced: {counts}; secrets and values taken out: {secrets}"]

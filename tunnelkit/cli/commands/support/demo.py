@@ -1,0 +1,38 @@
+"""`tk demo`: the whole story on this machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `tk`."""
+    app.command("demo")(demo)
+
+
+def demo(
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave cluster and session up, and say how to play.")
+    ] = False,
+    scheduler: Annotated[
+        str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
+    ] = "auto",
+) -> None:
+    """See all of it on this machine: a cluster, a job, F5, a cut.
+
+    Uses directories of its own: your settings, sessions and lab stay untouched.
+
+    tk demo
+    tk demo --keep
+    """
+    from tunnelkit.cli.terminal.context import run
+    from tunnelkit.cli.terminal.output import paint
+    from tunnelkit.demo.run import run as play
+    from tunnelkit.errors import UsageError
+
+    if scheduler not in ("auto", "slurm", "none"):
+        raise UsageError(f"there is no scheduler {scheduler!r} here", hint="auto, slurm or none")
+    sys.exit(run(play(keep=keep, scheduler=scheduler, out=sys.stdout, paint=paint)))

@@ -1,0 +1,129 @@
+"""`tk doctor`: checks from the laptop to the node, each with a fix."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunnelkit.cli.completion.options import LinkOption, LoginOption, ProfileOption
+from tunnelkit.cli.terminal.output import paint, say
+from tunnelkit.errors import ExitCode, NotTrusted, TunnelkitError
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+    from tunnelkit.session.doctor.check import Result
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    profile: ProfileOption = None,
+    login: LoginOption = None,
+    link: LinkOption = None,
+) -> None:
+    """Check everything from here to the node; each finding has a fix.
+
+    A live session's connection is used; without one you are asked for a password or
+    code once at most. Nothing is changed. Exits with 13 if a check fails.
+
+    tk doctor
+    tk doctor --login me@login.example.org
+    tk doctor --json | jq '.checks[] | select(.status == "fail")'
+    """
+    from tunnelkit.cli.terminal.context import run
+
+    results = run(examine(read_settings(profile, login, link), quiet=as_json))
+    failed = [one.name for one in results if one.status.value == "fail"]
+    if as_json:
+        import json
+
+        say(json.dumps(report(results), indent=2))
+    else:
+        say(summary(results))
+    if failed:
+        sys.exit(int(ExitCode.CHECK_FAILED))
+
+
+async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) -> list[Result]:
+    """Run all checks for the current directory's project; unless `quiet`, tell of each in the
+    order of the table as soon as it and those before it are there."""
+    from tunnelkit.cli.terminal.context import project_dir
+    from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.session.doctor.checks import CHECKS
+    from tunnelkit.session.doctor.context import Scene
+    from tunnelkit.session.doctor.runner import run_checks
+    from tunnelkit.session.runtime.paths import session_paths
+
+    project = project_dir()
+    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    shown = _InOrder([check.name for check in CHECKS])
+    async with Scene(
+        settings, session_paths(project), project_dir=project, prompter=prompter
+    ) as scene:
+        return await run_checks(CHECKS, scene, (lambda result: None) if quiet else shown.take)
+
+
+def read_settings(
+    profile: str | None = None, login: str | None = None, link: str | None = None
+) -> Settings | TunnelkitError:
+    """The settings, or what is wrong with them: that is a finding too."""
+    from tunnelkit.cli.terminal import context
+
+    try:
+        return context.settings(profile=profile, cluster__login=login, cluster__link=link)
+    except NotTrusted:
+        raise  # no check may run what the file names
+    except TunnelkitError as error:
+        return error
+
+
+class _InOrder:
+    """Prints results in a given order as early as that allows."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._waiting: dict[str, Result] = {}
+
+    def take(self, result: Result) -> None:
+        self._waiting[result.name] = result
+        while self._names and self._names[0] in self._waiting:
+            for line in lines(self._waiting.pop(self._names.pop(0))):
+                say(line)
+
+
+def lines(result: Result) -> list[str]:
+    """A result as text: what was found, and below it what to do."""
+    status = result.status.value
+    text = result.found if result.found.isprintable() else repr(result.found)
+    told = [f"{paint(f'{status:<4}', _COLOURS[status])}  {result.name:<13} {text}"]
+    if result.fix:
+        told.append(f"      {'':<13} fix: {result.fix}")
+    return told
+
+
+def summary(results: list[Result]) -> str:
+    """The last line: how many of each."""
+    count = {name: sum(one.status.value == name for one in results) for name in _COLOURS}
+    if count["fail"]:
+        return f"{count['fail']} failed, {count['warn']} with a warning"
+    warned = f", {count['warn']} with a warning" if count["warn"] else ""
+    return f"nothing failed{warned}" + (f", {count['skip']} not checked" if count["skip"] else "")
+
+
+def report(results: list[Result]) -> dict[str, Any]:
+    """All results as one JSON object."""
+    from tunnelkit import __version__
+
+    return {
+        "version": __version__,
+        "ok": all(one.status.value != "fail" for one in results),
+        "checks": [one.to_json() for one in results],
+    }

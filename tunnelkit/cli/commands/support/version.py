@@ -1,0 +1,22 @@
+"""`tk version`."""
+
+from __future__ import annotations
+
+import typer
+
+from tunnelkit.cli.terminal.output import say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("version")(version)
+
+
+def version() -> None:
+    """Show the version, as `tk --version` does.
+
+    tk version
+    """
+    from tunnelkit import __version__
+
+    say(f"tk {__version__}")

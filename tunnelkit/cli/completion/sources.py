@@ -1,0 +1,126 @@
+"""What TAB offers: from a cache and from the session on this machine, never from the network.
+
+Whatever goes wrong here, the person is in the middle of a command line: nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+#: A session that is alive answers in a few milliseconds; a stopped one must not hold up TAB.
+_ASK_S = 0.1
+
+Completer = Callable[[str], list[str]]
+
+
+def _quiet(names: Callable[[], Iterable[str]]) -> Completer:
+    """The names that begin with what is typed; none, and no word, if they can't be had."""
+
+    @wraps(names)
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return [name for name in names() if name.startswith(incomplete)]
+        except Exception:
+            return []
+
+    # typer reads the signature to know what to pass, and would see that of `names`.
+    del complete.__wrapped__
+    return complete
+
+
+@_quiet
+def logins() -> Iterable[str]:
+    """The person's own names for hosts."""
+    from tunnelkit.config.ssh_aliases import ssh_aliases
+
+    return ssh_aliases()
+
+
+@_quiet
+def nodes() -> Iterable[str]:
+    """Nodes of the project's cluster."""
+    return _recall("nodes")
+
+
+@_quiet
+def partitions() -> Iterable[str]:
+    """Partitions (queues) of the project's cluster."""
+    return _recall("partitions")
+
+
+@_quiet
+def jobs() -> Iterable[str]:
+    """Ids of the user's own jobs, as last seen."""
+    return _recall("jobs")
+
+
+@_quiet
+def own_nodes() -> Iterable[str]:
+    """Nodes of the allocation."""
+    job = _status()["job"]
+    return [str(node) for node in job["nodes"]] if job else []
+
+
+@_quiet
+def forwards() -> Iterable[str]:
+    """Local ports of the session's forwards."""
+    return [str(one["forward"]).partition(":")[0] for one in _status()["forwards"]]
+
+
+@_quiet
+def loops() -> Iterable[str]:
+    """Ids of the session's debug loops."""
+    return [str(one["id"]) for one in _status()["loops"]]
+
+
+@_quiet
+def ranks() -> Iterable[str]:
+    """Ranks of the session's debug loops."""
+    return [
+        str(rank["rank"])
+        for one in _status()["loops"]
+        for rank in one.get("ranks") or []
+        if rank["rank"] is not None
+    ]
+
+
+@_quiet
+def mountpoints() -> Iterable[str]:
+    """Where the session has mounted something."""
+    return [str(one["mountpoint"]) for one in _status().get("mounts") or []]
+
+
+@_quiet
+def profiles() -> Iterable[str]:
+    """Cluster profiles."""
+    from tunnelkit.config.profiles import names
+
+    return names()
+
+
+@_quiet
+def topics() -> Iterable[str]:
+    """Topics of `tk help`, and commands."""
+    from tunnelkit.cli.registry import COMMANDS, TOPICS
+
+    return [*TOPICS, *COMMANDS]
+
+
+def _recall(kind: str) -> list[str]:
+    from tunnelkit.config.project import find_project
+    from tunnelkit.session.runtime.completion_cache import recall
+
+    return recall(kind, find_project(Path(os.getcwd())))
+
+
+def _status() -> dict[str, Any]:
+    """The status of the session that a command here would mean."""
+    from tunnelkit.cli.terminal.context import find_session
+    from tunnelkit.session.runtime.blocking_client import ask
+
+    status: dict[str, Any] = ask(find_session(), "status", silence_s=_ASK_S)
+    return status

@@ -1,0 +1,1 @@
+"""The user's terminal: output, questions, raw mode; and what every command needs."""

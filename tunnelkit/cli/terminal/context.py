@@ -1,0 +1,83 @@
+"""What several commands need: settings, the session they mean, a run of the event loop.
+
+Nothing slow is imported here before it is needed: `tk status` is to be instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tunnelkit.config.project import find_project
+from tunnelkit.errors import ExitCode, NoSessionError
+from tunnelkit.session.runtime.blocking_client import is_alive, no_session
+from tunnelkit.session.runtime.control_address import check_place
+from tunnelkit.session.runtime.paths import SessionPaths, live_sessions, session_paths
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; Ctrl-C cancels it, so that it cleans up, and ends with 130."""
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+
+
+def settings(**overrides: object) -> Settings:
+    """The settings of the directory the command is called in; `a__b` sets the key `a.b`.
+
+    The one way to them for commands that run or send anything: the person has agreed to what
+    the project's file decides."""
+    from tunnelkit.cli.terminal.trust_question import trusted
+    from tunnelkit.config.load import load
+
+    flags = {name.replace("__", "."): value for name, value in overrides.items()}
+    given = {key: value for key, value in flags.items() if value is not None}
+    return trusted(load(Path.cwd(), overrides=given))
+
+
+def project_dir() -> Path:
+    """The project the command is called in: where tunnelkit.toml is, else the directory."""
+    return find_project(Path.cwd()) or Path.cwd()
+
+
+def find_session() -> SessionPaths:
+    """The live session of this project; outside of any project the only one there is.
+
+    Raises NoSessionError, and ConfigError where another user could pretend to be it.
+    """
+    project = find_project(Path.cwd())
+    paths = session_paths(project or Path.cwd())
+    check_place(paths)
+    if is_alive(paths):
+        return paths
+    if paths.launch.exists():
+        raise NoSessionError(
+            "no session is up for this project, but its job may still be there",
+            hint="`tk up` takes it over, `tk down` ends it",
+        )
+    others = [other for other in live_sessions() if is_alive(other)]
+    # Inside a project another one's node and files are never what is meant.
+    if len(others) == 1 and project is None:
+        return others[0]
+    if others:
+        raise NoSessionError(
+            "no session is up for this project, but others are",
+            hint="change to the project's directory, or start one here: tk up",
+        )
+    raise no_session()
+
+
+def absolute(paths: list[str]) -> list[str]:
+    """The paths as the session, which runs elsewhere, understands them."""
+    import os
+
+    return [os.path.abspath(path) for path in paths]

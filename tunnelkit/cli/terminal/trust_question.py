@@ -1,0 +1,58 @@
+"""The question whether a project's tunnelkit.toml is trusted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from tunnelkit.cli.terminal.output import note
+from tunnelkit.errors import NotTrusted
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+    from tunnelkit.session.runtime.trust_store import Asked
+
+
+def trusted(settings: Settings) -> Settings:
+    """The settings, once the person has agreed to what their project's file decides; a person
+    at a terminal is asked. Raises NotTrusted, ConfigError."""
+    if settings.config_file is None:
+        return settings
+    from tunnelkit.session.runtime.trust_store import examine
+
+    asked = examine(settings)
+    if not asked.agreed:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise refusal(asked)
+        for line in lines(asked):
+            note(line)
+        if not confirmed():
+            raise refusal(asked)
+        asked.agree()
+    return asked.usable()
+
+
+def lines(asked: Asked) -> list[str]:
+    """What it asks for, for a person."""
+    from tunnelkit.text_format import shown
+
+    head = f"{shown(str(asked.settings.config_file))} wants tk to use:"
+    return [head, *(f"  {name} = {value}" for name, value in asked.items.items())]
+
+
+def confirmed() -> bool:
+    if not sys.stdin.isatty():
+        return False
+    import typer
+
+    return typer.confirm("Do you trust who wrote that?", default=False, err=True)
+
+
+def refusal(asked: Asked) -> NotTrusted:
+    from tunnelkit.text_format import shown
+
+    return NotTrusted(
+        f"{shown(str(asked.settings.config_file))} is not trusted yet",
+        cause=f"it sets {', '.join(asked.items)}",
+        hint="read it with `tk trust --show`, then agree with `tk trust`",
+    )

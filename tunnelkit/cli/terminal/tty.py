@@ -1,0 +1,136 @@
+"""The local terminal: raw mode and size for a process on the node, questions to a person."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tunnelkit.text_format import shown
+
+#: How often a command in the background looks whether it is in the foreground now: a shell's
+#: `fg` sends no signal to a job that runs.
+_LOOK_S = 0.2
+
+
+def in_foreground(fd: int) -> bool:
+    """Whether this process may read `fd` and set its modes: a shell's background job that does
+    so with its terminal is stopped. True for what is no terminal of this process."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return True
+
+
+class RawMode:
+    """Every key goes to the far side, as long as this process is in the foreground; the terminal
+    is put back however this ends. changed: called each time that the mode was set."""
+
+    def __init__(self, fd: int, changed: Callable[[], None] = lambda: None) -> None:
+        self._fd = fd
+        self._changed = changed
+        self._before: list[Any] | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._set)
+        self._set()
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCONT)
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._before is not None and in_foreground(self._fd):
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+
+    def _set(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if not in_foreground(self._fd):
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(_LOOK_S, self._set)
+            return
+        if self._before is None:
+            self._before = termios.tcgetattr(self._fd)
+        tty.setraw(self._fd, termios.TCSADRAIN)  # without a flush: what was typed ahead counts
+        self._changed()
+
+
+def read_keys(fd: int) -> bytes:
+    """Read `fd`, blocking; from a terminal only in the foreground. Call it in a thread, with
+    SIGTTIN ignored. Raises OSError."""
+    while True:
+        if in_foreground(fd):
+            try:
+                return os.read(fd, 65536)
+            except OSError:
+                if in_foreground(fd):
+                    raise
+        time.sleep(_LOOK_S)
+
+
+def size() -> dict[str, int]:
+    """Rows and columns of the terminal."""
+    columns, rows = os.get_terminal_size(sys.stdin.fileno())
+    return {"rows": rows, "cols": columns}
+
+
+def is_interactive() -> bool:
+    """True if a person sits at both stdin and stdout."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def ask(prompt: str, *, echo: bool, interrupted: asyncio.Event) -> str | None:
+    """Ask the person at the terminal for a line; None at the end of input or once
+    `interrupted` is set.
+
+    Not input() in a thread: nothing could end that before the person presses Enter.
+    """
+    fd = sys.stdin.fileno()
+    loop = asyncio.get_running_loop()
+    typed = asyncio.Event()
+    stop = asyncio.create_task(interrupted.wait())
+    ready = asyncio.create_task(typed.wait())
+    with contextlib.nullcontext() if echo else _no_echo(fd):
+        # Only now: what is typed as soon as the question shows must be neither seen nor lost.
+        sys.stderr.write(shown(prompt, keep="\n"))  # the far side's words
+        sys.stderr.flush()
+        loop.add_reader(fd, typed.set)
+        try:
+            await asyncio.wait([stop, ready], return_when=asyncio.FIRST_COMPLETED)
+            data = os.read(fd, 4096) if typed.is_set() else b""
+        finally:
+            loop.remove_reader(fd)
+            stop.cancel()
+            ready.cancel()
+    if not echo or not data:
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+    return data.decode("utf-8", "replace").rstrip("\r\n") if data else None
+
+
+@contextlib.contextmanager
+def _no_echo(fd: int) -> Iterator[None]:
+    before = termios.tcgetattr(fd)
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, before)
+
+
+async def answer_prompt(prompt: str, echo: bool) -> str | None:
+    """Put ssh's question to the person; None if nobody is there."""
+    if not sys.stdin.isatty():
+        return None
+    return await ask(prompt, echo=echo, interrupted=asyncio.Event())

@@ -1,0 +1,57 @@
+"""The work of `tk down`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunnelkit.cli.terminal.context import project_dir, run, settings
+from tunnelkit.cli.terminal.output import say
+from tunnelkit.errors import AllocationError
+from tunnelkit.session.runtime.blocking_client import is_alive, no_session
+from tunnelkit.session.runtime.paths import SessionPaths, session_paths, wait_unlocked
+
+
+def end_session(*, keep: bool = False) -> None:
+    """End the session, or what a killed one has left. keep: the job lives on. Raises
+    TunnelkitError."""
+    paths = session_paths(project_dir())
+    if is_alive(paths):
+        given_back = run(stop(paths, keep=keep))
+        if not keep and paths.launch.exists():
+            raise AllocationError(
+                "the session has ended, but its job may still be there",
+                cause="the cluster did not confirm its end in time",
+                hint="`tk down` once more",
+            )
+        if keep:
+            say("down; the job lives on")
+        else:
+            say(f"down; {given_back}" if given_back else "down")
+        return
+    if keep:
+        raise no_session()
+    _sweep(paths)
+
+
+def _sweep(paths: SessionPaths) -> None:
+    from tunnelkit.session.runtime.launch_spec import Left
+
+    left = Left.load(paths.launch)
+    if left is None:
+        raise no_session()
+    from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.session.cleanup import sweep
+
+    say(run(sweep(left.launch(settings), paths, answer_prompt)))
+
+
+async def stop(paths: SessionPaths, *, keep: bool) -> str | None:
+    """End the session; what became of its job, in words, if it had one."""
+    from tunnelkit.session.runtime import control_client
+
+    async with control_client.connect(paths) as session:
+        told: dict[str, Any] = await session.call("down", keep=keep)
+    await wait_unlocked(paths, timeout_s=60.0)
+    if told["goes_on"]:
+        return f"job {told['goes_on']} is yours and goes on"
+    return f"job {told['job']} cancelled" if told.get("job") else None

@@ -1,0 +1,160 @@
+"""What `tk status` shows. No typer here: see fast_path.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tunnelkit import __version__
+from tunnelkit.cli.terminal.context import find_session
+from tunnelkit.cli.terminal.output import paint, say
+from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.text_format import human_bytes
+
+#: How many pending paths are named.
+_NAMED = 3
+
+
+def show_status(*, as_json: bool = False) -> None:
+    """Print what is up. Raises NoSessionError if nothing is."""
+    status = ask(find_session(), "status")
+    say(json.dumps(status, indent=2) if as_json else "\n".join(lines(status)))
+
+
+def lines(status: dict[str, Any]) -> list[str]:
+    """The status as lines of text."""
+    colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
+    state = paint(status["state"], colour)
+    out = [
+        f"session  {state} {status['detail']}".rstrip(),
+        f"project  {printable(status['project'])}",
+    ]
+    if mismatch := other_version(status):
+        out.append(paint(mismatch, "yellow"))
+    if status.get("attention"):
+        out.append(paint("waiting  for you: tk auth", "yellow"))
+    out.append(f"login    {status['login']}")
+    job = status["job"]
+    if job:
+        left = job["time_left_s"]
+        time_left = f", {hours(left)} left" if left is not None else ""
+        if left is not None and job.get("time_is_near"):
+            time_left = paint(time_left, "red")
+        yours = ", adopted: tk down leaves it" if job.get("made_by") == "you" else ""
+        back = f", requeued {job['requeues']}x" if job.get("requeues") else ""
+        where = f"on {', '.join(job['nodes'])}" if job["nodes"] else _queued(job)
+        out.append(f"job      {job['id']} {where}{time_left}{yours}{back}")
+    if status["agent"]:
+        agent = status["agent"]
+        gpus = agent.get("cuda_visible_devices")
+        out.append(
+            f"node     {agent['node']} by {status['route'] or 'ssh'}"
+            + (f", CUDA_VISIBLE_DEVICES={gpus}" if gpus is not None else "")
+        )
+    for other in status.get("other_nodes") or []:
+        has = f"agent {other['agent']}" if other["agent"] else other["why_not"] or "no agent yet"
+        out.append(f"node     {other['node']}, {has}")
+    for mirror in status.get("mirrors") or filter(None, [status["mirror"]]):
+        root = f"{printable(mirror['root'])}: " if mirror.get("root") else ""
+        out.append(f"mirror   {root}{mirror_state(mirror)} -> {printable(mirror['remote'])}")
+        out += [f"  warning: {printable(text)}" for text in mirror["warnings"]]
+    for loop in status["loops"]:
+        out += [_loop_line(loop), *_rank_lines(loop), *_standby_lines(loop)]
+    if not status["loops"]:
+        out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
+    out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
+    out += [_mount_line(one) for one in status.get("mounts") or []]
+    return out
+
+
+def _queued(job: dict[str, Any]) -> str:
+    start = job.get("start_estimate")
+    return "has no node yet" + (f", may start {start} (the cluster's clock)" if start else "")
+
+
+def other_version(status: dict[str, Any]) -> str | None:
+    """A line if another tk than this one has started the session."""
+    started_by = status.get("version")
+    if started_by in (None, __version__):
+        return None
+    return (
+        f"this session was started by tk {started_by}, this is tk {__version__}: "
+        "`tk down && tk up` starts it with this one"
+    )
+
+
+def _mount_line(mount: dict[str, Any]) -> str:
+    where = f"{printable(mount['mountpoint'])} <- {mount['host']}:{printable(mount['remote'])}"
+    return f"mount    {where}" + ("" if mount["state"] == "ok" else f", {mount['state']}")
+
+
+def mirror_state(mirror: dict[str, Any]) -> str:
+    """How the mirror stands: what is pending by name, a big transfer by how far it is."""
+    progress = mirror["progress"]
+    if progress is not None and mirror["state"] in ("starting", "pending"):
+        return sending(progress)
+    text = printable(mirror["text"])
+    if mirror["state"] == "pending" and not mirror["reason"]:
+        paths = [printable(path) for path in mirror["pending_paths"][:_NAMED]]
+        more = mirror["pending"] - len(paths)
+        text += f": {', '.join(paths)}" + (f" and {more} more" if more > 0 else "")
+    return f"{text}; {mirror['files']} files ({human_bytes(mirror['bytes'])})"
+
+
+def sending(progress: dict[str, Any]) -> str:
+    """How far a big transfer is."""
+    eta = progress["eta_s"]
+    left = f", {hours(round(eta))} left" if eta is not None else ""
+    return (
+        f"sending: {progress['files']} of {progress['files_total']} files, "
+        f"{human_bytes(progress['bytes'])} of {human_bytes(progress['bytes_total'])}{left}"
+    )
+
+
+def printable(text: str) -> str:
+    """A path as it is, unless it holds what would disturb the terminal."""
+    return text if text.isprintable() else repr(text)
+
+
+def _loop_line(loop: dict[str, Any]) -> str:
+    editor = f", {loop['editor']} attached" if loop["editor"] else ""
+    command = loop["command"]
+    state = loop["state"]
+    if loop.get("kept"):
+        state = f"kept at {loop['kept']['error']} ({loop['kept']['where']}): press F5"
+    return (
+        f"loop     #{loop['generation']} {state}{editor}, "
+        f"F5 port 127.0.0.1:{loop['port']}: {command}"
+    )
+
+
+def _rank_lines(loop: dict[str, Any]) -> list[str]:
+    """Where the ranks are, and who has them."""
+    return [
+        f"  rank {one['rank']} on {one['node']}, pid {one['pid']}"
+        + (f", F5 port {one['port']}" if one["port"] else "")
+        + (", over" if one["over"] else f", {one['editor']} attached" if one["editor"] else "")
+        for one in sorted(loop.get("ranks") or [], key=lambda one: one["rank"] or 0)
+    ]
+
+
+def _standby_lines(loop: dict[str, Any]) -> list[str]:
+    """What the debuggee that stands by costs."""
+    standby = loop.get("standby")
+    if not standby:
+        return []
+    costs = ""
+    if standby.get("rss_bytes"):
+        costs = f": {_mib(standby['rss_bytes'])}"
+        if standby.get("share_bytes"):
+            costs += f", its share of that {_mib(standby['share_bytes'])}"
+    return [f"standby  the next run (pid {standby.get('pid')}){costs}"]
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.0f} MiB"
+
+
+def hours(seconds: int) -> str:
+    """Seconds as h:mm:ss."""
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,0 +1,48 @@
+"""`tk sync --ours|--theirs PATH...`: conflicts between the laptop and the cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tunnelkit.cli.terminal.context import absolute, find_session
+from tunnelkit.cli.terminal.output import note, say
+from tunnelkit.cli.views.status import printable
+from tunnelkit.errors import UsageError
+from tunnelkit.session.runtime.blocking_client import ask
+
+
+def settle(
+    paths: list[str], *, ours: bool, theirs: bool, timeout_s: float, as_json: bool = False
+) -> None:
+    """Settle the conflicts at or below these paths, and say what was done."""
+    if ours == theirs:
+        raise UsageError(
+            "whose version is to be kept is not clear",
+            hint="tk sync --ours PATH... or tk sync --theirs PATH...",
+        )
+    if not paths:
+        raise UsageError(
+            "no path is named",
+            hint="name the files (or `.` for all); `tk status` lists the conflicts",
+        )
+    report = ask(
+        find_session(), "sync.resolve", files=absolute(paths), theirs=theirs, timeout_s=timeout_s
+    )
+    if as_json:
+        say(json.dumps(report))
+        return
+    show(report, theirs=theirs)
+
+
+def show(report: dict[str, Any], *, theirs: bool) -> None:
+    """What gave way, and where it is now."""
+    side, there = ("the cluster's", "here") if theirs else ("the laptop's", "there")
+    count = len(report["replaced"])
+    say(f"{side} version wins in {count} file{'' if count == 1 else 's'}")
+    if report["replaced"]:
+        note(f"the other one is {there}, in {printable(report['replaced_dir'])}:")
+        for path in report["replaced"]:
+            note(f"  {printable(path)}")
+    if report["conflicts"]:
+        note(f"still in conflict: {', '.join(map(printable, report['conflicts']))}")

@@ -1,0 +1,66 @@
+"""One line that says what a command waits for, while nothing comes from its session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tunnelkit.cli.terminal.output import StatusLine
+from tunnelkit.errors import TunnelkitError
+
+#: What takes less needs no line.
+_QUIET_S = 1.0
+#: How often the session is asked for its state: before anything came, and after.
+_AGAIN_S = 1.0
+_LATER_S = 5.0
+
+
+class Waiting:
+    """The line of one command. `watching` shows it, `heard` takes it away."""
+
+    def __init__(self) -> None:
+        self._line = StatusLine()
+        self._heard = False
+
+    @contextmanager
+    def watching(self, session: Any, *, until_heard: bool = False) -> Iterator[None]:
+        """Look at the session's state meanwhile; with until_heard only until something came."""
+        task = asyncio.create_task(self._watch(session, until_heard))
+        try:
+            yield
+        finally:
+            task.cancel()
+            self._line.clear()
+
+    def heard(self) -> None:
+        """Something came from the node, and is about to be shown."""
+        self._heard = True
+        self._line.clear()
+
+    async def _watch(self, session: Any, until_heard: bool) -> None:
+        await asyncio.sleep(_QUIET_S)
+        while not (until_heard and self._heard):
+            try:
+                status = await session.call("status")
+            except (TunnelkitError, OSError):
+                return  # the command itself says that its session is gone
+            if until_heard and self._heard:
+                return
+            text = waits_for(status)
+            if text is None:
+                self._line.clear()
+            else:
+                self._line.update(text)
+            await asyncio.sleep(_LATER_S if self._heard and text is None else _AGAIN_S)
+
+
+def waits_for(status: dict[str, Any]) -> str | None:
+    """What a command waits for whose session has this status; None if for nothing."""
+    from tunnelkit.cli.views.startup import progress
+
+    if status["state"] in ("ready", "ended", "failed"):
+        return None
+    words = progress(status["state"], status.get("detail") or "") or status["state"]
+    return f"[tk] waiting for the session: {words}"

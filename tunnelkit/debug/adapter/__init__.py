@@ -1,0 +1,1 @@
+"""debugpy adapters on the laptop."""

@@ -1,0 +1,15 @@
+"""What the laptop's side of debugging needs of the agent."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tunnelkit.mux.channel import Channel
+
+
+class AgentApi(Protocol):
+    """Calls, and channels; session/agent/client.py has both."""
+
+    async def call(self, method: str, **params: Any) -> Any: ...
+
+    def open(self, header: dict[str, Any]) -> Channel: ...

@@ -1,0 +1,1 @@
+"""DAP sessions between an editor and an adapter: read along, and amended."""

@@ -1,0 +1,166 @@
+"""The port that editors connect to: held by the session for as long as it lives.
+
+Who connects is handed to the loop of the moment, or told that there is none.
+Nothing here ever refuses a connection, and a connect-and-close probe is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+from collections.abc import Awaitable, Callable
+
+from tunnelkit.debug.dap.session import View
+from tunnelkit.errors import DebugError
+from tunnelkit.mux.dap_framing import DapError, DapReader, encode, error_response
+from tunnelkit.mux.listener import Listener
+from tunnelkit.mux.splice import quick_ack
+from tunnelkit.mux.tasks import cancel_all
+
+_READ_BYTES = 64 * 1024
+
+
+class Editor:
+    """One editor's connection.
+
+    early: what it said and nobody has read. view: its session, once an adapter heard it;
+    another adapter can be told the same.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.early = b""
+        #: For who carries it on: what it has said is split here, from `early` on.
+        self.frames = DapReader()
+        self.view: View | None = None
+        self.name = "an editor"
+        self._reader = DapReader()
+        self._first: dict[str, object] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it came to."""
+        return int(self.sock.getsockname()[1])
+
+    async def receive(self) -> bytes:
+        """The next bytes; b"" at the end or after a reset."""
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self.sock, _READ_BYTES)
+        except OSError:
+            return b""
+        quick_ack(self.sock)
+        return data
+
+    async def receive_first(self) -> bool:
+        """Take bytes until the first message is whole. False if it is not the one that every
+        editor begins with, or the connection has ended: a web page or a port scan."""
+        while self._first is None:
+            if not await self.receive_early():
+                return False
+        return self._first.get("command") == "initialize"
+
+    async def receive_early(self) -> bool:
+        """Take bytes for later; False at the end."""
+        data = await self.receive()
+        self.early += data
+        if data and self._first is None:
+            try:
+                for body in self._reader.feed(data):
+                    message = json.loads(body)
+                    if not isinstance(message, dict):
+                        return False
+                    self._note_first(message)
+            except (DapError, ValueError, RecursionError):
+                return False
+        return bool(data)
+
+    def _note_first(self, message: dict[str, object]) -> None:
+        if self._first is None:
+            self._first = message
+            arguments = message.get("arguments")
+            if isinstance(arguments, dict):
+                name = arguments.get("clientName") or arguments.get("clientID")
+                self.name = str(name or self.name)
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes. Raises OSError if the editor is gone."""
+        await asyncio.get_running_loop().sock_sendall(self.sock, data)
+
+    async def refuse(self, text: str, request: dict[str, object] | None = None) -> None:
+        """Answer the editor's first request (or this one) with an error that it shows, then
+        hang up."""
+        while request is None:
+            if self._first is None and not await self.receive_early():
+                return
+            request = self._first
+        try:
+            await self.send(encode(error_response(request, text)))
+            self.sock.shutdown(socket.SHUT_WR)
+            # Wait for the editor to hang up: closing first could discard the answer.
+            async with asyncio.timeout(2.0):
+                while await self.receive():
+                    pass
+        except (OSError, TimeoutError):
+            pass
+
+
+OnEditor = Callable[[Editor], Awaitable[None]]
+
+
+class EditorPort:
+    """127.0.0.1:`port` and the connections that came in there. `open`, then `close`."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._listener = Listener(self._connected)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handler: OnEditor | None = None
+
+    def open(self) -> None:
+        """Bind and listen. Raises DebugError if the port is taken."""
+        try:
+            self._listener.open(self.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise DebugError(
+                f"debug port {self.port} on this machine is taken by another program",
+                hint="end that program, or set another port: [debug] port in tunnelkit.toml, "
+                "then `tk vscode`",
+            ) from None
+        self.port = self._listener.port
+
+    def serve(self, handler: OnEditor | None) -> None:
+        """Hand editors that come from now on to `handler`; None: there is no loop."""
+        self._handler = handler
+
+    @property
+    def busy(self) -> bool:
+        """True while a loop serves this port."""
+        return self._handler is not None
+
+    async def close(self) -> None:
+        """Give up the port and hang up on all editors."""
+        self._listener.close()
+        await cancel_all(*self._tasks)
+
+    def _connected(self, sock: socket.socket) -> None:
+        task = asyncio.create_task(self._serve(Editor(sock)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, editor: Editor) -> None:
+        try:
+            # Until an editor has introduced itself it may be a probe: nothing is spent on it.
+            if not await editor.receive_first():
+                return
+            if self._handler is None:
+                await editor.refuse("No debug loop is running. Start one: tk loop python FILE")
+            else:
+                await self._handler(editor)
+        except OSError:
+            pass
+        finally:
+            editor.sock.close()

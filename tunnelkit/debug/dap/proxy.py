@@ -1,0 +1,305 @@
+"""One editor and one adapter talking, with the view (session.py) between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.dap.exit_report import cost
+from tunnelkit.debug.dap.session import Check, Mirror, View
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.dap_framing import DapReader, frame
+from tunnelkit.mux.splice import quick_ack
+from tunnelkit.mux.tasks import cancel_all
+
+_READ_BYTES = 64 * 1024
+#: A breakpoint's answer waits this long at most for what the node says of its file.
+_COMPARE_PATIENCE_S = 3.0
+#: A pause that has stopped nothing after this long is spoken about.
+_PAUSE_PATIENCE_S = 3.0
+#: An adapter that an editor has left has this long to let go of it.
+_LEAVE_PATIENCE_S = 0.5
+#: The editor hears of the end this long at most after the program's last word: the group's
+#: end and its exit code come in between.
+_END_PATIENCE_S = 2.0
+#: Once the program has ended, an adapter that is silent this long is not going to tell it.
+_SILENCE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the editor's files are on the node. differs: whether a local file differs there,
+    as a reason in words; None if it doesn't, or can't be compared."""
+
+    mirror: Mirror
+    differs: Callable[[str], Awaitable[str | None]]
+
+
+class Conversation:
+    """Carries both directions; `run` ends when either side hangs up.
+
+    on_request is called after each batch from the editor, before the adapter gets it;
+    on_answer after each batch from the adapter, before the editor gets it; on_gone when the
+    editor has hung up, before the adapter can know. opening: for the adapter to begin with,
+    if the editor has been heard (and answered) before.
+    ending: done once the debuggee's end is known: `code` or `signal`, and `peak_rss_bytes`; or
+    `lost`, why nothing will be known.
+    """
+
+    def __init__(
+        self,
+        editor: Editor,
+        adapter: socket.socket,
+        view: View,
+        *,
+        place: Place | None,
+        ending: asyncio.Future[dict[str, Any]],
+        on_request: Callable[[], Awaitable[None]],
+        on_answer: Callable[[], None],
+        on_gone: Callable[[], Awaitable[None]],
+        opening: list[bytes] | None = None,
+    ) -> None:
+        self._editor = editor
+        self._adapter = adapter
+        self._view = view
+        self._place = place
+        self._ending = ending
+        self._on_request = on_request
+        self._on_answer = on_answer
+        self._on_gone = on_gone
+        self._opening = opening
+        #: Fair, so what the view returns is sent in the order of its calls.
+        self._sending = asyncio.Lock()
+        self._telling = asyncio.Lock()
+        #: Set (and replaced) with everything that the adapter says.
+        self._answered = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._adapter_lost = False
+        self._end_told: asyncio.Task[None] | None = None
+        #: When the editor let the program go; None: not yet.
+        self._began_s: float | None = None
+
+    async def run(self) -> bool:
+        """Carry on until one side hangs up; True if it was the adapter."""
+        up = asyncio.create_task(self._up())
+        down = asyncio.create_task(self._down())
+        self._spawn(self._see_to_the_end())
+        try:
+            await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+            adapter_first = self._adapter_lost or (down.done() and not up.done())
+            if not down.done():
+                # The editor hung up; what the adapter does of it is its own affair.
+                await cancel_all(down)
+                await self._take_leave()
+            return adapter_first
+        finally:
+            await cancel_all(up, down, *self._tasks)
+
+    async def _take_leave(self) -> None:
+        """Let the adapter finish with the editor that has gone. One that can't send its answer
+        to a `disconnect` dies, and takes the debuggee from the next editor."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_PATIENCE_S):
+                await self._tell_adapter(self._view.hang_up())
+                if not self._view.attached:
+                    self._adapter.shutdown(socket.SHUT_WR)
+                while await loop.sock_recv(self._adapter, _READ_BYTES):
+                    pass
+
+    async def tell(self, bodies: list[bytes]) -> None:
+        """Messages of our own to the editor. Raises OSError if it is gone."""
+        await self._send(bodies)
+
+    async def pause(self) -> bool:
+        """Pause the program as if the editor had asked. False: nothing has stopped after a
+        few seconds (the editor is told why, and it may come yet)."""
+        if not self._view.is_stopped and not self._view.terminated:
+            await self._tell_adapter(self._view.pause())
+            self._note_progress()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE_PATIENCE_S):
+                    while not self._view.is_stopped and not self._view.terminated:
+                        await self._answered.wait()
+        return self._view.is_stopped
+
+    async def _tell_adapter(self, bodies: list[bytes]) -> bool:
+        try:
+            async with self._telling:
+                await asyncio.get_running_loop().sock_sendall(self._adapter, _framed(bodies))
+        except OSError:
+            self._adapter_lost = True
+        return not self._adapter_lost
+
+    async def _up(self) -> None:
+        frames = self._editor.frames
+        data, self._editor.early = self._editor.early, b""
+        opening = self._view.next_adapter() if self._opening is None else self._opening
+        if not await self._tell_adapter(opening):
+            return
+        if not data:
+            # All that it said was told to an adapter that died.
+            data = await self._editor.receive()
+        while data:
+            to_adapter: list[bytes] = []
+            to_editor: list[bytes] = []
+            for body in frames.feed(data):
+                routed = self._view.from_editor(body)
+                to_adapter += routed.to_adapter
+                to_editor += routed.to_editor
+            await self._send(to_editor)
+            await self._on_request()
+            if self._view.over:
+                return
+            self._note_progress()
+            if not await self._tell_adapter(to_adapter):
+                return
+            data = await self._editor.receive()
+        await self._on_gone()
+
+    def _note_progress(self) -> None:
+        """What a batch of the editor asks of us, beside being carried on."""
+        for check in self._view.take_checks():
+            self._spawn(self._compare(check))
+        if (asked := self._view.take_pause()) is not None:
+            self._spawn(self._await_pause(asked))
+        if self._view.configuration_done and self._began_s is None:
+            self._began_s = self._now()
+
+    async def _down(self) -> None:
+        frames = DapReader()
+        while data := await self._receive():
+            out = self._view.from_adapter(frames.feed(data), self._now())
+            self._on_answer()
+            await self._send(out)
+            answered, self._answered = self._answered, asyncio.Event()
+            answered.set()
+            self._await_end()
+        if self._view.attached:
+            if self._end_told is None and self._lost:
+                await self._send(self._view.give_up(self._lost))
+            out = self._view.adapter_gone()
+            self._on_answer()
+            await self._send(out)
+            self._await_end()
+            if self._end_told is not None:
+                await self._end_told
+
+    async def _see_to_the_end(self) -> None:
+        """A program that became another one by exec leaves its adapter waiting for the next
+        Python. Once it has ended none will come, and the editor is told so."""
+        await asyncio.wait([self._ending])
+        while not await self._is_silent():
+            pass
+        if self._view.attached and not self._view.terminated:
+            out = self._view.adapter_gone()
+            self._on_answer()
+            await self._send(out)
+            self._await_end()
+
+    async def _is_silent(self) -> bool:
+        """Wait until the adapter says something (False), or has been silent for a while. One
+        whose words the editor is slow to take is not silent."""
+        try:
+            async with asyncio.timeout(_SILENCE_S):
+                await self._answered.wait()
+        except TimeoutError:
+            return not self._sending.locked()
+        return False
+
+    async def _receive(self) -> bytes:
+        """The adapter's next bytes; meanwhile, output that was held goes out in time."""
+        loop = asyncio.get_running_loop()
+        if self._view.due_s is None:
+            data = await loop.sock_recv(self._adapter, _READ_BYTES)
+        else:
+            receiving = asyncio.ensure_future(loop.sock_recv(self._adapter, _READ_BYTES))
+            try:
+                while self._view.due_s is not None:
+                    left_s = max(0.0, self._view.due_s - self._now())
+                    await asyncio.wait([receiving], timeout=left_s)
+                    if receiving.done():
+                        break
+                    await self._send(self._view.on_time(self._now()))
+                data = await receiving
+            finally:
+                await cancel_all(receiving)
+        quick_ack(self._adapter)
+        return data
+
+    async def _await_pause(self, asked: int) -> None:
+        await asyncio.sleep(_PAUSE_PATIENCE_S)
+        await self._send(self._view.not_paused(asked))
+
+    def _await_end(self) -> None:
+        if self._view.end_awaited and self._end_told is None:
+            self._end_told = self._spawn(self._tell_end())
+
+    async def _tell_end(self) -> None:
+        """`terminated` is held until it is known how the debuggee ended."""
+        ran_s = None if self._began_s is None else self._now() - self._began_s
+        try:
+            how = await asyncio.wait_for(asyncio.shield(self._ending), _END_PATIENCE_S)
+        except TimeoutError:
+            await self._send(self._view.give_up())
+            return
+        code, number = how.get("code"), how.get("signal")
+        if code is None and number is None:
+            await self._send(self._view.give_up(self._lost))
+        else:
+            why = str(how.get("why") or "ended")
+            took = cost(ran_s, how.get("peak_rss_bytes"))
+            detail = took if why == "ended" else ", ".join(filter(None, (why, took)))
+            await self._send(self._view.ended(code, number, detail))
+
+    @property
+    def _lost(self) -> str:
+        """Why nothing will be known of the debuggee any more; "" if that is not so."""
+        return str(self._ending.result().get("lost", "")) if self._ending.done() else ""
+
+    async def _compare(self, check: Check) -> None:
+        assert self._place is not None
+        comparing = asyncio.ensure_future(self._place.differs(check.path))
+        try:
+            await asyncio.wait([comparing], timeout=_COMPARE_PATIENCE_S)
+            if not comparing.done():
+                await self._send(self._view.overdue(check.seq))
+            try:
+                reason = await comparing
+            except TunnelkitError:
+                reason = None
+            if reason is None:
+                await self._send(self._view.same(check.seq))
+            else:
+                await self._send(self._view.differs(check.seq, reason))
+        finally:
+            await cancel_all(comparing)
+
+    async def _send(self, bodies: list[bytes] | None) -> None:
+        if bodies:
+            async with self._sending:
+                await self._editor.send(_framed(bodies))
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        async def quietly() -> None:
+            # The editor may be gone before its answer.
+            with contextlib.suppress(OSError):
+                await work
+
+        task = asyncio.create_task(quietly())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _framed(bodies: list[bytes]) -> bytes:
+    return b"".join(map(frame, bodies))

@@ -1,0 +1,194 @@
+"""Brings editors and targets together: who comes gets a debuggee, waits for one, or is told why
+not.
+
+An editor of a loop of ranks is heard until its `attach`, which says whom it wants; only then
+is it given to an adapter. Others go to the adapter unheard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from tunnelkit.debug.dap.attach_handshake import Wish, hear
+from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.debug_target import AdapterGone, Target
+from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.mux.tasks import cancel_all
+
+#: An editor that comes while another has the debuggee is told so after this long:
+#: the first may be just about to hang up.
+_SECOND_EDITOR_WAIT_S = 1.0
+#: Also without an event, how things are is looked at this often while an editor waits.
+_LOOK_S = 0.25
+
+
+class Loop(Protocol):
+    """What is needed of the loop."""
+
+    @property
+    def ranked(self) -> bool: ...
+
+    def first(self) -> Generation | None:
+        """The first generation that is not spent: the one that an F5 of now is about."""
+        ...
+
+    def stand(self) -> str | None:
+        """Why no debuggee will come, if none will."""
+        ...
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set (and replaced) with every change."""
+        ...
+
+    async def give_up(self, target: Target, why: str) -> None:
+        """End the generation of this target."""
+        ...
+
+    def editor_gone(self, target: Target) -> None:
+        """The main editor of this target has hung up."""
+        ...
+
+
+class Editors:
+    """Serves the editors of one loop. `serve` for each; its caller closes the editor.
+
+    refresh: awaited before an editor is given anything. capabilities: the body of an
+    adapter's answer to `initialize`.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        place: Callable[[], Place | None],
+        refresh: Callable[[], Awaitable[None]],
+        capabilities: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> None:
+        self._loop = loop
+        self._place = place
+        self._refresh = refresh
+        self._capabilities = capabilities
+
+    async def serve(self, editor: Editor, rank: int | None = None) -> None:
+        """Serve one editor to its end. rank: the one whose own port it came to."""
+        await self._refresh()
+        if self._loop.ranked:
+            place = self._place()
+            mirror = place.mirror if place is not None else None
+            wish = await hear(editor, await self._capabilities(), mirror)
+            if wish is None:
+                return
+            await self._give(editor, wish if rank is None else wish.for_rank(rank))
+        else:
+            await self._give(editor, Wish())
+
+    async def _give(self, editor: Editor, wish: Wish) -> None:
+        while (target := await self._claim(editor, wish)) is not None:
+            generation = self._loop.first()
+            target.hold_end = generation is not None and target is generation.primary
+            try:
+                await target.carry_editor(editor, self._place(), wish.opening)
+                return
+            except AdapterGone:
+                # The editor has not been heard yet: it waits for the next debuggee.
+                await self._loop.give_up(target, "its adapter died")
+                if wish.opening is not None:
+                    return
+            finally:
+                if target.editor is editor:
+                    target.editor = None
+                    self._loop.editor_gone(target)
+
+    async def _claim(self, editor: Editor, wish: Wish) -> Target | None:
+        """Wait for a debuggee for this editor. None: it hung up or was refused."""
+        receiving: asyncio.Task[bool] | None = None
+        patience = asyncio.get_running_loop().time() + _SECOND_EDITOR_WAIT_S
+        try:
+            while True:
+                changed = self._loop.changed
+                answer = self._answer(editor, wish, patience)
+                if isinstance(answer, Target):
+                    return answer
+                if answer is not None:
+                    break
+                receiving = receiving or asyncio.create_task(editor.receive_early())
+                waiting = asyncio.create_task(changed.wait())
+                await asyncio.wait(
+                    [waiting, receiving], timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                await cancel_all(waiting)
+                if receiving.done():
+                    if not receiving.result():
+                        return None
+                    receiving = None
+        finally:
+            # A read cancelled here has taken nothing from the socket.
+            if receiving is not None:
+                await cancel_all(receiving)
+        with contextlib.suppress(OSError):
+            await editor.refuse(answer, wish.request or None)
+        return None
+
+    def _answer(self, editor: Editor, wish: Wish, patience: float) -> Target | str | None:
+        """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
+        generation = self._loop.first()
+        if generation is None:
+            return self._loop.stand()
+        its_rank_is_here = wish.rank is not None and generation.rank(wish.rank) is not None
+        if generation.claim is Claim.NOT_YET and not its_rank_is_here:
+            return self._loop.stand()
+        target = self._wanted(generation, wish)
+        if isinstance(target, str) or target is None:
+            return target
+        if wish.sub_process_id is not None and target.editor is not None:
+            return target
+        if target.armed and target.editor is None and not target.over:
+            target.editor = editor
+            return target
+        if target.children_expected > 0 and not generation.ranked:
+            # A session for a child process goes to the adapter that announced it.
+            target.children_expected -= 1
+            return target
+        if asyncio.get_running_loop().time() < patience:
+            return None
+        if target.editor is not None:
+            what = "this process" if target.who.rank is None else target.who.name
+            return f"{target.editor.name} is already debugging {what}. Stop it there first."
+        primary = generation.primary
+        if target.over and primary is not None and primary.editor is not None and not primary.over:
+            # As VS Code's Restart asks for, on the session of one rank.
+            return (
+                f"{target.who.name} was let go, while {primary.who.name} is still debugged. "
+                f"Restart {primary.who.name} instead: it brings all ranks back."
+            )
+        if target.over and target is primary and (held := _held(generation)) is not None:
+            return (
+                f"{target.who.name} has ended, while {held.who.name} is still debugged. "
+                "Stop it there: once all ranks have ended, they begin again."
+            )
+        return None
+
+    def _wanted(self, generation: Generation, wish: Wish) -> Target | str | None:
+        if wish.sub_process_id is not None:
+            parents = [one for one in generation.targets if one.announced(wish.sub_process_id)]
+            return parents[-1] if parents else generation.primary
+        if wish.rank is None:
+            return generation.primary
+        target = generation.rank(wish.rank)
+        if target is not None:
+            return target
+        if generation.only is not None and wish.rank not in generation.only:
+            return f"Rank {wish.rank} runs free: the loop was started for other ranks (--rank)."
+        if generation.world_size and wish.rank >= generation.world_size:
+            return f"There is no rank {wish.rank}: the program has {generation.world_size}."
+        return None
+
+
+def _held(generation: Generation) -> Target | None:
+    """A rank that some editor has."""
+    return next((one for one in generation.targets if one.is_debugged), None)

@@ -1,0 +1,80 @@
+"""The sessions of a loop's ranks: the editor on the lowest is told of the others, each as a
+child session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunnelkit.debug.dap.session import RANK_KEY, View
+from tunnelkit.debug.debug_target import Target
+from tunnelkit.debug.generation import Generation
+from tunnelkit.debug.rank_ports import RankPorts
+
+
+async def announce(generation: Generation, ports: RankPorts) -> None:
+    """Open child sessions for the ranks that are there and have none yet.
+
+    An editor that came for one rank by name opens the others' sessions itself.
+    """
+    primary = generation.primary
+    editor = primary.editor if primary is not None else None
+    if primary is None or editor is None or editor.view is None:
+        return
+    view = editor.view
+    if not view.configuration_done or view.rank is not None or view.goodbye is not None:
+        return
+    others = [one for one in generation.targets if _waits(one, primary)]
+    for one in others:
+        one.announced_as_child = True
+    if others and not view.supports_start_debugging:
+        await primary.tell([view.console(_by_hand(others, ports))])
+    for one in others:
+        await primary.tell([_child(view, one, editor.port)])
+
+
+def _waits(target: Target, primary: Target) -> bool:
+    return (
+        target is not primary
+        and target.armed
+        and not target.over
+        and target.editor is None
+        and not target.announced_as_child
+    )
+
+
+def _child(view: View, target: Target, port: int) -> bytes:
+    """port: where the editor came to. It may know that from elsewhere than its configuration; an
+    empty `connect` would be null by the time that Emacs gives it back."""
+    more: dict[str, Any] = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
+    configuration = view.child_configuration(target.who.name, **more)
+    if not configuration["connect"]:
+        configuration["connect"] = {"host": "127.0.0.1", "port": port}
+    return view.start_child(configuration)
+
+
+def _by_hand(targets: list[Target], ports: RankPorts) -> str:
+    """For editors without child sessions."""
+    places = [
+        f"{one.who.name}: port {port}"
+        for one in targets
+        if (port := ports.port_of(one.who.rank)) is not None
+    ]
+    return (
+        "[tk] Other ranks wait for a debugger, too (to let them run free: tk loop --rank 0): "
+        + ", ".join(places)
+    )
+
+
+def describe_ranks(generation: Generation | None, ports: RankPorts) -> list[dict[str, Any]]:
+    """The ranks that have dialled in, for `tk status --json`."""
+    return [
+        {
+            "rank": one.who.rank,
+            "node": one.who.node,
+            "pid": one.who.pid,
+            "port": ports.port_of(one.who.rank),
+            "editor": one.editor.name if one.editor is not None else None,
+            "over": one.over,
+        }
+        for one in (generation.targets if generation is not None else [])
+    ]

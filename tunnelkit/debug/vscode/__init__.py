@@ -1,0 +1,1 @@
+"""VS Code's tasks.json and launch.json."""

@@ -1,0 +1,206 @@
+"""Runs a program under debugpy, as `python -m debugpy` does, minus what costs time.
+
+    python -c START AGENT --connect 127.0.0.1:PORT --wait-for-client FILE | -m MODULE | -c CODE
+
+AGENT is where this package lies (the agent's zip). Rules of this file: nothing of
+tunnelkit stays importable in the program, and `__main__` holds nothing but `sys`.
+"""
+
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Set, TypeVar
+
+from . import postmortem
+
+#: Starts `main` below; the first argument is the agent's zip (or the directory of sources).
+START = """\
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+__import__("tunnelkit.debuggee.debugpy_launcher", fromlist=["main"]).main()
+"""
+_EXIT_POLL_S = 0.002
+_LAST_THREADS_POLL_S = 0.02
+#: A file of pydevd's own, whose frames it leaves out.
+_NOT_SHOWN = "pydevd_runpy.py"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def hidden(function: Function) -> Function:
+    """Keep a function that calls the program out of its call stack. With a stranger below it
+    pydevd also takes `-c CODE` for a library's, and stops at none of its breakpoints."""
+    code = function.__code__
+    function.__code__ = code.replace(co_filename=_NOT_SHOWN)
+    return function
+
+
+@hidden
+def main() -> None:
+    """Be `python -m debugpy` with the arguments in sys.argv."""
+    leave_no_trace()
+    prepare()
+    run(sys.argv[1:], tell=_teller())
+
+
+def _teller() -> Callable[[Dict[str, Any]], None]:
+    """How to tell the agent something, if it listens to this process."""
+    control = os.environ.pop(postmortem.CONTROL_VARIABLE, "")
+    if control:
+        os.set_inheritable(int(control), False)
+
+    def tell(message: Dict[str, Any]) -> None:
+        if control:
+            os.write(int(control), json.dumps(message).encode() + b"\n")
+
+    return tell
+
+
+def leave_no_trace() -> None:
+    """Take our entry off sys.path, and our package out of sys.modules."""
+    del sys.path[0]
+    if sys.path[:1] == [""]:
+        # As `python -m` does; a bare "" would follow every chdir of the program.
+        sys.path[0] = os.getcwd()
+    for name in [name for name in sys.modules if name.split(".")[0] == "tunnelkit"]:
+        del sys.modules[name]
+
+
+def prepare() -> None:
+    """Import debugpy and take out what it does for nobody. Raises ImportError without it."""
+    import debugpy.server.cli
+
+    if not _wants_log():
+        # Once an editor has attached, debugpy lists all installed packages for a log that
+        # nobody asked for, traced: 150 of the 190 ms from F5 to the first stop (scripts/bench).
+        debugpy.common.log.describe_environment = lambda header: None
+    _guard()
+    _end_promptly()
+
+
+def _guard() -> None:
+    """Obey nobody else, here and in what the program starts; see guard/tk_guard.py."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
+    sys.path.insert(0, place)
+    try:
+        importlib.import_module("tk_guard")
+    finally:
+        sys.path.remove(place)
+
+
+def _hide_start() -> None:
+    """Keep the `-c` code that began this process (START and its kind) out of the call stack: to
+    pydevd it is the person's, anew with each attach. Where a release names things otherwise, it
+    is shown."""
+    pydevd = importlib.import_module("pydevd")
+    known = getattr(pydevd, "_CACHE_FILE_TYPE", None)
+    ours = getattr(pydevd, "PYDEV_FILE", None)
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    if isinstance(known, dict) and ours is not None and frame.f_code.co_filename == "<string>":
+        key = (frame.f_code.co_firstlineno, frame.f_code.co_filename, frame.f_code)
+        known[key] = ours
+
+
+def _wants_log() -> bool:
+    return "DEBUGPY_LOG_DIR" in os.environ or any(word.startswith("--log-to") for word in sys.argv)
+
+
+def _end_promptly() -> None:
+    """At its end pydevd's threads and the program's wait for each other, half a second, until
+    each gives up. Wait only for those that don't wait themselves. Where a release names
+    things otherwise, its own pace stays."""
+    pydevd = importlib.import_module("pydevd")
+    name = "_PyDB__wait_for_threads_to_finish"
+    if not hasattr(pydevd.PyDB, name):
+        return
+    waiting: Set[Any] = set()
+
+    def wait(self: Any, timeout: float) -> None:
+        waiting.add(threading.current_thread())
+        deadline = time.time() + timeout
+        others = set(self.created_pydb_daemon_threads) - {self.check_alive_thread}
+        while others - waiting and time.time() < deadline:
+            time.sleep(_EXIT_POLL_S)
+            others &= set(self.created_pydb_daemon_threads)
+
+    setattr(pydevd.PyDB, name, wait)
+
+
+class _MainThreadEnds:
+    """In place of the event that pydevd's CheckAliveThread waits on, 0.2 s at a time: waits
+    for the end of the main thread itself."""
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def set(self) -> None:
+        self._event.set()
+
+    def wait(self, timeout: float) -> bool:
+        main = threading.main_thread()
+        if main.is_alive():
+            main.join(timeout)
+            return False
+        # Other threads of the program may go on for long.
+        return bool(self._event.wait(min(timeout, _LAST_THREADS_POLL_S)))
+
+
+def _watch_main_thread() -> None:
+    pydevd = importlib.import_module("pydevd")
+    thread = getattr(pydevd.get_global_debugger(), "check_alive_thread", None)
+    if thread is not None and hasattr(thread, "_wait_event"):
+        event, thread._wait_event = thread._wait_event, _MainThreadEnds(thread._wait_event)
+        # It sits in the old one: let it come round to ours.
+        event.set()
+        event.clear()
+
+
+@hidden
+def run(
+    words: List[str],
+    before_code: Optional[Callable[[], None]] = None,
+    tell: Callable[[Dict[str, Any]], None] = lambda message: None,
+) -> None:
+    """`python -m debugpy WORDS`; `before_code` is called once an editor is there, and before
+    a line of the program is read. tell: what the agent gets to hear."""
+    import debugpy
+    import debugpy.server.cli
+
+    sys.argv = ["-c", *words]
+    keeps = postmortem.is_wanted()
+
+    def before() -> None:
+        _watch_main_thread()
+        _hide_start()
+        if before_code is not None:
+            before_code()
+        if keeps:
+            postmortem.watch_threads(tell)
+
+    _after_client(debugpy, before)
+    main: Callable[[], None] = debugpy.server.cli.main
+    if not keeps:
+        main()
+        return
+    try:
+        main()
+    except Exception as error:
+        # Not in sys.excepthook, which programs (and their libraries) replace.
+        postmortem.keep((type(error), error, error.__traceback__), tell)
+        raise
+
+
+def _after_client(debugpy: Any, then: Callable[[], None]) -> None:
+    wait = debugpy.wait_for_client
+
+    def wait_for_client() -> None:
+        debugpy.wait_for_client = wait
+        wait()
+        then()
+
+    debugpy.wait_for_client = wait_for_client

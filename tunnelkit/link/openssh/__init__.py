@@ -1,0 +1,1 @@
+"""The OpenSSH backend: the user's own ssh, and one ControlMaster for each host."""

@@ -1,0 +1,1 @@
+"""The paramiko backend: ssh in this process."""

@@ -1,0 +1,1 @@
+"""Parts of a link that both backends use."""

@@ -1,0 +1,103 @@
+"""The chains of one link, one a node; and the ways of a forward to a node, tried in order.
+
+Which links can go by a chain, and how each proves that the login host lets it reach the
+chain's sockets, is theirs (forwards.py, forwards.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.link.shared.hop_forward import Chain, Streams
+from tunnelkit.model import LocalForward
+
+T = TypeVar("T")
+
+#: The way of a forward: see forwards.py.
+Route = Literal["login", "chain", "node"]
+#: A forward, and the node whose ports it leads to (None: the login host).
+Key = tuple[LocalForward, str | None]
+
+
+class Chains:
+    """Owns them. login: runs their far ends; prove: raises ConnectionFailed where the login host
+    does not let us reach a chain's sockets."""
+
+    def __init__(
+        self,
+        login: Streams,
+        prove: Callable[[Chain], Awaitable[None]],
+        *,
+        connect_timeout_s: int,
+    ) -> None:
+        self._login = login
+        self._prove = prove
+        self._connect_timeout_s = connect_timeout_s
+        self._chains: dict[str, Chain] = {}
+        self._refused: dict[str, TunnelkitError] = {}
+
+    async def get(self, node: str) -> Chain:
+        """The chain to a node, opened once. Raises ConnectionFailed, and remembers why. For one
+        caller at a time."""
+        if node in self._refused:
+            raise self._refused[node]
+        chain = self._chains.get(node)
+        if chain is not None and chain.is_up:
+            return chain
+        if chain is not None:
+            await chain.close()
+        chain = Chain(node, self._login, connect_timeout_s=self._connect_timeout_s)
+        try:
+            await chain.open()
+            await self._prove(chain)
+        except ConnectionFailed as error:
+            self._refused[node] = error
+            await chain.close()
+            raise
+        except BaseException:
+            await chain.close()
+            raise
+        self._chains[node] = chain
+        return chain
+
+    def try_anew(self) -> None:
+        """What was refused may be had now."""
+        self._refused.clear()
+
+    async def close(self) -> None:
+        """End them all. Idempotent."""
+        await asyncio.gather(*(chain.close() for chain in self._chains.values()))
+        self._chains.clear()
+
+
+def no_unix_sockets(host: str) -> ConnectionFailed:
+    """What `prove` raises."""
+    return ConnectionFailed(
+        f"{host} forbids forwards to unix sockets",
+        cause="AllowStreamLocalForwarding is off there",
+        hint="ask its admins for AllowStreamLocalForwarding",
+    )
+
+
+async def by_first_way(
+    node: str, routes: Sequence[str], ways: Mapping[str, Callable[[], Awaitable[T]]]
+) -> T:
+    """What the first of `routes` gives that can be had. Raises ConnectionFailed with the
+    reasons of all."""
+    refusals: list[ConnectionFailed] = []
+    for route in routes:
+        try:
+            return await ways[route]()
+        except ConnectionFailed as error:
+            refusals.append(error)
+    first, *others = refusals
+    causes = [one.cause or one.message for one in others]
+    raise type(first)(
+        f"no forward to {node}: {first.message}",
+        cause="; nor by the other way: ".join([first.cause or "refused", *causes]),
+        hint=first.hint,
+        transient=all(one.transient for one in refusals),
+    ) from first

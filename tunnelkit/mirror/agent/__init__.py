@@ -1,0 +1,1 @@
+"""The channel to the agent that receives the files."""

@@ -1,0 +1,307 @@
+"""The live channel: batches of files over the wire to the agent, which checks for itself what
+it finds, and publishes each batch as one generation. PROTOCOL.md tells the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tunnelkit.errors import ConnectionFailed, MirrorError, TunnelkitError
+from tunnelkit.mirror.api import FileAgent, MirrorHalted
+from tunnelkit.mirror.remote.owner import Claim, displaced
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.parcels import ParcelError, ParcelReader, encode
+from tunnelkit.mux.tasks import cancel_all
+
+#: How often it is looked whether the link still stands while an answer is awaited.
+_LINK_CHECK_S = 0.5
+#: A file system there that takes longer over a batch is hung.
+_ANSWER_S = 60.0
+_BYTES_PER_S = 256 << 10
+_HELLO_S = 20.0
+#: Errors of the agent's that tell of the remote root, not of the channel.
+_REFUSALS = ("displaced", "no-root")
+
+_T = TypeVar("_T")
+
+
+class Fenced(ConnectionFailed):
+    """The record of who mirrors there is of another turn of this very mirror (fence.py)."""
+
+
+class NotThere(MirrorError):
+    """The agent does not see the remote root: it can't serve this mirror."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a batch. results: (state, why) of each path that was no plain success;
+    replaced_dir: where what gave way is kept."""
+
+    results: dict[str, tuple[str, str]] = field(default_factory=dict)
+    replaced_dir: str | None = None
+
+
+#: (digests of a batch, stamps of those of its paths that the agent has read back so, why the
+#: others differ), by path
+OnProof = Callable[[Mapping[str, str], Mapping[str, str], Mapping[str, str]], Awaitable[None]]
+
+
+class LiveChannel:
+    """One channel to one agent for one root. Made by `open`; `close` at the end.
+
+    place: host and root, for people. on_proof: told, in the reader's task, what the agent has
+    read back of a batch.
+    """
+
+    def __init__(
+        self, agent: FileAgent, channel: Channel, place: tuple[str, str], claim: Claim | None
+    ) -> None:
+        self.agent = agent
+        self.instance = ""
+        #: something was sent that has no answer yet
+        self.is_owed = False
+        self._claim = claim
+        self._place = place
+        self._channel = channel
+        self._reader = ParcelReader(channel)
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        #: committed, not yet read back: what was recorded of each batch, once it was
+        self._proofs: dict[int, asyncio.Future[Mapping[str, str]]] = {}
+        self._proved = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._number = 0
+        self._failure: TunnelkitError | None = None
+
+    @classmethod
+    async def open(
+        cls, agent: FileAgent, root: str, claim: Claim | None, *, host: str, on_proof: OnProof
+    ) -> LiveChannel:
+        """Raises NotThere, Fenced, ConnectionFailed; MirrorHalted if the root is another's."""
+        channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
+        live = cls(agent, channel, (host, root), claim)
+        try:
+            parcel = await live._guarded(live._reader.read(), _HELLO_S)
+            if parcel is None:
+                raise _link_lost()
+        except BaseException:
+            channel.abort()
+            raise
+        header: dict[str, Any] = parcel[0]
+        if not header.get("ok"):
+            channel.close()
+            raise refusal(header, host, root, claim)
+        live.instance = str(header["instance"])
+        live._task = asyncio.create_task(live._read(on_proof), name="tk-mirror-live")
+        return live
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a batch may be begun."""
+        return self._failure is None and self.agent.is_up and not self._channel.is_over
+
+    def begin(self, replaced_stamp: str) -> tuple[int, bytes]:
+        """A new batch: its number, and what has to be sent first. replaced_stamp: names the
+        directory for what gives way."""
+        self._number += 1
+        parcel = {"op": "begin", "batch": self._number, "replaced": replaced_stamp}
+        return self._number, encode(parcel)
+
+    async def write(self, data: bytes) -> None:
+        """Send parcels of the batch. Raises ConnectionFailed if the link is lost meanwhile."""
+        if not data:
+            return
+        self._check()
+        self.is_owed = True
+        if self._channel.is_full():
+            await self._guarded(self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S)
+        else:
+            self._channel.write_nowait(data)
+
+    def abort(self, batch: int) -> None:
+        """Have the agent forget all of the batch."""
+        if not self._channel.is_over:
+            self._channel.write_nowait(encode({"op": "abort", "batch": batch}))
+
+    async def commit(self, batch: int, rest: bytes) -> None:
+        """Have it published, after the `rest` of its parcels; `answer` waits for what became
+        of it. Raises ConnectionFailed; after `close` too."""
+        loop = asyncio.get_running_loop()
+        self._answers[batch] = loop.create_future()
+        self._proofs[batch] = loop.create_future()
+        await self.write(rest + encode({"op": "commit", "batch": batch}))
+
+    async def answer(self, batch: int, *, files: int, size_bytes: int) -> Answer:
+        """What became of it. Raises ConnectionFailed, and then it may be published or not."""
+        answer = self._answers[batch]
+        try:
+            budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
+            found = await self._guarded(asyncio.shield(answer), budget_s)
+            self.is_owed = False
+            return found
+        except BaseException:
+            self._proofs.pop(batch, None)
+            raise
+        finally:
+            self._answers.pop(batch, None)
+            answer.cancel()
+
+    def recorded(self, batch: int, digests: Mapping[str, str]) -> None:
+        """The batch's answer was written down; its proof may be, too."""
+        proof = self._proofs.get(batch)
+        if proof is not None and not proof.done():
+            proof.set_result(digests)
+
+    async def proofs_in(self) -> None:
+        """Return once all that was committed was read back, or won't be."""
+        while self._proofs and self._failure is None:
+            self._proved.clear()
+            await self._proved.wait()
+
+    async def close(self) -> None:
+        """End the channel; what is staged there goes."""
+        self._fail(
+            ConnectionFailed(
+                "the mirror's channel was closed",
+                transient=True,
+                hint="it is opened again by itself; try again",
+            )
+        )
+        self._channel.abort()
+        task, self._task = self._task, None
+        if task is not None:
+            await cancel_all(task)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if not self.agent.is_up or self._channel.is_over:
+            raise _link_lost()
+
+    async def _read(self, on_proof: OnProof) -> None:
+        try:
+            while True:
+                parcel = await self._reader.read()
+                if parcel is None:
+                    self._fail(_link_lost())
+                    return
+                await self._take(parcel[0], on_proof)
+        except ParcelError as error:
+            self._fail(_nonsense(str(error)))
+        except TunnelkitError as error:
+            self._fail(error)
+        except Exception as error:
+            # An answer of another shape, or a record that can't be written: nobody must wait for
+            # a reader that has ended.
+            self._fail(_nonsense(f"{type(error).__name__}: {error}"))
+
+    async def _take(self, header: dict[str, Any], on_proof: OnProof) -> None:
+        if "error" in header:
+            text = str(header.get("message", header["error"]))
+            known = header["error"] in _REFUSALS
+            error = refusal(header, *self._place, self._claim) if known else _nonsense(text)
+            self._fail(error)
+            return
+        batch = int(header["batch"])
+        if header.get("committed"):
+            answer = self._answers.get(batch)
+            if answer is not None and not answer.done():
+                results = {
+                    str(path): (str(state), str(why))
+                    for path, (state, why) in header["results"].items()
+                }
+                answer.set_result(Answer(results, header.get("replaced_dir")))
+        elif "proof" in header and batch in self._proofs:
+            try:
+                digests = await self._proofs[batch]
+                await on_proof(digests, header["proof"], header.get("differ") or {})
+            finally:
+                if not header.get("more"):
+                    self._proofs.pop(batch, None)
+                    self._proved.set()
+
+    def _fail(self, error: TunnelkitError) -> None:
+        if self._failure is None:
+            self._failure = error
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(self._failure)
+                answer.exception()
+        for proof in self._proofs.values():
+            proof.cancel()
+        self._proofs.clear()
+        self._proved.set()
+
+    async def _guarded(self, work: Awaitable[_T], budget_s: float) -> _T:
+        return await while_up(self.agent, work, budget_s)
+
+
+async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T:
+    """Await it only as long as the link stands, and not for ever. Raises ConnectionFailed."""
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(budget_s):
+            while True:
+                await asyncio.wait([task], timeout=_LINK_CHECK_S)
+                if task.done():
+                    return task.result()
+                if not agent.is_up:
+                    raise _link_lost()
+    except TimeoutError:
+        raise ConnectionFailed(
+            "the agent does not answer for files",
+            cause=f"nothing for {budget_s:.0f} s: the file system there may hang",
+            transient=True,
+            hint="it is tried again; `tk run ls` tells whether the node's file system answers",
+        ) from None
+    finally:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+
+
+def owner_json(claim: Claim | None) -> dict[str, str] | None:
+    """The owner's file as the agent is told of it."""
+    return None if claim is None else {"file": claim.file, "id": claim.token}
+
+
+def refusal(
+    header: Mapping[str, Any], host: str, root: str, claim: Claim | None
+) -> TunnelkitError | MirrorHalted:
+    """What the agent's "no" means."""
+    if header.get("error", header.get("code")) == "displaced":
+        text = str(header.get("owner", ""))
+        if claim is not None and claim.owner.id in text:
+            return Fenced(
+                "the mirror's channel to the agent is an old one",
+                transient=True,
+                hint="it is opened again by itself; try again",
+            )
+        return displaced(host, root, text)
+    return NotThere(
+        f"the agent can't use {root}",
+        cause=str(header.get("message") or "it gave no reason"),
+        transient=True,
+    )
+
+
+def _link_lost() -> ConnectionFailed:
+    return ConnectionFailed(
+        "the link to the agent broke",
+        transient=True,
+        hint="it is opened again by itself; try again",
+    )
+
+
+def _nonsense(text: str) -> MirrorError:
+    return MirrorError(
+        "the mirror's channel to the agent failed",
+        cause=text,
+        transient=True,
+        hint="it is opened again by itself; if it lasts: tk bugreport",
+    )

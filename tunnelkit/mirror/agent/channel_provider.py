@@ -1,0 +1,114 @@
+"""Which agent carries the live channel at this moment; the channel's one owner."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from tunnelkit.errors import ConnectionFailed
+from tunnelkit.mirror.agent.channel import Fenced, LiveChannel, NotThere
+from tunnelkit.mirror.agent.fence import fence
+from tunnelkit.mirror.api import FileAgent
+from tunnelkit.mirror.context import Ground
+from tunnelkit.mirror.record.manifest import same_time
+
+#: An agent that does not see the root is asked again after this: its file system may lag.
+_ASK_AGAIN_S = 10.0
+
+
+class Lane:
+    """Opens a live channel to whatever agent there is, and gives it up with the agent.
+
+    on_differ: told that somebody has changed what was published before it could be read back.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        agent: Callable[[], FileAgent | None],
+        on_differ: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._ground = ground
+        self._agent = agent
+        self._on_differ = on_differ
+        self._live: LiveChannel | None = None
+        #: who refused it, and until when it is not asked again
+        self._refused: tuple[FileAgent | None, float] = (None, 0.0)
+        self._prover: str | None = None
+
+    @property
+    def node(self) -> FileAgent | None:
+        """The compute node's own agent, if it carries the channel now."""
+        live = self._live
+        return live.agent if live is not None and live.agent.is_node and live.is_usable else None
+
+    async def live(self) -> LiveChannel | None:
+        """The channel, for the pass that is running; None where none can be had now. Raises
+        MirrorHalted if another mirror has taken over the target, ConnectionFailed."""
+        agent = self._agent()
+        if self._live is not None and (self._live.agent is not agent or not self._live.is_usable):
+            await self.close()
+        if agent is None or not agent.is_up:
+            return None
+        who, until = self._refused
+        if self._live is None and (agent is not who or time.monotonic() >= until):
+            await self._open(agent)
+        return self._live
+
+    async def proofs_in(self) -> None:
+        """Return once all that was sent was read back there, or won't be."""
+        if self._live is not None:
+            await self._live.proofs_in()
+
+    async def close(self) -> None:
+        """End the channel. Idempotent."""
+        live, self._live = self._live, None
+        if live is not None:
+            if live.is_owed:
+                self._ground.owe(live.agent)
+            await live.close()
+
+    async def _open(self, agent: FileAgent) -> None:
+        ground = self._ground
+
+        async def proof(
+            digests: Mapping[str, str], stamps: Mapping[str, str], differ: Mapping[str, str]
+        ) -> None:
+            if differ.keys() & digests.keys():
+                self._on_differ()
+            rows = ground.manifest.rows
+            seen = {
+                path: text
+                for path, text in digests.items()
+                # Touched there since: the next look at all finds it.
+                if path in stamps and path in rows and same_time(rows[path], stamps[path])
+            }
+            note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
+            await asyncio.to_thread(note, seen, stamps)
+
+        if ground.owed_by is not agent:
+            await fence(ground)
+        try:
+            live = await LiveChannel.open(
+                agent,
+                ground.remote_root,
+                ground.claim,
+                host=ground.remote.destination(),
+                on_proof=proof,
+            )
+        except Fenced:
+            ground.owe(None)
+            raise
+        except (NotThere, ConnectionFailed) as error:
+            # One that is up and doesn't answer hangs: the other way may work.
+            if agent.is_up or isinstance(error, NotThere):
+                self._refused = agent, time.monotonic() + _ASK_AGAIN_S
+            return
+        self._live = live
+        # An agent has one channel at a time for a root: what came before this one is over.
+        ground.settle()
+        if agent.is_node and self._prover != live.instance:
+            # What another agent has read back, maybe on another node, is no proof by this one.
+            self._prover = live.instance
+            await asyncio.to_thread(ground.manifest.forget_proofs)

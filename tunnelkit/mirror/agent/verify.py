@@ -1,0 +1,83 @@
+"""The agent compares what is there with what was sent: by stat, by digest where that differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from tunnelkit.mirror.agent.channel import owner_json, refusal, while_up
+from tunnelkit.mirror.api import FileAgent
+from tunnelkit.mirror.context import Ground
+from tunnelkit.mirror.record.manifest import Row, same_time
+from tunnelkit.mirror.tree.scanner import DIR
+
+#: Paths in one call: no message grows beyond a megabyte or two.
+_CALL_PATHS = 5_000
+_BYTES_PER_S = 10 << 20
+
+
+async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
+    """Have every path on record looked at; those that are not there as tk left them. What
+    was found right is proven, if the agent is the node. Also removes what a broken transfer
+    left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
+    wrong: set[str] = set()
+    await _clean(agent, ground)
+    for part in _parts(ground):
+        wrong |= await _check(agent, ground, part)
+    return frozenset(wrong)
+
+
+async def greet(agent: FileAgent, ground: Ground) -> None:
+    """Make sure that the agent lives and sees the root. Raises as `verify`."""
+    await _call(agent, ground, [], clean=False)
+
+
+async def _clean(agent: FileAgent, ground: Ground) -> None:
+    """Where nothing is on record any more; elsewhere `_check` does it by the way."""
+    unclean = list(ground.manifest.unclean)
+    for begin in range(0, len(unclean), _CALL_PATHS):
+        part = unclean[begin : begin + _CALL_PATHS]
+        await _call(agent, ground, [[path, DIR, 0, 0, "", ""] for path in part], clean=True)
+        await asyncio.to_thread(ground.manifest.cleaned, part)
+
+
+async def _check(agent: FileAgent, ground: Ground, part: dict[str, Row]) -> set[str]:
+    files = [
+        [path, row.entry.kind, row.entry.size, row.entry.mode, row.digest, row.stamp]
+        for path, row in part.items()
+    ]
+    found = await _call(agent, ground, files, clean=True)
+    # Permissions there are the person's own affair, once the file has come.
+    wrong = {path for path, why in found["differ"].items() if why != "mode"}
+    wrong |= {path for path, stamp in found["stamps"].items() if not same_time(part[path], stamp)}
+    right = {path: row.digest for path, row in part.items() if path not in wrong}
+    note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
+    await asyncio.to_thread(note, right, found["stamps"])
+    return wrong
+
+
+async def _call(
+    agent: FileAgent, ground: Ground, files: list[list[Any]], *, clean: bool
+) -> dict[str, Any]:
+    size_bytes = sum(file[2] for file in files)
+    asking = agent.call(
+        "mirror.verify",
+        root=ground.remote_root,
+        owner=owner_json(ground.claim),
+        files=files,
+        clean=clean,
+    )
+    # A busy network file system answers a few hundred lookups a second at worst.
+    budget_s = 30.0 + len(files) / 100 + size_bytes / _BYTES_PER_S
+    found: dict[str, Any] = await while_up(agent, asking, budget_s)
+    if "code" in found:
+        raise refusal(found, ground.remote.destination(), ground.remote_root, ground.claim)
+    return found
+
+
+def _parts(ground: Ground) -> Iterator[dict[str, Row]]:
+    # Also what was never answered: its directory is to be cleaned.
+    rows = list(ground.manifest.rows.items())
+    for begin in range(0, max(1, len(rows)), _CALL_PATHS):
+        yield dict(rows[begin : begin + _CALL_PATHS])

@@ -1,0 +1,1 @@
+"""One pass of the mirror: changes are decided on, checked and sent."""

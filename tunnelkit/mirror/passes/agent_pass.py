@@ -1,0 +1,328 @@
+"""A pass over the live channel: one batch, one generation, no round trip before the writing.
+
+The agent checks what it finds against what we left there, so a saved file is on its way as
+soon as it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror.agent.batch_reader import Known, Slice, deletion, slices
+from tunnelkit.mirror.agent.channel import Answer, LiveChannel
+from tunnelkit.mirror.agent.read_ahead import ReadAhead
+from tunnelkit.mirror.context import Ground, Outcome
+from tunnelkit.mirror.passes import local_changes
+from tunnelkit.mirror.passes.delete_guard import check_deletes
+from tunnelkit.mirror.passes.options import OnPending, Wishes
+from tunnelkit.mirror.passes.size_warnings import SizeWatch
+from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.record import diff
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.tree.scanner import DIR, Entry, Scan
+
+_FEW_ROWS = 10
+#: A first copy need not appear at once; what has come stays, if the link breaks.
+_FIRST_COPY_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is under way. sends: (entry, digest, racy) by path; news: those never sent before;
+    rest: parcels that wait for the commit, to go with it; told: how many paths were told to be
+    pending."""
+
+    number: int = 0
+    sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
+    news: set[str] = field(default_factory=set)
+    deletes: set[str] = field(default_factory=set)
+    retried: set[str] = field(default_factory=set)
+    size_bytes: int = 0
+    rest: bytes = b""
+    began: bool = False
+    told: int = 0
+
+
+class LivePass:
+    """Does what a difference asks for, over one live channel. One at a time."""
+
+    def __init__(
+        self, ground: Ground, live: LiveChannel, *, sizes: SizeWatch | None = None
+    ) -> None:
+        self._ground = ground
+        self.live = live
+        self._sizes = sizes
+        self._batch = _Batch()
+
+    @property
+    def staged(self) -> Mapping[str, Entry]:
+        """What `stage` has sent, and as what it was read."""
+        return {path: entry for path, (entry, _, _) in self._batch.sends.items()}
+
+    async def stage(self, scan: Scan, difference: diff.Difference) -> None:
+        """Send without publishing; `run` goes on with it. What can't be read is its affair."""
+        known = Known(self._ground.manifest.rows, self._ground.own_digests())
+        await self._send(scan, difference, known, Outcome(), lambda paths: None, whole=True)
+
+    async def add(self, piece: Slice, on_pending: OnPending) -> None:
+        """Send what was read already, without publishing. Raises ConnectionFailed."""
+        await self._send_slice(piece, Outcome(), on_pending, whole=True)
+
+    def abort(self) -> None:
+        """Have the agent forget what is not published."""
+        batch, self._batch = self._batch, _Batch()
+        if batch.began:
+            self.live.abort(batch.number)
+
+    async def run(
+        self,
+        scan: Scan,
+        difference: diff.Difference,
+        wishes: Wishes,
+        out: Outcome,
+        on_pending: OnPending,
+    ) -> None:
+        """Send and delete. Raises as `Syncer.run`."""
+        ground, rows = self._ground, self._ground.manifest.rows
+        self._warn(scan, difference)
+        own = ground.own_digests()
+        known = Known(rows, own, forced=wishes.force | wishes.again, ours=wishes.ours)
+        for path in wishes.again:
+            if path in scan.entries:
+                difference.changed.setdefault(path, scan.entries[path])
+        self._keep_staged(scan, difference, wishes)
+        if ground.progress is None:
+            ground.progress = Progress.of(difference.changed, difference.changed)
+        try:
+            await self._send(scan, difference, known, out, on_pending)
+            await self._delete(scan, difference, known, wishes, out)
+            await self._commit(out, on_pending)
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            ground.progress = None
+        ground.fresh = False
+
+    def _keep_staged(self, scan: Scan, difference: diff.Difference, wishes: Wishes) -> None:
+        """What was staged and is still so need not be sent again. If something of it is gone,
+        or a person wants something special: all anew."""
+        sends, entries = self._batch.sends, scan.entries
+        plain = not (wishes.force or wishes.again or wishes.ours)
+        if not plain or any(
+            path not in entries or entries[path].kind != entry.kind
+            for path, (entry, _, _) in sends.items()
+        ):
+            self.abort()
+            return
+        for path, (entry, _, _) in sends.items():
+            if difference.changed.get(path) == entry:
+                del difference.changed[path]
+
+    async def _commit(self, out: Outcome, on_pending: OnPending) -> None:
+        """Have the batch published, and write down what became of it."""
+        batch = self._batch
+        if batch.number == 0:
+            return
+        batch.began = True
+        await self.live.commit(batch.number, batch.rest)
+        on_pending(frozenset({*batch.sends, *batch.deletes}))
+        answer = await self.live.answer(
+            batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
+        )
+        digests = await asyncio.to_thread(self._record, batch, answer, out)
+        self.live.recorded(batch.number, digests)
+        self._batch = _Batch()
+
+    def _warn(self, scan: Scan, difference: diff.Difference) -> None:
+        if self._sizes is not None:
+            rows = self._ground.manifest.rows
+            news = {
+                path: entry
+                for path, entry in difference.changed.items()
+                if path not in rows or rows[path].entry.size != entry.size
+            }
+            self._sizes.look(news, scan.entries)
+
+    async def _send(
+        self,
+        scan: Scan,
+        difference: diff.Difference,
+        known: Known,
+        out: Outcome,
+        on_pending: OnPending,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Read slice by slice, the next ones while the last one is on its way."""
+        pieces = slices(self._ground.local_root, scan, difference, known, out)
+        if self._ground.quick and local_changes.is_little(difference.changed.values()):
+            await self._send_slice(next(pieces), out, on_pending, whole)  # quicker than a thread
+            return
+        reading = ReadAhead(pieces)
+        try:
+            last = False
+            while not last:
+                piece = await reading.next()
+                last = piece.last
+                await self._send_slice(piece, out, on_pending, whole)
+        finally:
+            await reading.close()
+
+    async def _send_slice(
+        self, piece: Slice, out: Outcome, on_pending: OnPending, whole: bool
+    ) -> None:
+        few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
+        # On record before the agent may have staged it: what a killed one leaves is found by that.
+        if few:
+            self._batch.news |= self._intend(piece)  # quicker than a thread is
+        else:
+            self._batch.news |= await asyncio.to_thread(self._intend, piece)
+        if piece.data:
+            batch = self._begin()
+            batch.sends.update(piece.sends)
+            batch.size_bytes += len(piece.data)
+            if few and piece.last and not whole:
+                batch.rest += piece.data  # goes with the commit that comes at once
+            else:
+                await self._write(piece.data)
+            # Each time twice as many: to tell of all with every slice costs more than to read it.
+            if not piece.last and len(batch.sends) >= 2 * batch.told:
+                batch.told = len(batch.sends)
+                on_pending(frozenset(batch.sends))
+        self._show(piece)
+        if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
+            await self._commit(out, on_pending)
+
+    def _intend(self, piece: Slice) -> set[str]:
+        """Write down what is about to be published, so that whoever comes after a
+        kill -9 in the middle does not take it for somebody's edit. Those never sent before."""
+        ground, manifest = self._ground, self._ground.manifest
+        rows, news = manifest.rows, set()
+        intents = {}
+        for path, (entry, text, _) in piece.sends.items():
+            row = rows.get(path)
+            if row is None:
+                news.add(path)
+            elif row.made and not row.sent:
+                self._batch.retried.add(path)
+            stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
+            # A directory that takes a file's place is one that we make.
+            made = row.made if row is not None and stays else entry.kind == DIR
+            if row is None or (stays and not row.sent):
+                intent = Row(entry, text, made=made)
+            else:  # what may be there is still what it was
+                intent = row._replace(sent=False, made=made)
+            intents[path] = ground.attempt(path, intent, text)
+        if ground.fresh and len(intents) > _FEW_ROWS:
+            manifest.put(intents)  # the agent is what a first copy waits for, until its end
+        else:
+            manifest.intend(intents)
+        manifest.refresh(piece.refreshed)
+        return news
+
+    def _begin(self) -> _Batch:
+        batch = self._batch
+        if batch.number == 0:
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            batch.number, batch.rest = self.live.begin(stamp)
+        return batch
+
+    async def _write(self, data: bytes) -> None:
+        batch = self._batch
+        data, batch.rest, batch.began = batch.rest + data, b"", True
+        await self.live.write(data)
+
+    def _show(self, piece: Slice) -> None:
+        progress = self._ground.progress
+        if progress is not None:
+            progress.add(len(piece.sends), piece.size_bytes)
+
+    async def _delete(
+        self,
+        scan: Scan,
+        difference: diff.Difference,
+        known: Known,
+        wishes: Wishes,
+        out: Outcome,
+    ) -> None:
+        if not difference.absent:
+            return
+        rows, batch = self._ground.manifest.rows, self._batch
+        deletes, forgotten = await asyncio.to_thread(
+            local_changes.fates, self._ground.local_root, difference.absent, scan, out
+        )
+        if not wishes.allow_deletes:
+            check_deletes(
+                {path: row for path, row in rows.items() if path not in batch.news},
+                deletes,
+                scan.entries,
+                sent_digests=(batch.sends[path][1] for path in batch.news),
+                limit_files=self._ground.delete_limit,
+            )
+        await asyncio.to_thread(self._ground.manifest.drop, forgotten)
+        parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))
+        batch.deletes = deletes
+        if parcels:
+            self._begin().rest += parcels
+        else:
+            await asyncio.to_thread(self._ground.manifest.drop, deletes)
+
+    def _record(self, batch: _Batch, answer: Answer, out: Outcome) -> dict[str, str]:
+        """In a thread: write down what became of each path. Returns the digests of those that
+        arrived."""
+        manifest, results = self._ground.manifest, answer.results
+        done, digests, replaced = {}, {}, []
+        for path, (entry, text, is_racy) in batch.sends.items():
+            state, why = results.get(path, ("", ""))
+            if state == "conflict":
+                out.conflicts.add(path)
+            elif state == "absent":
+                out.changing.add(path)  # sent whole next time
+            elif state in ("failed", "blocked"):
+                out.failed[path] = why
+            else:
+                row = manifest.rows[path]
+                # One that an earlier attempt may have made is there already, and is ours.
+                old = state == "same" and path not in batch.retried
+                made = entry.kind == DIR and row.made and not old
+                done[path] = Row(entry, text, sent=True, racy=is_racy, made=made)
+                digests[path] = text
+                if entry.kind != DIR:
+                    out.sent += 1
+                    out.sent_bytes += entry.size
+                    out.name(path)
+                if state == "replaced":
+                    replaced.append(path)
+        # A conflict is no transfer that was broken off: what tk put there is what it was.
+        undone = {
+            path: manifest.rows[path]._replace(sent=True, tried="")
+            for path in out.conflicts & batch.sends.keys()
+            if manifest.rows[path].digest
+        }
+        manifest.put({**done, **undone})
+        self._gone(batch, results, out)
+        for path in (*done, *undone):
+            self._ground.arrived(path)
+        if replaced:
+            out.replaced += sorted(replaced)
+            out.replaced_dir = answer.replaced_dir
+        return digests
+
+    def _gone(self, batch: _Batch, results: Mapping[str, tuple[str, str]], out: Outcome) -> None:
+        rows, dropped = self._ground.manifest.rows, set()
+        for path in sorted(batch.deletes):
+            state, why = results.get(path, ("", ""))
+            if state == "failed":
+                out.failed[path] = f"can't be deleted: {why}"
+                continue
+            dropped.add(path)
+            if state in ("kept", "conflict", "blocked"):
+                out.kept.append(path)
+            elif rows[path].entry.kind != DIR:
+                out.deleted += 1
+                out.name(path)
+        self._ground.gone(dropped)

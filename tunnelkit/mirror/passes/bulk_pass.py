@@ -1,0 +1,333 @@
+"""A pass by commands on the login host and rsync: the first copy, big files, repair, and all
+of it where no agent can be had.
+
+The order matters. What a path is on the cluster is looked at right before anything is
+done to it: tk only deletes or overwrites in silence what is still as tk left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+
+from tunnelkit.mirror.agent.fence import fence
+from tunnelkit.mirror.context import Ground, Outcome
+from tunnelkit.mirror.passes import local_changes, obstacles
+from tunnelkit.mirror.passes.delete_guard import check_deletes
+from tunnelkit.mirror.passes.local_changes import Work
+from tunnelkit.mirror.passes.options import OnPending, Wishes
+from tunnelkit.mirror.passes.size_warnings import SizeWatch
+from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.record import diff
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.remote import edits, scripts
+from tunnelkit.mirror.remote.edits import as_sent
+from tunnelkit.mirror.remote.scripts import RemoteStat
+from tunnelkit.mirror.transfer.choose import Transfer
+from tunnelkit.mirror.transfer.rsync import itemized
+from tunnelkit.mirror.tree.ignore import REPLACED_DIR
+from tunnelkit.mirror.tree.paths import with_parents
+from tunnelkit.mirror.tree.scanner import DIR, LINK, Entry, Scan, lstat, racy
+
+
+class ShellPass:
+    """Does what a difference asks for, by shell scripts and rsync. One at a time."""
+
+    def __init__(self, ground: Ground, rsync: Transfer, sizes: SizeWatch | None = None) -> None:
+        self._ground = ground
+        self._rsync = rsync
+        self._sizes = sizes
+
+    async def run(
+        self,
+        scan: Scan,
+        difference: diff.Difference,
+        wishes: Wishes,
+        out: Outcome,
+        on_pending: OnPending,
+    ) -> None:
+        """Send and delete. Raises as `Syncer.run`."""
+        ground = self._ground
+        rows = ground.manifest.rows
+        work = await asyncio.to_thread(
+            local_changes.read, ground.local_root, rows, scan, difference, wishes.force, out
+        )
+        if not wishes.allow_deletes:
+            check_deletes(
+                rows,
+                work.deletes,
+                scan.entries,
+                sent_digests=(text for path, text in work.digests.items() if path not in rows),
+                limit_files=ground.delete_limit,
+            )
+        await asyncio.to_thread(self._note, work)
+        self._look_again_at_conflicts(scan, work, wishes.again)
+        work.overruled = {*wishes.ours}
+        if self._sizes is not None:
+            self._sizes.look(work.sends, scan.entries)
+        if work.sends or work.deletes or wishes.repair:
+            await fence(ground)
+            on_pending(frozenset({*work.sends, *work.deletes}))
+            await self._apply(scan, work, out, repair=wishes.repair, checked=wishes.force)
+
+    def _note(self, work: Work) -> None:
+        self._ground.manifest.refresh(work.refreshed)
+        self._ground.manifest.drop(work.forgotten)
+
+    async def _apply(
+        self, scan: Scan, work: Work, out: Outcome, *, repair: bool, checked: Collection[str]
+    ) -> None:
+        rows = self._ground.manifest.rows
+        touched = {*work.sends, *work.deletes}
+        if repair:
+            touched.update(path for path in rows if path in scan.entries)
+        there = await self._look(touched)
+        if repair:
+            self._add_missing(scan, work, there)
+        await self._look_at_links({*work.sends, *work.deletes}, there)
+        await self._recognize(touched, there)
+        obstacles.drop_blocked(work, there, rows, self._ground.ours, out)
+        await self._set_conflicts_apart(work, there, out, checked)
+        await asyncio.to_thread(self._ground.manifest.drop, work.forgotten)
+        folding = self._ground.folding
+        early = diff.swaps(work.deletes, work.sends, rows)
+        early |= folding.replaced(work.deletes, work.sends)
+        removed = await self._delete(early, there, out)
+        for path in removed | folding.same_place(removed, there):
+            there.pop(path, None)
+        turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
+        there |= await scripts.survey(self._ground.remote, self._ground.remote_root, turned)
+        obstacles.keep_dirs(work, there, out)
+        await self._send(scan, work, there, out)
+        await self._delete(work.deletes - early, there, out)
+        self._ground.fresh = False
+
+    async def _look_at_links(self, paths: Collection[str], there: dict[str, RemoteStat]) -> None:
+        """Of a symlink that is about to go stat tells too little: one that leads elsewhere is
+        not as tk put it there."""
+        ground, rows = self._ground, self._ground.manifest.rows
+        links = {
+            path: there[path]
+            for path in paths
+            if path in rows and path in there and there[path].kind == LINK
+            if as_sent(rows[path], there[path])
+        }
+        elsewhere, now = await edits.retargeted(ground.remote, ground.remote_root, rows, links)
+        for path in elsewhere:
+            there[path] = links[path]._replace(size=-1)
+        for path, found in now.items():
+            if found is None:
+                del there[path]
+            else:
+                there[path] = found
+
+    async def _recognize(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> None:
+        """What went over the live channel without an answer may be there, or what was there
+        before, whoever put that: its content tells."""
+        ground, own = self._ground, self._ground.own_digests()
+        unsure = {
+            path: there[path]
+            for path in paths
+            if path in own and path in there and not ground.ours(path, there[path])
+        }
+        foreign = await edits.edited(ground.remote, ground.remote_root, unsure, own)
+        ground.in_flight |= unsure.keys() - foreign
+
+    async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:
+        if self._ground.fresh:  # we have just made the root: nothing can be in it
+            return {}
+        ground, paths = self._ground, with_parents(paths)
+        return await scripts.survey(ground.remote, ground.remote_root, paths, claim=ground.claim)
+
+    def _add_missing(self, scan: Scan, work: Work, there: Mapping[str, RemoteStat]) -> None:
+        """Send again what is no longer on the cluster as we left it."""
+        for path, row in self._ground.manifest.rows.items():
+            if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
+                continue
+            if not as_sent(row, there.get(path)):
+                work.sends[path] = row.entry
+                work.digests[path] = row.digest
+
+    def _look_again_at_conflicts(self, scan: Scan, work: Work, wanted: Collection[str]) -> None:
+        rows = self._ground.manifest.rows
+        for path in wanted:
+            row = rows.get(path)
+            if row is None:
+                continue
+            if row.sent and scan.entries.get(path) == row.entry and path not in work.sends:
+                work.sends[path] = row.entry
+                work.digests[path] = row.digest
+
+    async def _set_conflicts_apart(
+        self, work: Work, there: Mapping[str, RemoteStat], out: Outcome, checked: Collection[str]
+    ) -> None:
+        """Take out of `work` what was changed on the cluster since tk put it there."""
+        rows = self._ground.manifest.rows
+        doubted = self._ground.conflicts.union(checked)
+        suspects = edits.suspects(work.sends, rows, there, doubted) - self._ground.in_flight
+        edited = await edits.edited(
+            self._ground.remote,
+            self._ground.remote_root,
+            {path: there[path] for path in suspects},
+            {path: (rows[path].digest, work.digests[path]) for path in suspects},
+        )
+        # Only touched, or the same as here already: as good as ours.
+        self._ground.in_flight |= suspects - edited
+        work.overruled &= edited
+        out.conflicts |= edited - work.overruled
+        for path in out.conflicts:
+            work.sends.pop(path, None)
+
+    async def _delete(
+        self, paths: Collection[str], there: Mapping[str, RemoteStat], out: Outcome
+    ) -> set[str]:
+        """Remove what is still as we left it. Returns the paths that are gone."""
+        rows = self._ground.manifest.rows
+        files, dirs, kept = set(), set(), []
+        for path in paths:
+            row, found = rows[path], there.get(path)
+            if found is None:
+                continue
+            if row.entry.kind == DIR:
+                if row.made and found.kind == DIR:
+                    dirs.add(path)
+            elif found.kind != DIR and self._ground.ours(path, found):
+                files.add(path)
+            else:
+                kept.append(path)
+        complaint = await scripts.remove_files(self._ground.remote, self._ground.remote_root, files)
+        await scripts.remove_dirs(self._ground.remote, self._ground.remote_root, dirs)
+        stuck: set[str] = set()
+        if complaint is not None:
+            left = await scripts.survey(self._ground.remote, self._ground.remote_root, files)
+            stuck = {path for path in files if path in left}
+            out.failed.update(dict.fromkeys(stuck, f"can't be deleted: {complaint}"))
+        out.kept += kept
+        out.deleted += len(files - stuck)
+        for path in sorted(files - stuck):
+            out.name(path)
+        done = set(paths) - stuck
+        await asyncio.to_thread(self._ground.gone, done)
+        return done - set(kept)
+
+    async def _send(
+        self, scan: Scan, work: Work, there: Mapping[str, RemoteStat], out: Outcome
+    ) -> None:
+        if not work.sends:
+            return
+        rows = self._ground.manifest.rows
+        foreign = {
+            path
+            for path in work.sends
+            if path in there
+            and work.sends[path].kind != DIR
+            and not self._ground.ours(path, there[path])
+        } | (work.overruled & work.sends.keys())
+        plain = work.sends.keys() - foreign
+        # Not `sent` until it has arrived: whoever comes after a kill -9 in the middle must not
+        # take what we leave there for somebody's edit.
+        intents = {}
+        for path in plain:
+            row, entry, text = rows.get(path), work.sends[path], work.digests[path]
+            if row is None or not _stays(row, entry):
+                intent = Row(entry, text, made=_is_ours(row, entry, path in there))
+            else:
+                intent = row._replace(sent=False)
+            intents[path] = self._ground.attempt(path, intent, text)
+        await asyncio.to_thread(self._ground.manifest.put, intents)
+        self._ground.in_flight |= plain
+        failed: dict[str, str] = {}
+        if plain:
+            size = _size(work, plain)
+            progress = self._ground.progress = Progress.of(plain, work.sends)
+            try:
+                result = await self._rsync.push(
+                    plain,
+                    self._ground.remote_root,
+                    size_bytes=size,
+                    on_output=progress.feed if progress is not None else None,
+                )
+            finally:
+                self._ground.progress = None
+            if result.partial:
+                failed |= await self._failures(plain, size, result.error_text)
+        if foreign:
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            backup_dir = f"{self._ground.remote_root.rstrip('/')}/{REPLACED_DIR}/{stamp}"
+            size = _size(work, foreign)
+            result = await self._rsync.adopt(
+                foreign, self._ground.remote_root, backup_dir=backup_dir, size_bytes=size
+            )
+            if result.partial:
+                failed |= await self._failures(foreign, size, result.error_text)
+            replaced = _replaced(result.stdout, foreign - failed.keys())
+            if replaced:
+                out.replaced += replaced
+                out.replaced_dir = backup_dir
+        await asyncio.to_thread(self._confirm, scan, work, failed, there, out)
+
+    async def _failures(self, paths: Collection[str], size: int, cause: str) -> dict[str, str]:
+        left = await self._rsync.differing(paths, self._ground.remote_root, size_bytes=size)
+        return {path: cause for path in left if path in paths}
+
+    def _confirm(
+        self,
+        scan: Scan,
+        work: Work,
+        failed: Mapping[str, str],
+        there: Mapping[str, RemoteStat],
+        out: Outcome,
+    ) -> None:
+        """Write down what arrived: only what is here still as it was when it was read."""
+        rows, done = self._ground.manifest.rows, {}
+        for path, entry in work.sends.items():
+            try:
+                unchanged = lstat(self._ground.local_root, path) == entry
+            except OSError:
+                unchanged = False
+            if not unchanged:
+                out.changing.add(path)
+            elif path in failed:
+                out.failed[path] = failed[path]
+            else:
+                row = rows.get(path)
+                made = row.made if row and row.entry.kind == DIR else path not in there
+                done[path] = Row(
+                    entry,
+                    work.digests[path],
+                    sent=True,
+                    # Sent after it was read: what a later tick hides shows in its digest.
+                    racy=racy(entry, scan.started_ns),
+                    made=entry.kind == DIR and made,
+                )
+                if entry.kind != DIR:
+                    out.sent += 1
+                    out.sent_bytes += entry.size
+                    out.name(path)
+        self._ground.manifest.put(done)
+        for path in done:
+            self._ground.arrived(path)
+
+
+def _stays(row: Row, entry: Entry) -> bool:
+    """Whether a row says better than what is about to be sent what may be there: it was sent,
+    or was of another kind."""
+    return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
+
+
+def _is_ours(row: Row | None, entry: Entry, is_there: bool) -> bool:
+    """Whether a directory that is about to be there is one of tk's making; an earlier attempt
+    may have made it."""
+    return entry.kind == DIR and (not is_there or (row is not None and row.made))
+
+
+def _size(work: Work, paths: Collection[str]) -> int:
+    return sum(work.sends[path].size for path in paths)
+
+
+def _replaced(stdout: bytes, foreign: Collection[str]) -> list[str]:
+    """Which foreign files' content gave way: lines of a transfer or a remade symlink, not
+    those of attributes alone (`.f..t....`)."""
+    moved = b"\n".join(line for line in stdout.split(b"\n") if line[:1] in b"<c" and line)
+    return sorted(path for path in itemized(moved) if path in foreign)

@@ -1,0 +1,70 @@
+"""When a pass would delete so much that a person has to say so first.
+
+An unmounted directory, a wrong `cd` before `rm`, a checkout of another project all look
+like deletes. A renamed file is no delete: its content is sent again in the same pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from tunnelkit.errors import MirrorHalted
+from tunnelkit.mirror.api import DELETE_LIMIT_FILES, name_paths
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.tree.scanner import DIR, Entry
+
+#: So do more than this part of all, unless they are so few that it is everyday work: in a small
+#: project each checkout of a branch may delete that many, and they are sent again at once.
+DELETE_LIMIT_PART = 0.5
+FEW_FILES = 100
+
+_SHOWN_PATHS = 10
+_HINT = "bring the files back and it goes on by itself, or agree: tk sync --confirm-deletes"
+
+
+def check_deletes(
+    rows: Mapping[str, Row],
+    deletes: Collection[str],
+    entries: Mapping[str, Entry],
+    *,
+    sent_digests: Iterable[str] = (),
+    limit_files: int = DELETE_LIMIT_FILES,
+) -> None:
+    """Raise MirrorHalted if the tree was emptied or too many files vanished at once.
+
+    deletes: the paths to be deleted on the cluster. entries: what the laptop holds now.
+    sent_digests: of the new files that the same pass sends; one with the content of a file
+    that is gone is that file, moved.
+    """
+    gone = sorted(path for path in deletes if rows[path].entry.kind != DIR)
+    if not gone:
+        return
+    # Rows that never arrived too: a push that broke off may have written them.
+    total = sum(row.entry.kind != DIR for row in rows.values())
+    if not any(entry.kind != DIR for entry in entries.values()):
+        raise MirrorHalted(
+            "the mirrored directory is empty",
+            cause=f"{total} files were in it; nothing was deleted on the cluster",
+            hint=_HINT,
+        )
+    gone = _not_moved(rows, gone, sent_digests)
+    if len(gone) > limit_files or len(gone) > max(FEW_FILES, DELETE_LIMIT_PART * total):
+        raise MirrorHalted(
+            f"{len(gone)} of {total} mirrored files are gone from the laptop",
+            cause=f"nothing was deleted on the cluster: {name_paths(gone, limit=_SHOWN_PATHS)}",
+            hint=_HINT,
+        )
+
+
+def _not_moved(
+    rows: Mapping[str, Row], gone: Iterable[str], sent_digests: Iterable[str]
+) -> list[str]:
+    found, left = Counter(sent_digests), []
+    for path in gone:
+        digest = rows[path].digest
+        if found[digest] > 0:
+            found[digest] -= 1
+        else:
+            left.append(path)
+    return left

@@ -1,0 +1,56 @@
+"""What lies in the way on the cluster and never gives way: symlinks, files and directories
+that tk did not put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.passes.local_changes import Work
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.remote.scripts import RemoteStat
+from tunnelkit.mirror.tree.paths import parents, with_parents
+from tunnelkit.mirror.tree.scanner import DIR, LINK
+
+
+def drop_blocked(
+    work: Work,
+    there: Mapping[str, RemoteStat],
+    rows: Mapping[str, Row],
+    ours: Callable[[str, RemoteStat], bool],
+    out: Outcome,
+) -> None:
+    """Take out of `work` what would go through a symlink on the cluster, or replace a
+    file that tk did not put there by a directory. ours: whether what is there is tk's."""
+    needed = with_parents(work.sends.keys() | work.deletes) - work.deletes
+    blocked: dict[str, str] = {}
+    for path in needed:
+        found, entry, row = there.get(path), work.sends.get(path), rows.get(path)
+        if found is None or found.kind == DIR or (entry is not None and entry.kind != DIR):
+            continue
+        if entry is not None and row is not None and ours(path, found):
+            continue  # our own file, which a directory replaces now
+        what = "a symlink, which is not followed" if found.kind == LINK else "a file"
+        blocked[path] = f"on the cluster {path} is {what}"
+    for path in [*work.sends, *work.deletes] if blocked else ():
+        reason = next((blocked[it] for it in (path, *parents(path)) if it in blocked), None)
+        if reason is None:
+            continue
+        if path in work.deletes:
+            work.deletes.discard(path)
+            out.kept.append(path)
+            work.forgotten.add(path)
+        else:
+            del work.sends[path]
+            out.failed[path] = reason
+
+
+def keep_dirs(work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
+    """Take out of `work` what would replace a directory that still holds something."""
+    for path, entry in list(work.sends.items()):
+        found = there.get(path)
+        if found is not None and found.kind == DIR and entry.kind != DIR:
+            del work.sends[path]
+            out.failed[path] = (
+                f"on the cluster {path} is a directory with files that tk didn't send"
+            )

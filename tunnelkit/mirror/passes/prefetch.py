@@ -1,0 +1,118 @@
+"""Files that are read before it is known what a pass will publish: while its look goes on, or
+while there is no connection yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from tunnelkit.mirror.agent.batch_reader import Known, Slice, slices
+from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.record import diff
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, Found, Scan
+from tunnelkit.mux.tasks import cancel_all
+
+#: A file above this goes by rsync, which sends what changed in it.
+LIVE_FILE_BYTES = 8 << 20
+#: Not more is read: it may turn out to be much more. It may all wait in memory.
+_UNSEEN_BYTES = 64 << 20
+#: So many paths are compared and read together.
+_PATHS = 500
+#: A file that is so old is not being written any more; and its time stamps tell.
+_SETTLED_NS = 100_000_000
+
+_T = TypeVar("_T")
+
+
+class Reading:
+    """Reads, in a thread, what of `scan` is new and whole. Used in one event loop; `close` in
+    any case. staged: what was sent already, and as what."""
+
+    def __init__(
+        self, root: str, scan: Scan, known: Known, staged: Mapping[str, Entry] | None = None
+    ) -> None:
+        self._root = root
+        self._scan = scan
+        self._known = known
+        self._staged = staged or {}
+        self._pieces: asyncio.Queue[Slice | None] = asyncio.Queue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._size_bytes = 0
+        self._closed = False
+
+    def begin(self, paths: Collection[str]) -> None:
+        """Read these paths of the scan."""
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(
+            asyncio.to_thread(self._read, paths), name="tk-mirror-read"
+        )
+
+    async def look(self, look: Callable[[Found], _T]) -> _T:
+        """What `look` (blocking, in a thread) returns; what it finds is read, after what was
+        begun. Raises what it raises.
+
+        What is found is read in the same thread: two that look and read would only wait for each
+        other, for Python's lock.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            if self._task is not None:
+                await asyncio.wait([self._task])
+            return await asyncio.to_thread(look, self._found)
+        finally:
+            self._loop.call_soon(self._pieces.put_nowait, None)
+
+    async def next(self) -> Slice | None:
+        """What was read, in its order; None: that was all, the look is over."""
+        return await self._pieces.get()
+
+    async def close(self) -> None:
+        """Read no more. Idempotent."""
+        self._closed = True
+        if self._task is not None:
+            await cancel_all(self._task)
+
+    def _read(self, paths: Collection[str]) -> None:
+        left = iter(paths)
+        while some := list(itertools.islice(left, _PATHS)):
+            self._found(some)
+
+    def _found(self, paths: list[str]) -> None:
+        if self._size_bytes > _UNSEEN_BYTES or self._closed:
+            return  # the pass itself reads what is left
+        assert self._loop is not None
+        difference = ahead_of(self._known.rows, self._scan, paths, self._staged)
+        for piece in slices(self._root, self._scan, difference, self._known, Outcome()):
+            self._size_bytes += len(piece.data)
+            piece.last = False
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+
+
+def ahead_of(
+    rows: Mapping[str, Row],
+    scan: Scan,
+    looked: Collection[str] | None,
+    staged: Mapping[str, Entry],
+) -> diff.Difference:
+    """What to stage now. looked: paths that may have changed, None: any; staged: what was
+    staged before, and as what. Changes of kind, links and deletes wait for the end."""
+    horizon_ns = time.time_ns() - _SETTLED_NS
+    difference = diff.compare(rows, scan.entries, only=looked)
+    wanted = diff.Difference()
+    for path, entry in difference.changed.items():
+        row = rows.get(path)
+        if row is not None and row.entry.kind != entry.kind:
+            continue
+        is_new_dir = entry.kind == DIR and row is None
+        is_whole = entry.kind == FILE and entry.ctime_ns < horizon_ns
+        if staged.get(path) != entry and (
+            is_new_dir or (is_whole and entry.size <= LIVE_FILE_BYTES)
+        ):
+            wanted.changed[path] = entry
+    return wanted

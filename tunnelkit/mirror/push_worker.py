@@ -1,0 +1,361 @@
+"""The one task that pushes: woken by events, requests and time.
+
+Everyone else only posts requests to it. So there is one push at a time, and a caller who
+gives up (or is cancelled) never breaks off a transfer that others wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired, TunnelkitError
+from tunnelkit.mirror.api import (
+    MirrorHalted,
+    MirrorState,
+    MirrorStatus,
+    SyncReport,
+    name_paths,
+)
+from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.passes.content_recheck import Reread
+from tunnelkit.mirror.passes.options import NOTHING_SPECIAL, Wishes
+from tunnelkit.mirror.passes.syncer import Syncer
+from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.record.manifest import Manifest
+from tunnelkit.mirror.remote.edits import conflict_error
+from tunnelkit.mirror.watch.coalescer import Dirty
+from tunnelkit.mirror.watch.missed_changes import Sweep
+from tunnelkit.mirror.watch.watcher import Watcher
+from tunnelkit.mux.tasks import cancel_all
+
+log = logging.getLogger("tunnelkit.mirror")
+_RESCAN_S = 120.0  # events are hints: look anyway
+_VERIFY_S = 300.0  # so is what was sent: is it still there?
+_FLUSH_S = 0.25  # events that need longer to come are not waited for: a scan is made
+_AHEAD_S = 0.1  # how often git's work is looked at while it goes on
+_POLL_S = 2.0  # where there are no events
+_RETRY_FAILED_S = 15.0  # one file can't be written: the others go on
+_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+_CHANGING_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # a file is written while it is sent
+_SHOWN_PATHS = 20
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One wish for a pass that starts after it. partial_ok: done after one pass even if some
+    files could not be sent. `done` is set by the worker only."""
+
+    done: asyncio.Future[SyncReport]
+    wishes: Wishes
+    partial_ok: bool
+    report: SyncReport = field(default_factory=SyncReport)
+
+
+class Worker:
+    """Runs passes until cancelled. Owned by Mirror, which runs `run` as its task."""
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        manifest: Manifest,
+        watcher: Watcher,
+        *,
+        wake: asyncio.Event,
+        on_status: Callable[[MirrorStatus], None],
+        on_batch: Callable[[Batch], None] = lambda batch: None,
+    ) -> None:
+        self._syncer = syncer
+        self._manifest = manifest
+        self._watcher = watcher
+        self._sweep = Sweep(syncer.ground.local_root)
+        self._reread = Reread(syncer.ground.local_root)
+        self._wake = wake
+        self._on_status = on_status
+        self._on_batch = on_batch
+        self._requests: list[Request] = []
+        self._urgent = False
+        self._failures = 0
+        self._unsettled = 0
+        self._next_at = 0.0
+        self._scan_at = 0.0
+        self._reread_at = time.monotonic() + _RESCAN_S
+        self._verify_at = time.monotonic() + _VERIFY_S
+        self.status = MirrorStatus(MirrorState.STARTING)
+        #: why the last pass failed, None after one that did not
+        self.error: TunnelkitError | None = None
+
+    def post(self, wishes: Wishes = NOTHING_SPECIAL, *, partial_ok: bool = False) -> Request:
+        """Ask for a pass now, whatever the back-off."""
+        done: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
+        request = Request(done, wishes, partial_ok)
+        self._requests.append(request)
+        self._urgent = True
+        self._wake.set()
+        return request
+
+    async def first(self, request: Request) -> None:
+        """Wait for the first copy, however long, but not through the back-off of a dead link.
+        Raises what the pass failed with."""
+        while not request.done.done():
+            await asyncio.wait([request.done], timeout=0.2)
+            if not request.done.done() and self.error is not None:
+                request.done.cancel()
+                raise self.error
+        # Halted: it comes up all the same, or nobody could confirm; the status tells.
+        with contextlib.suppress(MirrorHalted):
+            request.done.result()
+
+    async def run(self) -> None:
+        """Pass after pass, for ever."""
+        while True:
+            await self._until_due()
+            while not await self._watcher.settle(_AHEAD_S):
+                await self._stage_ahead()
+            await self._pass()
+            if not self._failures and time.monotonic() >= self._reread_at:
+                await self._read_again()
+
+    def close(self) -> None:
+        """Fail what is still asked for. Call after `run` has ended."""
+        self._reject(self._requests, MirrorError("the mirror was stopped", hint="tk up"))
+        self._requests = []
+        self._set(MirrorState.STOPPED)
+
+    async def _until_due(self) -> None:
+        while not self._urgent:
+            left_s = self._next_at - time.monotonic()
+            if left_s <= 0:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+            self._wake.clear()
+            if self._failures == 0 and not self._urgent:
+                return
+
+    async def _stage_ahead(self) -> None:
+        """git is at work: what it has written is on its way already, to appear all at once."""
+        try:
+            await self._syncer.stage_ahead(self._watcher.take())
+        except Exception as error:
+            log.debug("staging ahead: %s", error)  # the pass will meet it as well, and tell
+
+    async def _read_again(self) -> None:
+        """In a quiet moment: what can't be told by lstat."""
+        self._reread_at = time.monotonic() + _RESCAN_S
+        rows = dict(self._manifest.rows)
+        found = await asyncio.to_thread(self._reread.differing, rows, self._wake.is_set)
+        if found:
+            self.post(Wishes(force=found), partial_ok=True)
+
+    async def _pass(self) -> None:
+        self._urgent = False
+        self._wake.clear()
+        requests = [request for request in self._requests if not request.done.done()]
+        self._requests = requests
+        taken = list(requests)
+        begin = time.monotonic()
+        try:
+            wishes = self._wishes(taken)
+            dirty = await self._dirty(asked=bool(taken))
+            outcome = await self._syncer.run(
+                dirty, wishes, again=self._again, on_pending=self._pending
+            )
+            if outcome.scanned:
+                self._watcher.widen(self._syncer.directories())
+        except MirrorHalted as error:
+            self.error = error
+            self._retry(MirrorState.HALTED, error, _POLL_S)
+            self._finish(taken, error)
+        except TunnelkitError as error:
+            self.error = error
+            self._back_off(error)
+            if not isinstance(error, (ConnectionFailed, TimeoutExpired)):
+                self._finish(taken, error)
+            # else: the link may come back before the caller's patience ends
+        except Exception as error:
+            # A defect or a local disk error must not end the mirror in silence.
+            wrapped = MirrorError(
+                "the mirror failed",
+                cause=f"{type(error).__name__}: {error}",
+                transient=True,
+                hint="it begins anew; if it lasts, please report it: tk bugreport",
+            )
+            self.error = wrapped
+            self._back_off(wrapped)
+            self._finish(taken, wrapped)
+        else:
+            self.error = None
+            self._tell(outcome, time.monotonic() - begin)
+            self._settle(taken, outcome, wishes)
+
+    def _wishes(self, taken: list[Request]) -> Wishes:
+        verifies = self._syncer.can_verify and time.monotonic() >= self._verify_at
+        if not (taken or verifies):
+            return NOTHING_SPECIAL
+        wanted = [request.wishes for request in taken]
+        return Wishes.together([*wanted, Wishes(repair=verifies)])
+
+    async def _dirty(self, *, asked: bool) -> Dirty:
+        """What to look at. asked: somebody wants to be sure that nothing is overlooked."""
+        flushed, swept = await self._vouched() if asked else (True, Dirty())
+        dirty = self._watcher.take()
+        if not self._watcher.alive():
+            return Dirty(everything="polling")
+        if not flushed:
+            return Dirty(everything="events are late")
+        if time.monotonic() >= self._scan_at:
+            return Dirty(everything="events are only hints")
+        return dirty.joined(swept)
+
+    async def _vouched(self) -> tuple[bool, Dirty]:
+        """Whether all events of what happened before this have come, and what changed without
+        any: both are found out side by side."""
+        scan = self._syncer.last_scan
+        if scan is None or not self._watcher.alive() or time.monotonic() >= self._scan_at:
+            return await self._watcher.flush(_FLUSH_S), Dirty()  # all is looked at anyway
+        sweeping = asyncio.create_task(self._sweep.changed(scan))
+        try:
+            flushed = await self._watcher.flush(_FLUSH_S)
+            return flushed, await sweeping if flushed else Dirty()
+        finally:
+            await cancel_all(sweeping)
+
+    async def _again(self) -> Dirty | None:
+        """A checkout that began under the look would be published by halves."""
+        if not await self._watcher.git_began():
+            return None
+        self._watcher.take()
+        return Dirty(everything="git")
+
+    def _tell(self, outcome: Outcome, duration_s: float) -> None:
+        """For those who look on."""
+        if outcome.sent or outcome.deleted:
+            batch = Batch(
+                time.time(),
+                outcome.sent,
+                outcome.sent_bytes,
+                outcome.deleted,
+                duration_s,
+                tuple(outcome.names),
+            )
+            self._on_batch(batch)
+
+    def _back_off(self, error: TunnelkitError) -> None:
+        delay_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
+        self._failures += 1
+        self._retry(MirrorState.STALE, error, delay_s)
+
+    def _retry(self, state: MirrorState, error: TunnelkitError, delay_s: float) -> None:
+        self._next_at = time.monotonic() + delay_s
+        self._set(state, reason=error.one_line(), paths=self._syncer.pending)
+
+    def _settle(self, taken: list[Request], outcome: Outcome, wishes: Wishes) -> None:
+        """After a pass that ran to its end."""
+        self._failures = 0
+        now = time.monotonic()
+        if outcome.scanned:
+            self._scan_at = now + _RESCAN_S
+        if wishes.repair:
+            self._verify_at = now + _VERIFY_S
+        idle_s = _RESCAN_S if self._watcher.alive() else max(_POLL_S, 20 * outcome.scan_s)
+        if outcome.changing:
+            idle_s = _CHANGING_S[min(self._unsettled, len(_CHANGING_S) - 1)]
+            self._unsettled += 1
+        else:
+            self._unsettled = 0
+            if outcome.failed:
+                idle_s = min(idle_s, _RETRY_FAILED_S)
+        self._next_at = now + idle_s
+        pending = frozenset({*outcome.failed, *outcome.changing})
+        if outcome.conflicts:
+            reason = conflict_error(outcome.conflicts).message
+            self._set(MirrorState.CONFLICT, reason=reason, paths=pending)
+        elif pending:
+            reason = next(iter(outcome.failed.values()), "being written")
+            self._set(MirrorState.PENDING, reason=reason, paths=pending)
+        else:
+            self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
+        for request in taken:
+            request.report = _add(request.report, outcome)
+            # What was done once is not done again while the caller waits for the rest.
+            request.wishes = replace(request.wishes, force=frozenset(), ours=frozenset())
+        if outcome.failed:
+            self._finish(taken, _cannot_send(outcome.failed))
+        elif outcome.conflicts:
+            self._finish(taken, conflict_error(outcome.conflicts))
+        elif outcome.changing:
+            self._finish([request for request in taken if request.partial_ok], None)
+        else:
+            self._finish(taken, None)
+
+    def _finish(self, requests: list[Request], error: TunnelkitError | None) -> None:
+        for request in requests:
+            if request.done.done():
+                continue
+            gentle = request.partial_ok and self.error is None
+            if error is None or gentle:
+                request.done.set_result(request.report)
+            else:
+                self._reject([request], error)
+        self._requests = [request for request in self._requests if request not in requests]
+
+    def _reject(self, requests: list[Request], error: TunnelkitError) -> None:
+        for request in requests:
+            if not request.done.done():
+                request.done.set_exception(error)
+                request.done.exception()  # its caller may have given up: no warning about it
+
+    def _pending(self, paths: frozenset[str]) -> None:
+        """Called within a pass, once it is known what has to be done."""
+        if self.status.state in (MirrorState.IN_SYNC, MirrorState.PENDING, MirrorState.STARTING):
+            self._set(MirrorState.PENDING, paths=paths)
+
+    def _set(
+        self,
+        state: MirrorState,
+        *,
+        reason: str | None = None,
+        paths: frozenset[str] = frozenset(),
+    ) -> None:
+        files, size_bytes = self._manifest.totals()
+        old = self.status
+        shown = tuple(heapq.nsmallest(_SHOWN_PATHS, paths))
+        new = MirrorStatus(
+            state, files, size_bytes, len(paths), shown, time.time(), reason, self._watcher.alive()
+        )
+        new = replace(new, conflicts=tuple(sorted(self._syncer.ground.conflicts)))
+        if state is old.state:
+            new = replace(new, since=old.since)
+        if new != old:
+            self.status = new
+            self._on_status(new)
+
+
+def _add(report: SyncReport, outcome: Outcome) -> SyncReport:
+    return replace(
+        report,
+        sent=report.sent + outcome.sent,
+        sent_bytes=report.sent_bytes + outcome.sent_bytes,
+        deleted=report.deleted + outcome.deleted,
+        kept=(*report.kept, *outcome.kept),
+        replaced=(*report.replaced, *outcome.replaced),
+        replaced_dir=outcome.replaced_dir or report.replaced_dir,
+    )
+
+
+def _cannot_send(failed: dict[str, str]) -> MirrorError:
+    paths = sorted(failed)
+    return MirrorError(
+        f"{len(paths)} of the mirrored paths can't be sent: {name_paths(paths)}",
+        cause=failed[paths[0]],
+        hint="put that right, or exclude them in [mirror] exclude",
+    )

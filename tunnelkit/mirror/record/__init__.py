@@ -1,0 +1,1 @@
+"""What tk has sent: the manifest on the laptop."""

@@ -1,0 +1,90 @@
+"""What must be done, decided from two tables. Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.tree.paths import parents
+from tunnelkit.mirror.tree.scanner import DIR, Entry
+
+
+@dataclass(slots=True)
+class Difference:
+    """The manifest against a scan.
+
+    changed: to be read and, if it truly differs, sent. absent: rows that the scan lacks;
+    whether they were deleted, ignored or are merely unreadable is for lstat to say.
+    """
+
+    changed: dict[str, Entry] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+
+
+def compare(
+    rows: Mapping[str, Row],
+    entries: Mapping[str, Entry],
+    *,
+    force: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> Difference:
+    """Which entries may differ from what was sent, by stat alone. only: all other paths are
+    known to be settled."""
+    difference = Difference()
+    if only is None:
+        seen: Iterable[tuple[str, Entry]] = entries.items()
+        difference.absent = [path for path in rows if path not in entries]
+    else:
+        seen = [(path, entries[path]) for path in only if path in entries]
+        difference.absent = [path for path in only if path in rows and path not in entries]
+    for path, entry in seen:
+        row = rows.get(path)
+        if row is None or not row.sent or row.racy or row.entry != entry or path in force:
+            difference.changed[path] = entry
+    return difference
+
+
+def split(difference: Difference, paths: Collection[str]) -> tuple[Difference, Difference]:
+    """What concerns these paths apart (second): with it what has to go before they can come."""
+    rest, apart = Difference(), Difference()
+    for path, entry in difference.changed.items():
+        (apart if path in paths else rest).changed[path] = entry
+    for path in difference.absent:
+        in_the_way = any(above in paths for above in parents(path))
+        (apart if in_the_way else rest).absent.append(path)
+    return rest, apart
+
+
+def split_doubted(
+    difference: Difference,
+    rows: Mapping[str, Row],
+    looked: Collection[str] | None,
+    force: Collection[str],
+) -> Difference:
+    """Take out what has to be read again only because its time stamps may lie: it can wait for
+    what is known to have changed. looked: what may have changed; None: anything."""
+    doubted = Difference()
+    if looked is None or not difference.changed.keys() & looked:
+        return doubted
+    for path in difference.changed.keys() - looked:
+        row = rows.get(path)
+        sent = row is not None and row.sent and row.entry == difference.changed[path]
+        if sent and path not in force:
+            doubted.changed[path] = difference.changed.pop(path)
+    return doubted
+
+
+def swaps(
+    deletes: Collection[str], sends: Mapping[str, Entry], rows: Mapping[str, Row]
+) -> set[str]:
+    """What must go before anything is sent: a file where a directory comes, or the reverse.
+
+    All else is deleted after the sending, so that a renamed file is never missing.
+    """
+    turned = {
+        path
+        for path, entry in sends.items()
+        if path in rows and (rows[path].entry.kind == DIR) != (entry.kind == DIR)
+    }
+    return turned | {path for path in deletes if any(above in turned for above in parents(path))}

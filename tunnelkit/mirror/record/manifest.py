@@ -1,0 +1,381 @@
+"""What tk has sent: the only paths it may ever delete or overwrite without asking.
+
+Kept in memory and in one SQLite file on the laptop, so that a killed session knows
+what is its own. What is about to be sent is noted first (`sent` False; in intent_log.py's notes or
+as a row), and its row completed afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.record import intent_log
+from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entry (
+  path BLOB PRIMARY KEY, kind TEXT, mode INTEGER, size INTEGER, mtime_ns INTEGER,
+  ctime_ns INTEGER, inode TEXT, digest TEXT, sent INTEGER, racy INTEGER, made INTEGER,
+  proven INTEGER, stamp TEXT NOT NULL DEFAULT '', tried TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID
+"""
+_UNCLEAN = "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT ROWID"
+_VERSION = 3
+_NS = 1_000_000_000
+_MANY = 100
+#: What version 1, and what version 2 had not.
+_UPGRADES = tuple(
+    f"ALTER TABLE entry ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("stamp", "tried")
+)
+
+
+class Row(NamedTuple):
+    """One path that tk sent or began to send.
+
+    entry: lstat at that time. digest: sha256 hex, "" for directories. sent: the transfer
+    was completed. racy: may have changed without a trace in its time stamps. made: a
+    directory that was not there before. proven: the compute node has read the digest back.
+    stamp: how the agent saw the file there (opaque here), "" where no agent told. tried: other
+    digests that were sent without an answer, with spaces between: any of them may be there.
+    """
+
+    entry: Entry
+    digest: str = ""
+    sent: bool = False
+    racy: bool = False
+    made: bool = False
+    proven: bool = False
+    stamp: str = ""
+    tried: str = ""
+
+
+def same_time(row: Row, stamp: str) -> bool:
+    """Whether a stamp, whose first part is the mtime, tells the time that was sent: make there
+    goes by that. Whole seconds: some file systems keep no more."""
+    mtime_ns = int(stamp.partition(":")[0])
+    return row.entry.kind != FILE or mtime_ns // _NS == row.entry.mtime_ns // _NS
+
+
+def same_content(row: Row | None, entry: Entry, digest: str) -> bool:
+    """Whether what was sent equals `entry` in all that the cluster can see."""
+    if row is None or not row.sent:
+        return False
+    sent = row.entry
+    if (sent.kind, sent.mode, digest) != (entry.kind, entry.mode, row.digest):
+        return False
+    # A changed mtime is sent too: make and Python's caches on the cluster go by it.
+    return entry.kind == DIR or sent.mtime_ns == entry.mtime_ns
+
+
+class Manifest:
+    """The rows by path. `open` before use, `close` after. The methods may be called from any
+    thread; `rows` itself is for the one pass that is running.
+
+    A thread may still be in one of them when `close` is called: a cancelled `to_thread`
+    leaves its thread running. So every use of the connection holds the lock. To close it
+    under another thread's statement is a crash of the interpreter (CPython 3.11) or, in
+    `open`, a healthy file that is taken for a damaged one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[str, Row] = {}
+        #: paths that stat alone can't settle: not (wholly) sent, or racy
+        self.unsettled: set[str] = set()
+        #: directories in which a transfer that was broken off may have left what it had staged,
+        #: of paths that are not on record any more
+        self.unclean: set[str] = set()
+        self._unproven: set[str] = set()
+        self._files = self._bytes = 0
+        self._db: sqlite3.Connection | None = None
+        self._intents = intent_log.Intents(path.with_suffix(".intents"))
+        self._closed = False
+        self._lock = threading.RLock()
+
+    @staticmethod
+    def file_for(state_dir: Path, *, local_root: str, host: str, remote_root: str) -> Path:
+        """The manifest of this pair of directories, and of no other."""
+        identity = "\0".join((local_root, host, remote_root))
+        name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+        return state_dir / f"mirror-{name}.sqlite"
+
+    @staticmethod
+    def any_in(state_dir: Path) -> bool:
+        """Whether anything was ever sent by who keeps its manifests there (blocking)."""
+        return any(state_dir.glob("mirror-*.sqlite"))
+
+    def open(self) -> None:
+        """Read the rows. A damaged file is set aside: then nothing is known to be ours,
+        which is safe. Raises MirrorError if the directory can't be used, or if it comes
+        after `close`."""
+        with self._lock:
+            if self._closed:
+                raise _stopped()
+            try:
+                self._open()
+            except (OSError, sqlite3.Error) as error:
+                raise MirrorError(
+                    f"the mirror's record {self.path} can't be opened",
+                    cause=str(error),
+                    hint="check the disk and the directory's permissions",
+                ) from error
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._load()
+        except sqlite3.DatabaseError:
+            self._disconnect()
+            os.replace(self.path, self.path.with_suffix(".damaged"))
+            for beside in (
+                f"{self.path}-wal",
+                f"{self.path}-shm",
+                self.path.with_suffix(".intents"),
+            ):
+                Path(beside).unlink(missing_ok=True)
+            self._load()
+
+    def _load(self) -> None:
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        # Used from worker threads too, but never by two at once.
+        self._db = db = sqlite3.connect(self.path, check_same_thread=False)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise sqlite3.DatabaseError("written by another version")
+        db.execute(_SCHEMA)
+        db.execute(_UNCLEAN)
+        for upgrade in _UPGRADES[version - 1 :] if version else ():
+            db.execute(upgrade)
+        db.execute(f"PRAGMA user_version={_VERSION}")
+        db.commit()
+        # All of it before any is believed: a damaged file may show that only half-way.
+        found = db.execute(
+            "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
+            " sent, racy, made, proven, stamp, tried FROM entry"
+        ).fetchall()
+        unclean = db.execute("SELECT path FROM unclean").fetchall()
+        self.unclean = {os.fsdecode(name) for (name,) in unclean}
+        for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp, tried in found:
+            entry = Entry(kind, mode, size, mtime, ctime, int(inode))
+            sent, is_racy, made, proven = map(bool, flags)
+            row = Row(entry, text, sent, is_racy, made, proven, stamp, tried)
+            self._set(os.fsdecode(name), row)
+        self.put(
+            {
+                path: Row(Entry(*values[0]), *values[1:])
+                for path, values in self._intents.open().items()
+            }
+        )
+
+    def _set(self, path: str, row: Row | None) -> None:
+        """Put (or, with None, forget) one row in memory, and what is counted of it."""
+        old = self.rows.get(path)
+        for one, sign in ((old, -1), (row, 1)):
+            if one is not None and one.sent and one.entry.kind != DIR:
+                self._files += sign
+                self._bytes += sign * one.entry.size
+        self._mark(self.unsettled, path, row is not None and (row.racy or not row.sent))
+        unproven = row is not None and row.sent and not row.proven and row.entry.kind == FILE
+        self._mark(self._unproven, path, unproven)
+        if row is None:
+            self.rows.pop(path, None)
+        else:
+            self.rows[path] = row
+
+    @staticmethod
+    def _mark(marked: set[str], path: str, is_so: bool) -> None:
+        if is_so:
+            marked.add(path)
+        else:
+            marked.discard(path)
+
+    def intend(self, rows: Mapping[str, Row]) -> None:
+        """As `put`, of what is about to be sent: quicker, and as durable."""
+        with self._lock:
+            if rows:
+                self._connection()
+                self._intents.add(rows)
+                for path, row in rows.items():
+                    self._set(path, row)
+
+    def put(self, rows: Mapping[str, Row]) -> None:
+        """Add or replace rows, durably."""
+        with self._lock:
+            if not rows:
+                return
+            db = self._connection()
+            with db:
+                new = self._complete(db, rows) if len(rows) > _MANY else rows
+                db.executemany(
+                    "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    [
+                        # inode as text: some file systems use all 64 bits, SQLite's are signed
+                        (os.fsencode(path), *row.entry[:5], str(row.entry.inode), *row[1:])
+                        for path, row in new.items()
+                    ],
+                )
+            for path, row in rows.items():
+                self._set(path, row)
+            self._shrink(len(rows))
+            self._intents.settled(rows)
+
+    def _complete(self, db: sqlite3.Connection, rows: Mapping[str, Row]) -> Mapping[str, Row]:
+        """Where what was put down as unsent is just that which was sent now: note that at one
+        stroke. Returns the rows that are left to be put."""
+        done = {
+            path
+            for path, row in rows.items()
+            if row.sent and self.rows.get(path) == row._replace(sent=False)
+        }
+        unsent = db.execute("SELECT COUNT(*) FROM entry WHERE sent=0").fetchone()[0]
+        if unsent != len(done) or self._intents.any_of(done):
+            return rows
+        db.execute("UPDATE entry SET sent=1 WHERE sent=0")
+        return {path: row for path, row in rows.items() if path not in done}
+
+    def _shrink(self, count: int) -> None:
+        """A set keeps the table of its greatest size, and each save walks that of `unsettled`."""
+        if count > _MANY or not self.unsettled:
+            self.unsettled = set(self.unsettled)
+        if count > _MANY or not self._unproven:
+            self._unproven = set(self._unproven)
+
+    def refresh(self, seen: Mapping[str, tuple[Entry, bool]]) -> None:
+        """Note the new stat (and `racy`) of paths whose content is as sent. All else of the
+        rows, proofs above all, stays what it is at this moment."""
+        with self._lock:
+            self.put(
+                {
+                    path: self.rows[path]._replace(entry=entry, racy=is_racy)
+                    for path, (entry, is_racy) in seen.items()
+                    if path in self.rows
+                }
+            )
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Forget rows, durably."""
+        with self._lock:
+            gone = [path for path in paths if path in self.rows]
+            if not gone:
+                return
+            dirs = {os.path.dirname(path) for path in gone if not self.rows[path].sent}
+            unclean = dirs - {""}  # the root is cleaned in any case
+            db = self._connection()
+            with db:
+                db.executemany("DELETE FROM entry WHERE path=?", _named(gone))
+                db.executemany("INSERT OR IGNORE INTO unclean VALUES (?)", _named(unclean))
+            self.unclean |= unclean
+            for path in gone:
+                self._set(path, None)
+            self._shrink(len(gone))
+            self._intents.settled(gone)
+
+    def cleaned(self, paths: Iterable[str]) -> None:
+        """Note that nothing staged is left in these directories."""
+        with self._lock:
+            known = self.unclean.intersection(paths)
+            if known:
+                db = self._connection()
+                with db:
+                    db.executemany("DELETE FROM unclean WHERE path=?", _named(known))
+                self.unclean -= known
+
+    def tried(self) -> dict[str, set[str]]:
+        """The digests that may be there, of paths of which a killed session had no answer."""
+        with self._lock:
+            return {
+                path: {self.rows[path].digest, *self.rows[path].tried.split()} - {""}
+                for path in self.unsettled
+                if self.rows[path].tried
+            }
+
+    def unproven(self) -> dict[str, str]:
+        """{path: sha256 hex} of the files that no compute node has read back yet."""
+        with self._lock:
+            return {path: self.rows[path].digest for path in self._unproven}
+
+    def prove(self, digests: Mapping[str, str], stamps: Mapping[str, str] | None = None) -> int:
+        """Note that these digests were read back, and the stamps that were seen with them; a
+        file sent again meanwhile stays open."""
+        return self._note(digests, stamps or {}, proven=True)
+
+    def stamp(self, digests: Mapping[str, str], stamps: Mapping[str, str]) -> None:
+        """Note stamps seen together with these digests, by somebody whose word is no proof."""
+        self._note(digests, stamps, proven=False)
+
+    def _note(self, digests: Mapping[str, str], stamps: Mapping[str, str], *, proven: bool) -> int:
+        with self._lock:
+            count, noted = 0, {}
+            for path, text in digests.items():
+                row = self.rows.get(path)
+                if row is None or not row.sent or row.digest != text:
+                    continue
+                count += 1
+                is_proven, stamp = proven or row.proven, stamps.get(path, row.stamp)
+                if (is_proven, stamp) != (row.proven, row.stamp):
+                    noted[path] = Row(row.entry, text, True, row.racy, row.made, is_proven, stamp)
+            self._put_proofs(noted)
+            return count
+
+    def _put_proofs(self, rows: Mapping[str, Row]) -> None:
+        """As `put`, where nothing but the proof and the stamp of complete rows is new."""
+        if not rows:
+            return
+        db = self._connection()
+        with db:
+            db.executemany(
+                "UPDATE entry SET proven=?, stamp=? WHERE path=?",
+                [(row.proven, row.stamp, os.fsencode(path)) for path, row in rows.items()],
+            )
+        for path, row in rows.items():
+            self._set(path, row)
+        self._shrink(len(rows))
+
+    def forget_proofs(self) -> None:
+        """Have every file proven anew: the compute node is another one."""
+        with self._lock:
+            self.put(
+                {path: row._replace(proven=False) for path, row in self.rows.items() if row.proven}
+            )
+
+    def totals(self) -> tuple[int, int]:
+        """How many files and symlinks are on the cluster, and their bytes."""
+        with self._lock:
+            return self._files, self._bytes
+
+    def close(self) -> None:
+        """For good. Waits for the thread that is at it; what comes later gets MirrorError."""
+        with self._lock:
+            self._closed = True
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+        self._intents.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise _stopped()
+        return self._db
+
+
+def _named(paths: Iterable[str]) -> list[tuple[bytes]]:
+    """For SQLite, a row each."""
+    return [(os.fsencode(path),) for path in paths]
+
+
+def _stopped() -> MirrorError:
+    return MirrorError("the mirror was stopped", hint="tk up")

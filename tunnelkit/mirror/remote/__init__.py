@@ -1,0 +1,1 @@
+"""The remote root: its owner, its checks, and edits that were made there."""

@@ -1,0 +1,114 @@
+"""Small sh scripts on the login host: look at paths, remove paths.
+
+Names go in on stdin and come out on stdout between NULs, so every name is exact.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.remote.owner import Claim, displaced
+from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK
+from tunnelkit.remote_script import Remote, run_script
+
+# stat does not follow the last component; xargs exits 123 where some path is not there.
+# An owner's file that is gone is no reason to stop; it is made again after a reconnect.
+_GUARD = """
+text=$(head -c 4096 -- "$2" 2>/dev/null)
+case $text in ""|*"$3"*) ;; *) printf '%s\\0' "$text"; exit 94 ;; esac
+"""
+_DISPLACED = 94
+_SURVEY = 'cd -- "$1" || exit 91\nxargs -0 stat --printf="%f %s %Y %n\\0" -- 2>/dev/null\nexit 0\n'
+_REMOVE_FILES = 'cd -- "$1" || exit 91\nxargs -0 rm -f --\n'
+_REMOVE_DIRS = 'cd -- "$1" || exit 91\nxargs -0 rmdir -- 2>/dev/null\nexit 0\n'
+_STAT = re.compile(rb"([0-9a-f]+) ([0-9]+) (-?[0-9]+) \./(.*)", re.DOTALL)
+_KINDS = {0o100000: FILE, 0o040000: DIR, 0o120000: LINK}
+
+
+class RemoteStat(NamedTuple):
+    """One path as the login host sees it; kind "" is a socket, device or the like."""
+
+    kind: str
+    size: int
+    mtime_s: int
+
+
+def encode(paths: Iterable[str]) -> bytes:
+    """Relative paths for a script's stdin. The `./` keeps a name like `-x` from being read
+    as an option."""
+    return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
+
+
+async def survey(
+    remote: Remote, root: str, paths: Collection[str], *, claim: Claim | None = None
+) -> dict[str, RemoteStat]:
+    """What is at these paths below `root` now; those with nothing there are left out.
+    Raises MirrorHalted if `claim` no longer holds."""
+    if not paths:
+        return {}
+    done = await run_script(
+        remote,
+        (_GUARD if claim is not None else "") + _SURVEY,
+        [root, *((claim.file, claim.owner.id) if claim is not None else ())],
+        stdin=encode(sorted(paths)),
+        timeout_s=_budget_s(paths),
+        what=f"can't look into {root}",
+        may_fail=True,
+    )
+    if done.exit_code == _DISPLACED:
+        owner = done.items[-1].decode("utf-8", "replace") if done.items else ""
+        raise displaced(remote.destination(), root, owner)
+    if done.exit_code != 0:
+        raise MirrorError(
+            f"can't look into {root} on {remote.destination()}",
+            cause=done.error_text or f"exit code {done.exit_code}",
+            hint="may you read that directory there? [mirror] remote names it",
+        )
+    found = {}
+    for item in done.items:
+        match = _STAT.fullmatch(item)
+        if match is not None:
+            mode, size, mtime_s, name = match.groups()
+            kind = _KINDS.get(int(mode, 16) & 0o170000, "")
+            found[os.fsdecode(name)] = RemoteStat(kind, int(size), int(mtime_s))
+    return found
+
+
+async def remove_files(remote: Remote, root: str, paths: Collection[str]) -> str | None:
+    """Remove files and symlinks. Returns what rm said if some could not be removed. The
+    caller has made sure that no directory above them is a symlink."""
+    if not paths:
+        return None
+    done = await run_script(
+        remote,
+        _REMOVE_FILES,
+        [root],
+        stdin=encode(paths),
+        timeout_s=_budget_s(paths),
+        what=f"can't remove files in {root}",
+        may_fail=True,
+    )
+    return None if done.exit_code == 0 else done.error_text or f"exit code {done.exit_code}"
+
+
+async def remove_dirs(remote: Remote, root: str, paths: Collection[str]) -> None:
+    """Remove those of these directories that are empty, the deepest first."""
+    if not paths:
+        return
+    await run_script(
+        remote,
+        _REMOVE_DIRS,
+        [root],
+        stdin=encode(sorted(paths, reverse=True)),
+        timeout_s=_budget_s(paths),
+        what=f"can't remove directories in {root}",
+    )
+
+
+def _budget_s(paths: Collection[str]) -> float:
+    # a busy network file system answers a few hundred lookups a second at worst
+    return 30.0 + len(paths) / 300

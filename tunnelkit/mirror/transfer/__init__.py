@@ -1,0 +1,1 @@
+"""Transfers in bulk, both ways: rsync, or tar over the link."""

@@ -1,0 +1,181 @@
+"""Puts what came from the far side in place on the laptop: a temporary beside it, a rename.
+
+Shared by both transfers. What comes is not believed: no symlink on the way is followed, a
+symlink that leads out is not made, and what gives way is kept first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from tunnelkit.mirror.transfer.choose import FetchRule
+from tunnelkit.mirror.transfer.destination import Landing, temporary_name
+
+_NS = 1_000_000_000
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A file or symlink that came. target: a symlink's, None for a file. exact: the time is
+    known to the nanosecond, else to the second."""
+
+    size: int
+    mtime_ns: int
+    target: str | None = None
+    exact: bool = True
+
+
+class Placer:
+    """Places files and symlinks below one root. Used by one thread; `close` at the end."""
+
+    def __init__(self, root: str, rule: FetchRule) -> None:
+        self._root = root
+        self._rule = rule
+        self._landing: Landing | None = None
+        self._kept: Landing | None = None
+        #: path -> whether it is a symlink, of what came; paths that need not; path -> why not
+        self.came: dict[str, bool] = {}
+        self.kept: set[str] = set()
+        self.failed: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Remove directories that stayed empty."""
+        for landing in (self._landing, self._kept):
+            if landing is not None:
+                landing.close()
+        self._landing = self._kept = None
+
+    def _open(self) -> Landing:
+        if self._landing is None:
+            self._landing = Landing(self._root)
+        return self._landing
+
+    def file(self, path: str, arrival: Arrival, make: Callable[[int, str], None]) -> None:
+        """Place a file or symlink. make: given a directory's descriptor and a name that is
+        free there, puts it at that name. What the system refuses is in `failed`."""
+        try:
+            self._take(path, arrival, make)
+        except OSError as error:
+            self.failed[path] = f"{path!a}: {error.strerror or error}"
+
+    def links(self, links: dict[str, Arrival]) -> None:
+        """Make the symlinks, after all files. One that leads out by way of another is
+        removed."""
+        for path, arrival in links.items():
+            if path not in self.came:
+                self.file(path, arrival, partial(_link, arrival.target or ""))
+        if not self._rule.safe_links:
+            return
+        for path in sorted(links.keys() & self.came.keys()):
+            if self._open().leads_out(path):
+                self._open().remove(path)
+                del self.came[path]
+                self.kept.add(path)
+
+    def _take(self, path: str, arrival: Arrival, make: Callable[[int, str], None]) -> None:
+        target = arrival.target
+        if target is not None and self._rule.safe_links and _leads_out(path, target):
+            self.kept.add(path)
+            return
+        with self._open().parent(path, make=True) as (fd, name):
+            if self._rule.newer_stays and _stays(fd, name, arrival):
+                self.kept.add(path)
+                return
+            temporary = temporary_name()
+            try:
+                make(fd, temporary)
+                times = (arrival.mtime_ns, arrival.mtime_ns)
+                os.utime(temporary, ns=times, dir_fd=fd, follow_symlinks=False)
+                self._back_up(fd, name, path)
+                os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=fd)
+        self.came[path] = target is not None
+
+    def _back_up(self, fd: int, name: str, path: str) -> None:
+        if self._rule.backup_dir is None:
+            return
+        try:
+            os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if self._kept is None:
+            self._kept = _private(self._rule.backup_dir)
+        with self._kept.parent(path, make=True) as (there, kept):
+            try:
+                os.link(name, kept, src_dir_fd=fd, dst_dir_fd=there, follow_symlinks=False)
+            except (OSError, NotImplementedError):  # macOS links no symlinks
+                move(fd, name, there, kept)
+
+
+def _link(target: str, fd: int, name: str) -> None:
+    os.symlink(target, name, dir_fd=fd)
+
+
+def _private(directory: Path) -> Landing:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Landing(str(directory), mode=0o700)
+
+
+def move(from_fd: int, name: str, to_fd: int, new: str) -> None:
+    """Rename a file or symlink from one open directory to another, also where they are in
+    different file systems."""
+    try:
+        os.rename(name, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    info = os.stat(name, dir_fd=from_fd, follow_symlinks=False)
+    if stat.S_ISLNK(info.st_mode):
+        os.symlink(os.readlink(name, dir_fd=from_fd), new, dir_fd=to_fd)
+    else:
+        with (
+            open(os.open(name, _READ, dir_fd=from_fd), "rb") as source,
+            open(os.open(new, _NEW, 0o600, dir_fd=to_fd), "wb") as out,
+        ):
+            shutil.copyfileobj(source, out, 1 << 20)
+            os.fchmod(out.fileno(), stat.S_IMODE(info.st_mode))
+        times = (info.st_atime_ns, info.st_mtime_ns)
+        os.utime(new, ns=times, dir_fd=to_fd, follow_symlinks=False)
+    os.unlink(name, dir_fd=from_fd)
+
+
+def _stays(fd: int, name: str, arrival: Arrival) -> bool:
+    """Whether the local file is newer, or the same as far as stat can tell."""
+    try:
+        here = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return False
+    if arrival.target is not None:
+        return stat.S_ISLNK(here.st_mode) and os.readlink(name, dir_fd=fd) == arrival.target
+    if not stat.S_ISREG(here.st_mode):
+        return False
+    ours_ns = here.st_mtime_ns if arrival.exact else here.st_mtime_ns // _NS * _NS
+    same = ours_ns == arrival.mtime_ns and here.st_size == arrival.size
+    return ours_ns > arrival.mtime_ns or same
+
+
+def _leads_out(path: str, target: str) -> bool:
+    if target.startswith("/"):
+        return True
+    depth = len(PurePosixPath(path).parts) - 1
+    for part in target.split("/"):
+        if part == "..":
+            depth -= 1
+        elif part not in ("", "."):
+            depth += 1
+        if depth < 0:
+            return True
+    return False

@@ -1,0 +1,328 @@
+"""One rsync at a time, through the link, with a list of names that we computed.
+
+rsync writes to a temporary and renames (never --inplace), so a reader on the cluster
+sees the old file or the new one. It never deletes: --delete is not used at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
+from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.staging import Stage
+from tunnelkit.remote_script import Remote
+
+#: protocol stream broken, killed, timed out; ssh's own failure.
+_LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
+_NOT_FOUND = frozenset({126, 127})
+
+# --files-from turns on -R and --dirs. The times of directories move with their content.
+# The modes: as `scan.kept_mode`.
+_BASE = ("-lptO", "--chmod=go-w,a-s,a-t", "--files-from=-", "--from0", "--protect-args")
+_STALL_S = 15
+_CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
+_VERSION = re.compile(r"\brsync +version v?(\d+)\.(\d+)")
+_OLDEST = (3, 0)  # --protect-args, without which names are for the login shell to read
+_OCTAL = re.compile(rb"\\#([0-7]{3})")
+
+
+def quote_shell(argv: Sequence[str]) -> str:
+    """The words of a remote shell as one `rsync -e` argument. rsync splits at spaces and
+    knows quotes, doubled inside themselves, but no backslashes."""
+    return " ".join("'" + word.replace("'", "''") + "'" for word in argv)
+
+
+def unescape(name: bytes) -> str:
+    """A name as rsync prints it (`\\#012` for a newline), made exact again."""
+    plain = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), name)
+    return os.fsdecode(plain)
+
+
+def rsync_defect(version: str) -> str | None:
+    """Why an rsync with this output of `--version` won't do ("": there is none), in a few
+    words; None if it will."""
+    if not version.strip():
+        return "no rsync"
+    if "openrsync" in version:
+        return "only openrsync"
+    found = _version(version)
+    if found is None:
+        return "an rsync of unknown version"
+    return f"only rsync {found[0]}.{found[1]}" if found < _OLDEST else None
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    match = _VERSION.search(text)
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
+class Rsync:
+    """Runs the local rsync against one remote root."""
+
+    def __init__(self, remote: Remote, local_root: str, *, program: str = "rsync") -> None:
+        self._remote = remote
+        self._local_root = local_root
+        self._program = program
+        self._shows_progress = False
+
+    async def defect(self) -> str | None:
+        """Why the rsync of this computer won't do, in a few words; None if it will."""
+        try:
+            result = await self._run([self._program, "--version"], b"", budget_s=10.0)
+        except MissingProgram:
+            return rsync_defect("")
+        version = result.stdout.decode("utf-8", "replace")
+        self._shows_progress = (_version(version) or (0, 0)) >= (3, 1)
+        return rsync_defect(version)
+
+    async def push(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        *,
+        size_bytes: int,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
+        """See `Transfer.push`."""
+        # Same size and same second don't mean same content: --ignore-times.
+        options = ["--ignore-times", f"--timeout={_STALL_S}"]
+        if on_output is not None and self._shows_progress:
+            options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
+        else:
+            on_output = None
+        return await self._transfer(options, paths, remote_root, size_bytes, on_output)
+
+    async def adopt(
+        self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
+    ) -> TransferResult:
+        """See `Transfer.adopt`."""
+        options = (
+            "--checksum",
+            f"--timeout={_CHECKSUM_STALL_S}",
+            "--backup",
+            f"--backup-dir={backup_dir}",
+            "--out-format=%i %n",
+        )
+        return await self._transfer(options, paths, remote_root, size_bytes)
+
+    async def fetch(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        *,
+        rule: FetchRule,
+        size_bytes: int,
+        listen: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
+        """See `Transfer.fetch`."""
+        host = self._remote.destination()
+        stage = await asyncio.to_thread(
+            Stage, self._local_root, paths, rule=rule, size_bytes=size_bytes, host=host
+        )
+        options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", *stage.options()]
+        if not rule.newer_stays:
+            options.append("--ignore-times")
+        if rule.partial_dir is not None:
+            options.append(f"--partial-dir={rule.partial_dir}")
+        if listen is not None and self._shows_progress:
+            options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
+        else:
+            listen = None
+        transfer = self._transfer(options, paths, remote_root, size_bytes, listen, stage=stage)
+        try:
+            result = await stage.watched(transfer)
+            await asyncio.to_thread(stage.place)
+        except (ConnectionFailed, asyncio.CancelledError):
+            await asyncio.to_thread(stage.place)  # what is whole need not come again
+            raise
+        finally:
+            await asyncio.to_thread(stage.remove)
+        if stage.failed:
+            why = next(iter(stage.failed.values()))
+            return TransferResult(23, b"", result.error_text or why, frozenset(stage.came))
+        return replace(result, came=frozenset(stage.came))
+
+    async def differing(
+        self, paths: Collection[str], remote_root: str, *, size_bytes: int
+    ) -> set[str]:
+        """See `Transfer.differing`. Needed after a partial transfer, whose messages don't
+        name the failed ones reliably."""
+        options = (
+            "--dry-run",
+            "--checksum",
+            f"--timeout={_CHECKSUM_STALL_S}",
+            "--out-format=%i %n",
+        )
+        result = await self._transfer(options, paths, remote_root, size_bytes)
+        return set(itemized(result.stdout))
+
+    async def _transfer(
+        self,
+        options: Sequence[str],
+        paths: Collection[str],
+        remote_root: str,
+        size_bytes: int,
+        on_output: Callable[[bytes], None] | None = None,
+        *,
+        stage: Stage | None = None,
+    ) -> TransferResult:
+        """stage: where files come to; without it they are sent."""
+        host = self._remote.destination()
+        local = self._local_root if stage is None else str(stage.new)
+        ends = [os.path.join(local, ""), f"{host}:{remote_root.rstrip('/')}/"]
+        argv = [
+            self._program,
+            *_BASE,
+            *options,
+            f"--rsh={quote_shell(self._remote.remote_shell())}",
+            "--",
+            *(ends if stage is None else reversed(ends)),
+        ]
+        if stage is not None:
+            argv = stage.bounded(argv)
+        # An upper bound for a slow line (256 KiB/s); a stall is noticed by --timeout.
+        budget_s = 60.0 + size_bytes / (256 << 10) + len(paths) / 50
+        # The `/` is taken off by rsync. Without it `#x` is a comment; with `./` the root itself
+        # would be sent too, and its permissions there opened to those on the laptop.
+        names = b"".join(b"/" + os.fsencode(path) + b"\0" for path in sorted(paths))
+        result = await self._run(argv, names, budget_s=budget_s, on_output=on_output)
+        if result.exit_code == 0 or result.partial:
+            return result
+        raise self._failure(result, host)
+
+    def _failure(self, result: TransferResult, host: str) -> Exception:
+        text = result.error_text
+        if result.exit_code in _NOT_FOUND:
+            return MissingProgram(
+                f"rsync is not found on {host}",
+                cause=text,
+                hint="install it there, or load its module in ~/.profile",
+            )
+        if "shell clean" in text:
+            return MirrorError(
+                f"rsync can't talk to {host}",
+                cause="the login shell prints text before the command's own",
+                hint="tk down, then tk up: files then go by tar; `tk doctor` names the file",
+            )
+        if result.exit_code in _LINK_CODES or result.exit_code < 0:
+            return ConnectionFailed(
+                f"the transfer to {host} broke off",
+                cause=text or f"rsync exit code {result.exit_code}",
+                transient=True,
+                hint="it goes on once the connection is back; see `tk status`",
+            )
+        return MirrorError(
+            f"rsync to {host} failed",
+            cause=text or f"exit code {result.exit_code}",
+            transient=True,
+            hint="it is tried again; `tk doctor` checks rsync, room and quota there",
+        )
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes,
+        *,
+        budget_s: float,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
+        # The user's RSYNC_* settings would change what we rely on; C: names are escaped.
+        env = {key: value for key, value in os.environ.items() if not key.startswith("RSYNC_")}
+        env["LC_ALL"] = "C"
+        # A file, not a pipe, for stderr: an ssh left behind could hold a pipe open.
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=errors,
+                    env=env,
+                    start_new_session=True,
+                )
+            except FileNotFoundError as error:
+                raise MissingProgram(
+                    f"{self._program} is not installed on this computer",
+                    hint="install it (Debian: apt install rsync; macOS: brew install rsync)",
+                ) from error
+            try:
+                async with asyncio.timeout(budget_s):
+                    if on_output is None:
+                        stdout, _ = await process.communicate(stdin)
+                    else:
+                        stdout = b""
+                        await _listen(process, stdin, on_output)
+            except TimeoutError as error:
+                raise ConnectionFailed(
+                    f"the transfer to {self._remote.destination()} took over {budget_s:.0f} s",
+                    transient=True,
+                    hint="it is tried again; `tk doctor` checks the way there",
+                ) from error
+            finally:
+                await end(process)
+            errors.seek(0)
+            text = summary(errors.read().decode("utf-8", "replace"))
+        assert process.returncode is not None
+        return TransferResult(process.returncode, stdout, text)
+
+
+async def _listen(
+    process: asyncio.subprocess.Process, stdin: bytes, on_output: Callable[[bytes], None]
+) -> None:
+    """`communicate`, but the output is handed on as it comes."""
+    assert process.stdin is not None and process.stdout is not None
+    writer, reader = process.stdin, process.stdout
+
+    async def feed() -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            writer.write(stdin)
+            await writer.drain()
+        writer.close()
+
+    feeding = asyncio.create_task(feed())
+    try:
+        while data := await reader.read(1 << 16):
+            on_output(data)
+        await process.wait()
+    finally:
+        feeding.cancel()
+        await asyncio.wait([feeding])
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """End a child and its process group, rsync and its ssh: TERM lets both ends remove their
+    temporaries."""
+    if process.returncode is not None:
+        return
+    for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await process.wait()
+                return
+
+
+def itemized(stdout: bytes) -> list[str]:
+    """The relative paths in `--out-format='%i %n'` output, all lines that name a change."""
+    paths = []
+    for line in stdout.split(b"\n"):
+        change, space, name = line.partition(b" ")
+        if space and len(change) >= 9 and change[:1] in b"<>ch.":
+            paths.append(unescape(name.removesuffix(b"/")).removeprefix("./"))
+    return paths
+
+
+def summary(text: str) -> str:
+    """rsync's own first complaint; the last line only repeats the exit code."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("rsync error:")] or lines
+    return "; ".join(dict.fromkeys(told[:3]))

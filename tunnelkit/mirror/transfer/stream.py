@@ -1,0 +1,123 @@
+"""A command on the far side whose stdin or stdout a thread of ours fills or empties."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import IO
+
+from tunnelkit.errors import ConnectionFailed, MissingProgram
+from tunnelkit.mirror.transfer.rsync import end, summary
+from tunnelkit.mirror.transfer.tar_archive import Pipe, Stopped
+from tunnelkit.remote_script import Remote
+
+_TICK_S = 0.5
+
+
+def broke_off(remote: Remote, cause: str) -> ConnectionFailed:
+    """The error of a transfer that did not come to its end."""
+    return ConnectionFailed(
+        f"the transfer to {remote.destination()} broke off",
+        cause=cause,
+        transient=True,
+        hint="it goes on once the connection is back; see `tk status`",
+    )
+
+
+async def run_stream(
+    remote: Remote,
+    command: str,
+    work: Callable[[Pipe], None],
+    *,
+    stdin: IO[bytes] | None = None,
+    stall_s: float,
+    budget_s: float,
+) -> tuple[int, str]:
+    """Run a command over there, with `work` in a thread at the other end of its stdin, or
+    of its stdout if it has a `stdin`. Returns its exit code and what it said. Raises
+    ConnectionFailed after `stall_s` without a byte, or `budget_s`; and what `work` raises."""
+    argv = [*remote.remote_shell(), "--", remote.destination(), command]
+    reader, writer = os.pipe()
+    ours, theirs = (writer, reader) if stdin is None else (reader, writer)
+    with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
+        pipe = Pipe(ours)
+        stack.callback(pipe.finish)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=theirs if stdin is None else stdin,
+                stdout=asyncio.subprocess.PIPE if stdin is None else theirs,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise MissingProgram(
+                f"{argv[0]} is not installed on this computer",
+                hint="install the OpenSSH client",
+            ) from error
+        finally:
+            os.close(theirs)
+        thread = asyncio.create_task(asyncio.to_thread(_quietly, work, pipe))
+        beats = asyncio.create_task(_listen(process, pipe))
+        try:
+            await _until_done(remote, thread, beats, process, pipe, stall_s, budget_s)
+        finally:
+            await end(process)
+            pipe.stop()
+            beats.cancel()
+            await asyncio.wait([thread, beats])
+            errors.seek(0)
+            said = summary(errors.read(1 << 16).decode("utf-8", "replace"))
+        thread.result()
+    assert process.returncode is not None
+    return process.returncode, said
+
+
+async def _until_done(
+    remote: Remote,
+    thread: asyncio.Task[None],
+    beats: asyncio.Task[None],
+    process: asyncio.subprocess.Process,
+    pipe: Pipe,
+    stall_s: float,
+    budget_s: float,
+) -> None:
+    begin = time.monotonic()
+    waiting: set[asyncio.Task[None]] = {thread, beats}
+    while waiting:
+        if thread.done() and thread.exception() is not None:
+            return  # the far side is not waited for: its process is ended
+        _, waiting = await asyncio.wait(waiting, timeout=_TICK_S)
+        now = time.monotonic()
+        if waiting and now - pipe.moved_at > stall_s:
+            raise broke_off(remote, f"nothing came or went for {stall_s:.0f} s")
+        if now - begin > budget_s:
+            raise broke_off(remote, f"it took over {budget_s:.0f} s")
+    if thread.exception() is not None:
+        return
+    try:
+        async with asyncio.timeout(stall_s):
+            await process.wait()
+    except TimeoutError:
+        raise broke_off(remote, "its ssh did not end") from None
+
+
+def _quietly(work: Callable[[Pipe], None], pipe: Pipe) -> None:
+    """Run the thread's part; at its end the far side sees the end of the stream."""
+    try:
+        with contextlib.suppress(Stopped):
+            work(pipe)
+    finally:
+        pipe.finish()
+
+
+async def _listen(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
+    """Take what the far script prints: dots, which say that it lives."""
+    if process.stdout is None:
+        return
+    while await process.stdout.read(1 << 12):
+        pipe.moved_at = time.monotonic()

@@ -1,0 +1,299 @@
+"""Files by a tar stream, where one end has no usable rsync.
+
+The laptop packs and unpacks by itself; the login host needs sh, tar and coreutils. Whole
+files travel, never deltas, and a transfer that broke off starts anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from tunnelkit.errors import MirrorError, MissingProgram
+from tunnelkit.mirror.api import name_paths
+from tunnelkit.mirror.remote.edits import remote_digests
+from tunnelkit.mirror.remote.scripts import RemoteStat, encode
+from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.stream import broke_off, run_stream
+from tunnelkit.mirror.transfer.tar_archive import Packer, Pipe
+from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
+from tunnelkit.mirror.transfer.tar_unpack import Unpacker
+from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, digest, lstat
+from tunnelkit.remote_command import remote_command
+from tunnelkit.remote_script import Remote, run_script
+
+_STALL_S = 15.0
+_MOST_STREAMS = 30
+_SSH_FAILED = 255
+_NOT_FOUND = frozenset({126, 127})
+_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIR, stat.S_IFLNK: LINK}
+_NS = 1_000_000_000
+
+
+class TarTransfer:
+    """A `Transfer` by tar. far_tar: the first line of `tar --version` on the login host."""
+
+    def __init__(self, remote: Remote, local_root: str, *, far_tar: str) -> None:
+        self._remote = remote
+        self._local_root = local_root
+        self._gnu = "GNU tar" in far_tar
+        # busybox reads no pax headers: there, times are whole seconds.
+        self._pax = self._gnu or "bsdtar" in far_tar
+
+    async def push(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        *,
+        size_bytes: int,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
+        """See `Transfer.push`."""
+        return await self._push(paths, remote_root, size_bytes, on_output=on_output)
+
+    async def adopt(
+        self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
+    ) -> TransferResult:
+        """See `Transfer.adopt`."""
+        there = await self._look(paths, remote_root)
+        other = await self._other_content(paths, remote_root, there)
+        keep = other & there.keys()
+        result = await self._push(paths, remote_root, size_bytes, keep=keep, backup_dir=backup_dir)
+        lines = b"".join(b"<f+++++++++ " + escape(path) + b"\n" for path in sorted(other))
+        return TransferResult(result.exit_code, lines, result.error_text)
+
+    async def fetch(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        *,
+        rule: FetchRule,
+        size_bytes: int,
+        listen: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
+        """See `Transfer.fetch`. A file that broke off starts anew: nothing is kept of it."""
+        if not paths:
+            return TransferResult(0, b"", "")
+        options = ["--format=posix" if self._gnu else "--format=pax"] if self._pax else []
+        if self._gnu:  # else the second name of a file is a link to the first one
+            options.append("--hard-dereference")
+        host = self._remote.destination()
+        unpacker = Unpacker(self._local_root, paths, rule, size_bytes=size_bytes, host=host)
+        loop = asyncio.get_running_loop()
+
+        def tell(total: int) -> None:
+            if listen is not None:
+                shown = _progress(total, size_bytes, len(unpacker.came))
+                loop.call_soon_threadsafe(listen, shown)
+
+        broken: list[str] = []
+
+        def unpack(pipe: Pipe) -> None:
+            try:
+                unpacker.unpack(pipe, tell)
+            except tarfile.TarError as error:
+                broken.append(str(error))
+
+        with tempfile.TemporaryFile() as names:
+            names.write(encode(sorted(paths)))
+            names.seek(0)
+            code, said = await run_stream(
+                self._remote,
+                _far_script(PACK, remote_root, *options),
+                unpack,
+                stdin=names,
+                stall_s=rule.stall_s,
+                budget_s=_budget_s(size_bytes, paths),
+            )
+        self._check(code, said)
+        missing = frozenset(paths) - unpacker.came.keys() - unpacker.kept
+        if broken and missing:
+            raise broke_off(self._remote, broken[0])
+        text = next(iter(unpacker.failed.values()), said)
+        if missing and not text:
+            text = f"did not come: {name_paths(sorted(missing))}"
+        await asyncio.sleep(0)  # what was told from the thread comes first
+        return TransferResult(23 if missing else 0, b"", text, frozenset(unpacker.came))
+
+    async def differing(
+        self, paths: Collection[str], remote_root: str, *, size_bytes: int
+    ) -> set[str]:
+        """See `Transfer.differing`."""
+        there = await self._look(paths, remote_root)
+        found = await self._other_content(paths, remote_root, there)
+        for path in set(paths) - found:
+            here, (facts, mode, _) = lstat(self._local_root, path), there[path]
+            same_time = here is None or here.kind != FILE or facts.mtime_s == here.mtime_ns // _NS
+            if here is None or not same_time or (here.kind != LINK and mode != here.mode):
+                found.add(path)
+        return found
+
+    # -- inside -----------------------------------------------------------
+
+    async def _push(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        size_bytes: int,
+        *,
+        keep: Collection[str] = (),
+        backup_dir: str = "",
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
+        """Send them in one stream; where tar refuses that, in halves, for it is mostly one
+        file that can't be there, and the others shall go."""
+        waiting, streams, refused = [sorted(paths)], 0, ""
+        result = TransferResult(0, b"", "")
+        while waiting:
+            some = waiting.pop()
+            streams += 1
+            one = await self._stream(some, remote_root, size_bytes, keep, backup_dir, on_output)
+            if one.exit_code == REFUSED:
+                refused = refused or _why_refused(one.error_text)
+                if len(some) > 1 and streams < _MOST_STREAMS:
+                    half = len(some) // 2
+                    waiting += [some[half:], some[:half]]
+            elif one.exit_code:
+                result = one
+        return TransferResult(23, b"", refused) if refused else result
+
+    async def _stream(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        size_bytes: int,
+        keep: Collection[str],
+        backup_dir: str,
+        on_output: Callable[[bytes], None] | None,
+    ) -> TransferResult:
+        loop, lost = asyncio.get_running_loop(), []
+        told_at = 0.0
+
+        def through(sent_bytes: int, files: int) -> None:
+            nonlocal told_at
+            now = time.monotonic()
+            if on_output is not None and now - told_at > 0.1:
+                told_at = now
+                loop.call_soon_threadsafe(on_output, _progress(sent_bytes, size_bytes, files))
+
+        def pack(pipe: Pipe) -> None:
+            packer = Packer(self._local_root, pipe, pax=self._pax, through=through)
+            try:
+                packer.pack(paths, keep=frozenset(keep) & frozenset(paths))
+            finally:
+                lost.extend(packer.lost)
+
+        # How it says that it leaves names as they are.
+        options = ["--warning=no-unknown-keyword"] if self._gnu else []
+        code, said = await run_stream(
+            self._remote,
+            _far_script(UNPACK, remote_root.rstrip("/"), backup_dir, *options),
+            pack,
+            stall_s=_STALL_S,
+            budget_s=_budget_s(size_bytes, paths),
+        )
+        self._check(code, said)
+        if lost and code == 0:
+            return TransferResult(24, b"", f"changed or gone while read: {name_paths(lost)}")
+        return TransferResult(code, b"", said)
+
+    def _check(self, code: int, said: str) -> None:
+        host = self._remote.destination()
+        if code in (0, 23, REFUSED, 123):  # 123: xargs, for some of them tar failed
+            return
+        if code in _NOT_FOUND:
+            raise MissingProgram(
+                f"tar is not found on {host}",
+                cause=said or None,
+                hint="ask the site for tar, or for rsync 3.0 or newer",
+            )
+        if code == _SSH_FAILED or code < 0 or code in (93, CUT_OFF):
+            raise broke_off(self._remote, said or f"exit code {code}")
+        raise MirrorError(
+            f"tar to {host} failed",
+            cause=said or f"exit code {code}",
+            transient=True,
+            hint="it is tried again; `tk doctor` checks room and quota there",
+        )
+
+    async def _look(
+        self, paths: Collection[str], remote_root: str
+    ) -> dict[str, tuple[RemoteStat, int, str]]:
+        """What is at these paths there: stat, permission bits, a symlink's target."""
+        done = await run_script(
+            self._remote,
+            LOOK,
+            [remote_root],
+            stdin=encode(sorted(paths)),
+            what=f"can't look into {remote_root}",
+            timeout_s=30.0 + len(paths) / 50,
+        )
+        return dict(_looks(done.items))
+
+    async def _other_content(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        there: dict[str, tuple[RemoteStat, int, str]],
+    ) -> set[str]:
+        """Which of these are not there, are something else, or hold something else."""
+        stats = {path: there[path][0] for path in paths if path in there}
+        stats = {path: found for path, found in stats.items() if found.kind == FILE}
+        digests = await remote_digests(self._remote, remote_root, stats)
+
+        def differs(path: str) -> bool:
+            try:
+                here = lstat(self._local_root, path)
+                if here is None or path not in there or there[path][0].kind != here.kind:
+                    return True
+                if here.kind == LINK:
+                    return os.readlink(os.path.join(self._local_root, path)) != there[path][2]
+                return here.kind == FILE and digests.get(path) != digest(
+                    self._local_root, path, FILE
+                )
+            except OSError:
+                return True
+
+        return await asyncio.to_thread(lambda: {path for path in paths if differs(path)})
+
+
+def _far_script(script: str, *args: str) -> str:
+    """One command line that runs `script` under sh with `args` as $1..."""
+    return remote_command(["sh", "-c", script, "tk", *args])
+
+
+def escape(path: str) -> bytes:
+    """A name as rsync prints it, see `rsync.unescape`."""
+    return b"".join(
+        bytes([byte]) if 32 <= byte < 127 and byte != 92 else b"\\#%03o" % byte
+        for byte in os.fsencode(path)
+    )
+
+
+def _why_refused(said: str) -> str:
+    # GNU tar says so little of a file that the end of the space cut short.
+    return f"no space left there? {said}" if "Wrote only" in said else said or "tar failed there"
+
+
+def _looks(items: Sequence[bytes]) -> Iterator[tuple[str, tuple[RemoteStat, int, str]]]:
+    for name, facts, target in zip(*[iter(items)] * 3, strict=False):
+        mode, size, mtime_s = facts.split()
+        bits = int(mode, 16)
+        kind = _KINDS.get(stat.S_IFMT(bits), "")
+        found = RemoteStat(kind, int(size), int(mtime_s))
+        yield os.fsdecode(name[2:]), (found, stat.S_IMODE(bits), os.fsdecode(target))
+
+
+def _progress(sent_bytes: int, size_bytes: int, files: int) -> bytes:
+    part = 100 * sent_bytes // size_bytes if size_bytes else 100
+    return b"%d %d%% 0 0:00:00 (xfr#%d, to-chk=0/0)\r" % (sent_bytes, min(part, 100), files)
+
+
+def _budget_s(size_bytes: int, paths: Collection[str]) -> float:
+    # As with rsync: an upper bound for a slow line, and for a slow file system.
+    return 60.0 + size_bytes / (256 << 10) + len(paths) / 20

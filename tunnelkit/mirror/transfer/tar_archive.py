@@ -1,0 +1,210 @@
+"""The laptop's end of a tar stream: what is sent, packed; what comes, put in place.
+
+All of this blocks, so it runs in a thread of its own, over a pipe to ssh. The pipe's ends
+look every moment whether they are still wanted: a dead link must not keep a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import stat
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import BinaryIO, cast
+
+from tunnelkit.mirror.tree.paths import with_parents
+from tunnelkit.mirror.tree.scanner import kept_mode
+
+_TICK_S = 0.3
+_CHUNK_BYTES = 1 << 20
+_NS = 1_000_000_000
+
+#: Told the content bytes and the files that are through.
+Through = Callable[[int, int], None]
+
+
+class Stopped(Exception):
+    """The transfer was given up by its owner."""
+
+
+class Pipe:
+    """A pipe's end as a file object. `stop`, from any thread, ends a read or write that
+    waits. moved_at: `time.monotonic` of the last byte."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._stop = threading.Event()
+        self._over = False
+        self.moved_at = time.monotonic()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        while view and not self._over:  # tarfile tries once more when it is thrown away
+            if self._stop.is_set():
+                self._over = True
+                raise Stopped
+            if select.select((), (self._fd,), (), _TICK_S)[1]:
+                try:
+                    view = view[os.write(self._fd, view) :]
+                    self.moved_at = time.monotonic()
+                except BlockingIOError:
+                    continue
+                except BrokenPipeError:  # the far side ended: its exit code tells why
+                    self._over = True
+                    raise Stopped from None
+        return len(data)
+
+    def read(self, size: int) -> bytes:
+        while True:
+            if self._stop.is_set():
+                raise Stopped
+            if select.select((self._fd,), (), (), _TICK_S)[0]:
+                with contextlib.suppress(BlockingIOError):
+                    data = os.read(self._fd, size)
+                    self.moved_at = time.monotonic()
+                    return data
+
+    def finish(self) -> None:
+        """Let the other side see the end; harmless on a reader. Only for who writes or reads."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class _Exactly(io.RawIOBase):
+    """A file's content in just the length that its header promised, whatever happens to the
+    file meanwhile."""
+
+    def __init__(self, stream: BinaryIO, size: int, tell: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._left = size
+        self._tell = tell
+        self.short = False
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = b""
+        if not self.short:
+            with contextlib.suppress(OSError):
+                data = self._stream.read(wanted)
+        if len(data) < wanted:
+            self.short = True
+            data += b"\0" * (wanted - len(data))
+        self._left -= wanted
+        self._tell(wanted)
+        return data
+
+
+class Packer:
+    """Writes one archive: `dirs`, `late`, `keep` (lists for the far side's script), the tree
+    below `t/`, `void`, and `end`, which says that nothing was cut off."""
+
+    def __init__(self, root: str, pipe: Pipe, *, pax: bool, through: Through) -> None:
+        self._root = root
+        self._pax = pax
+        self._through = through
+        self._bytes = self._files = 0
+        self._archive = tarfile.open(  # noqa: SIM115 - closed in `pack`
+            fileobj=cast("BinaryIO", pipe),
+            mode="w|",
+            bufsize=_CHUNK_BYTES // 4,
+            format=tarfile.PAX_FORMAT if pax else tarfile.GNU_FORMAT,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+        self._archive.copybufsize = _CHUNK_BYTES  # type: ignore[attr-defined]
+        #: paths that were gone, could not be read, or changed while they were read
+        self.lost: list[str] = []
+
+    def pack(self, paths: Collection[str], *, keep: Collection[str] = ()) -> None:
+        """Send these paths, and the directories above them. keep: of these, what is there
+        is moved to the backup first."""
+        infos = {path: info for path in with_parents(paths) if (info := self._lstat(path))}
+        dirs = [path for path in sorted(infos) if stat.S_ISDIR(infos[path].st_mode)]
+        modes = {path: kept_mode(infos[path].st_mode) for path in dirs}
+        self._list("dirs", [f"{modes[path]:04o} ./{path}" for path in dirs])
+        closed = [path for path in reversed(dirs) if modes[path] & 0o700 != 0o700]
+        self._list("late", [f"{modes[path]:04o} ./{path}" for path in closed])
+        self._list("keep", [f"./{path}" for path in sorted(keep)])
+        for path in dirs:
+            member = self._info(path, infos[path], tarfile.DIRTYPE)
+            member.mode |= 0o700  # until its files have been moved
+            self._archive.addfile(member)
+        void = []
+        for path in sorted(infos.keys() - modes.keys()):
+            try:
+                whole = self._add(path, infos[path])
+            except OSError:
+                self.lost.append(path)
+                continue
+            if not whole:
+                self.lost.append(path)
+                void.append(f"./{path}")
+            self._files += 1
+            self._through(self._bytes, self._files)
+        self._list("void", void)
+        self._list("end", [])
+        self._archive.close()
+
+    def _lstat(self, path: str) -> os.stat_result | None:
+        try:
+            info = os.lstat(os.path.join(self._root, path))
+        except OSError:
+            self.lost.append(path)
+            return None
+        if stat.S_IFMT(info.st_mode) in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
+            return info
+        self.lost.append(path)
+        return None
+
+    def _add(self, path: str, info: os.stat_result) -> bool:
+        """Send one file or symlink. Returns whether it is whole. Raises OSError, before
+        anything is sent, if it can't be read."""
+        full = os.path.join(self._root, path)
+        if stat.S_ISLNK(info.st_mode):
+            member = self._info(path, info, tarfile.SYMTYPE)
+            member.linkname = os.readlink(full)
+            self._archive.addfile(member)
+            return True
+        fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as stream:
+            before = os.fstat(fd)
+            member = self._info(path, before, tarfile.REGTYPE)
+            member.size = before.st_size
+            content = _Exactly(cast("BinaryIO", stream), member.size, self._count)
+            self._archive.addfile(member, cast("BinaryIO", content))
+            after = os.fstat(fd)
+        same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+        return same and not content.short
+
+    def _count(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        self._through(self._bytes, self._files)
+
+    def _info(self, path: str, info: os.stat_result, kind: bytes) -> tarfile.TarInfo:
+        member = tarfile.TarInfo(f"t/{path}")
+        member.type = kind
+        member.mode = kept_mode(info.st_mode)
+        seconds, fraction = divmod(info.st_mtime_ns, _NS)
+        member.mtime = seconds
+        if self._pax:
+            # First: it says that names are bytes, which no locale has a say in.
+            member.pax_headers = {"hdrcharset": "BINARY"}
+            if fraction and seconds >= 0:
+                member.pax_headers["mtime"] = f"{seconds}.{fraction:09}"
+        return member
+
+    def _list(self, name: str, items: Iterable[str]) -> None:
+        data = b"".join(os.fsencode(item) + b"\0" for item in items)
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(data), 0o600
+        self._archive.addfile(member, io.BytesIO(data))

@@ -1,0 +1,185 @@
+"""What a tar stream brings, put in place on the laptop. The stream is not believed.
+
+All of this blocks, so it runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable, Collection
+from typing import Any, BinaryIO, cast
+
+from tunnelkit.mirror.transfer.choose import FetchRule
+from tunnelkit.mirror.transfer.destination import FAR_MORE, hostile, most_bytes
+from tunnelkit.mirror.transfer.placement import Arrival, Placer
+from tunnelkit.mirror.transfer.tar_archive import Pipe
+from tunnelkit.remote_script import MARK
+
+_CHUNK_BYTES = 1 << 20
+_NS = 1_000_000_000
+#: Headers and padding of one file.
+_ENTRY_BYTES = 32 << 10
+#: tarfile reads a long name, or the extended headers of one file, into memory.
+_HEADER_BYTES = 1 << 20
+#: Of what a login shell may print first.
+_NOISE_BYTES = 1 << 20
+
+
+class _AfterMark:
+    """The stream from `mark` on. What comes before it was printed by the login shell. Raises
+    tarfile.ReadError if the mark does not come."""
+
+    def __init__(self, pipe: Pipe, mark: bytes) -> None:
+        self._pipe = pipe
+        self._mark = mark
+        self._head: bytes | None = None
+
+    def read(self, size: int) -> bytes:
+        if self._head is None:
+            self._head = self._find()
+        data, self._head = self._head[:size], self._head[size:]
+        return data or self._pipe.read(size)
+
+    def _find(self) -> bytes:
+        seen = b""
+        while len(seen) < _NOISE_BYTES:
+            data = self._pipe.read(1 << 16)
+            seen += data
+            _, found, rest = seen.partition(self._mark)
+            if found:
+                return rest
+            if not data:
+                break
+        raise tarfile.ReadError("no archive came")
+
+
+class _Bounded:
+    """The stream, up to so many bytes. Raises MirrorError for more."""
+
+    def __init__(self, pipe: _AfterMark, most_bytes: int, host: str) -> None:
+        self._pipe = pipe
+        self._left = most_bytes
+        self._host = host
+
+    def read(self, size: int) -> bytes:
+        data = self._pipe.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise hostile(self._host, FAR_MORE)
+        return data
+
+
+def _member_type(host: str) -> type[tarfile.TarInfo]:
+    """A TarInfo whose headers are bounded, without sparse files, which the far side's own tar
+    is never asked for."""
+
+    class Member(tarfile.TarInfo):
+        def _proc_member(self, archive: tarfile.TarFile) -> Any:
+            listed = self.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+            if self.type == tarfile.GNUTYPE_SPARSE:
+                raise hostile(host, "its archive holds a sparse file")
+            if not listed and self.size > _HEADER_BYTES:
+                raise hostile(host, f"its archive has a header of {self.size} bytes")
+            return super()._proc_member(archive)  # type: ignore[misc]
+
+        def _apply_pax_info(self, pax_headers: Any, *more: Any) -> None:
+            if any(str(key).startswith("GNU.sparse") for key in pax_headers):
+                raise hostile(host, "its archive holds a sparse file")
+            super()._apply_pax_info(pax_headers, *more)  # type: ignore[misc]
+
+    return Member
+
+
+class Unpacker:
+    """Puts what a stream brings in place: a temporary beside it, then a rename. Only paths
+    that were asked for are touched, whatever the stream says; symlinks come last."""
+
+    def __init__(
+        self, root: str, wanted: Collection[str], rule: FetchRule, *, size_bytes: int, host: str
+    ) -> None:
+        """size_bytes: what was listed; host: the far side, for errors."""
+        self._wanted = frozenset(wanted)
+        self._most_bytes = most_bytes(size_bytes)
+        self._host = host
+        self._placer = Placer(root, rule)
+        #: see `Placer`
+        self.came = self._placer.came
+        self.kept = self._placer.kept
+        self.failed = self._placer.failed
+
+    def unpack(self, pipe: Pipe, tell: Callable[[int], None]) -> None:
+        """Read to the end of the stream. tell: with each file, the bytes so far. Raises
+        tarfile.TarError if it is cut off or is none, MirrorError, Stopped."""
+        most = self._most_bytes + _ENTRY_BYTES * (len(self._wanted) + 32)
+        stream = _Bounded(_AfterMark(pipe, MARK), most, self._host)
+        try:
+            self._all(stream, tell)
+            while stream.read(1 << 16):
+                pass
+        finally:
+            self._placer.close()
+
+    def _all(self, stream: _Bounded, tell: Callable[[int], None]) -> None:
+        links: dict[str, Arrival] = {}
+        total = 0
+        with tarfile.open(
+            fileobj=cast("BinaryIO", stream),
+            mode="r|",
+            ignore_zeros=True,  # xargs may have called tar more than once
+            encoding="utf-8",
+            errors="surrogateescape",
+            tarinfo=_member_type(self._host),
+        ) as archive:
+            for member in archive:
+                archive.members.clear()  # type: ignore[attr-defined]
+                path = member.name.removeprefix("./")
+                if path not in self._wanted or path in self.came or member.isdir():
+                    continue
+                total += member.size
+                if total > self._most_bytes:
+                    raise hostile(self._host, FAR_MORE)
+                if member.issym():
+                    links[path] = _arrival(member)
+                elif member.isreg():
+                    self._take(archive, member, path)
+                else:
+                    self.failed[path] = f"{path!a} is neither a file nor a symlink there"
+                tell(total)
+            self._placer.links(links)
+        tell(total)
+
+    def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+        def make(fd: int, name: str) -> None:
+            self._write(archive, member, fd, name)
+
+        self._placer.file(path, _arrival(member), make)
+
+    def _write(
+        self, archive: tarfile.TarFile, member: tarfile.TarInfo, fd: int, temporary: str
+    ) -> None:
+        content = archive.extractfile(member)
+        assert content is not None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600, dir_fd=fd), "wb") as out:
+            while data := content.read(_CHUNK_BYTES):
+                out.write(data)
+            # A stream that was cut off ends a member early, without an error.
+            if out.tell() != member.size:
+                raise tarfile.ReadError("unexpected end of data")
+            os.fchmod(out.fileno(), member.mode & 0o755)
+
+
+def _mtime_ns(member: tarfile.TarInfo) -> int:
+    # member.mtime is a float, which is too coarse for nanoseconds.
+    seconds, _, fraction = member.pax_headers.get("mtime", "").partition(".")
+    if seconds.isdigit() and (not fraction or fraction.isdigit()):
+        return int(seconds) * _NS + int(f"{fraction:0<9}"[:9])
+    return int(member.mtime) * _NS
+
+
+def _arrival(member: tarfile.TarInfo) -> Arrival:
+    target = member.linkname if member.issym() else None
+    # Some tars carry whole seconds.
+    exact = "mtime" in member.pax_headers
+    return Arrival(member.size, _mtime_ns(member), target, exact)

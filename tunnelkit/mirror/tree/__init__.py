@@ -1,0 +1,1 @@
+"""The local tree: its files, the rules that leave some out, names and symlinks."""

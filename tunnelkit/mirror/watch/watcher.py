@@ -1,0 +1,427 @@
+"""File events: which paths to look at again, and when a save is over.
+
+The events' own content is not used, only their paths: what a path is, a look at it tells.
+And they are hints: watchdog and the kernel lose some. Whatever may have been lost ends in
+`Dirty.everything`, for which the caller scans.
+
+Where watchdog tells them, ignored directories are watched, too: with one recursive watch it
+leaves none out, and with a watch for each directory it starts a thread for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from watchdog import events
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+
+from tunnelkit.mirror.watch import cookie
+from tunnelkit.mirror.watch.coalescer import Change, Dirty, Gathering
+from tunnelkit.mirror.watch.event_source import Complaints, Observation, identity
+from tunnelkit.mirror.watch.git_activity import GitWork
+from tunnelkit.mirror.watch.suspend_detector import Pauses
+
+_TICK_S = 1.0
+_SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
+_GIT_STEP_S = 0.01
+_LATE_S = 0.5  # for events that are on their way
+_BEHIND_S = 0.25  # for events that were read, where they do not come to an end
+_REVIVAL_S = 60.0  # observers that die more often than this are given up
+_LOST_COOKIES = 3
+_DEAF_S = 10.0
+
+_CHANGES: dict[type[FileSystemEvent], Change] = {
+    events.DirCreatedEvent: Change.TREE,
+    events.DirDeletedEvent: Change.TREE_GONE,
+    events.FileClosedEvent: Change.DONE,
+    events.FileCreatedEvent: Change.CREATED,
+    events.FileDeletedEvent: Change.GONE,
+    events.FileModifiedEvent: Change.WRITTEN,
+}
+_MOVES: dict[type[FileSystemEvent], tuple[Change, Change]] = {
+    events.DirMovedEvent: (Change.TREE_GONE, Change.TREE),
+    events.FileMovedEvent: (Change.GONE, Change.PLACED),
+}
+#: Attributes have events of their own since watchdog 7. Before, they are modifications.
+_ATTRIBUTES: list[type[FileSystemEvent]] = [
+    kind
+    for name in ("DirAttribEvent", "FileAttribEvent")
+    if (kind := getattr(events, name, None)) is not None
+] or [events.DirModifiedEvent]
+# Without opened and read-only-closed events, which our own reading causes.
+_KINDS: list[type[FileSystemEvent]] = [*_CHANGES, *_MOVES, *_ATTRIBUTES]
+
+
+class Watcher(FileSystemEventHandler):
+    """Gathers what changes below `root`, unless `interesting(path)` (called in the observer's
+    thread, with an absolute path) waves it through; `wanted` is asked the same of a directory
+    and what is in it. known: whether there was a file at that
+    relative path when it was looked last.
+
+    `wake` is called in the loop at the first event of a burst. Who is woken: clear what that
+    set, `settle`, `take`, look; in this order nothing is lost.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        wake: Callable[[], None],
+        *,
+        interesting: Callable[[str], bool],
+        wanted: Callable[[str], bool] = lambda path: True,
+        known: Callable[[str], bool] = lambda path: False,
+    ) -> None:
+        self._root = root
+        self._prefix = root.rstrip("/") + "/"
+        self._wake = wake
+        self._interesting = interesting
+        self._known = known
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._observation = Observation(root, self, _KINDS, wanted, self._overflow)
+        self._complaints = Complaints(self._overflow)
+        #: in `settle`, until it is told by `_whole`
+        self._resting = False
+        self._whole = asyncio.Event()
+        self._gathering = Gathering(closes=sys.platform == "linux")
+        self._git = GitWork(root, self._gathering.many)
+        self._cookies: dict[str, asyncio.Future[None]] = {}
+        self._lost_cookies = 0
+        self._task: asyncio.Task[None] | None = None
+        self._second_looks: set[asyncio.TimerHandle] = set()
+        #: new directories of which nobody knows whether they have a watch
+        self._unchecked: set[str] = set()
+        self._root_id: tuple[int, int] | None = None
+        self._revived_at: float | None = None
+        self._anew = False
+        self._modes: dict[str, int | None] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """Why events can't be relied on (the caller must poll), with what to do; or None."""
+        return self._observation.problem
+
+    def alive(self) -> bool:
+        """Whether events can be relied on."""
+        return self.problem is None and not self._anew and self._observation.alive()
+
+    async def start(self) -> None:
+        """Watch. Never raises for want of watches: sets `problem`."""
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._root_id = identity(self._root)
+        self._git.begin()
+        self._complaints.attach()
+        cookie.sweep(self._root)
+        await self._observation.begin()
+        self._task = asyncio.create_task(self._tick(), name="tk-watch")
+
+    async def stop(self) -> None:
+        """End it, also in the middle of its start. Idempotent."""
+        self._loop = None
+        self._complaints.detach()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        for timer in self._second_looks:
+            timer.cancel()
+        self._second_looks.clear()
+        await self._observation.end()
+
+    def take(self) -> Dirty:
+        """What gathered since the last call. Of a new directory it tells twice: files that
+        were made before its watch was could be missed otherwise."""
+        self._root_changed()
+        found, trees = self._gathering.take()
+        self._look_again_at(trees)
+        if found.everything is None and not self.alive():
+            return Dirty(everything="unwatched")
+        return found
+
+    def widen(self, directories: Iterable[str]) -> None:
+        """These relative paths are mirrored as directories now ("a/b/"; "": the root): watch
+        those, too, that weren't when they were ignored."""
+        paths = (self._prefix + path.rstrip("/") for path in directories if path)
+        news = [self._relative(path) for path in self._observation.widen(paths)]
+        self._unchecked.update(news)
+        now = time.monotonic()
+        first = [self._gathering.note(path, Change.AGAIN, now) for path in news]
+        if any(first):
+            self._wake()
+
+    async def settle(self, git_step_s: float | None = None) -> bool:
+        """Return once a save is over: nothing is being written, git is not at work, and it
+        was quiet for a moment; also if that doesn't come to an end (after 0.25 s for a few
+        files, 1 s for many, 10 s for a git that does nothing, 120 s for another). git_step_s:
+        while git is at work, return False every so often, to be called again."""
+        begin = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if self._git.at_work(now):
+                if git_step_s is not None and now - begin > git_step_s:
+                    return False
+                self._gathering.put_off(now)
+                await asyncio.sleep(_GIT_STEP_S)
+                continue
+            rest_s = self._gathering.rest_s(now)
+            if rest_s <= 0 and self._observation.is_behind and now - begin < _BEHIND_S:
+                await asyncio.sleep(0)  # it goes on in the loop's next round
+                continue
+            if self._git.waited_for or rest_s <= 0:
+                break
+            await self._rest(rest_s)
+        worked = self._git.worked(burst=self._gathering.is_burst)
+        told = False
+        if not worked and self._observation.is_late and self._git.worked(burst=True):
+            # Of what it did in a moment there may be no more than the first events yet.
+            index = self._git.index()
+            told = await self.flush(_LATE_S) and self._git.index() == index
+            worked = not told or self._gathering.is_burst
+        if worked:
+            # A scan tells what it did; events of that may come for a while yet.
+            self._everything("git")
+        self._git.settled(whole=worked or told)
+        self._gathering.settled()
+        return True
+
+    async def git_began(self) -> bool:
+        """After a look at what `take` told: whether git has been at work meanwhile, so that it
+        may have seen half of that; then this waits for it, as `settle`."""
+        if not self._git.began():
+            return False
+        await self.settle()
+        return True
+
+    async def _rest(self, rest_s: float) -> None:
+        """Wait so long, or until a file is closed or moved into place."""
+        self._whole.clear()
+        self._resting = True
+        try:
+            async with asyncio.timeout(rest_s):
+                await self._whole.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._resting = False
+
+    async def flush(self, timeout_s: float = 1.0) -> bool:
+        """Whether every event of what happened before this call has been seen now, so that
+        `take` is complete. False: nobody can tell, scan. (Also where a file was moved out of
+        the tree just now: watchdog then holds all events back for 0.5 s.)"""
+        if not self.alive():
+            return False
+        path = cookie.place(self._root)
+        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cookies[path] = seen
+        try:
+            cookie.write(path)
+        except OSError:
+            self._cookies.pop(path, None)
+            return False
+        try:
+            async with asyncio.timeout(timeout_s):
+                await seen
+        except TimeoutError:
+            self._lost_cookies += 1
+            return False
+        finally:
+            self._cookies.pop(path, None)
+            cookie.remove(path)
+        self._lost_cookies = 0
+        new = self._unchecked | self._gathering.trees()
+        if new:
+            paths = [self._prefix + path for path in new]
+            if await self._observation.blind(paths):
+                return False
+            self._unchecked.difference_update(new)
+        return self.alive()
+
+    # --- in the observer's thread, or the loop
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """Note what to look at; wake the loop once per burst."""
+        now = time.monotonic()
+        source = str_of(event.src_path)
+        if cookie.is_cookie(source):
+            self._see_cookie(source)
+            return
+        if self._gathering.count(now):
+            self._call(self._wake)
+        kind = type(event)
+        if kind in _MOVES:
+            gone, placed = _MOVES[kind]
+            target = str_of(event.dest_path)
+            if gone is Change.GONE and self._known(self._relative(target)):
+                gone, placed = Change.LEFT, Change.DONE
+            # First what came: the loop may look between the two.
+            self._note(target, placed, now)
+            self._note(source, gone, now)
+        elif kind is not events.DirModifiedEvent or self._other_mode(source):
+            change = _CHANGES.get(kind, Change.TOUCHED)
+            if change is Change.CREATED and _whole(source):
+                change = Change.PLACED
+            self._note(source, change, now)
+
+    def _relative(self, path: str) -> str:
+        return path[len(self._prefix) :]
+
+    def _note(self, path: str, change: Change, now: float) -> None:
+        if not path.startswith(self._prefix):
+            if path != self._root or change is not Change.TOUCHED:
+                self._everything("root")
+            return
+        relative = self._relative(path)
+        wanted = self._gathering.knows(relative) or self._interesting(path)
+        if wanted and self._gathering.note(relative, change, now):
+            self._call(self._wake)
+        elif self._resting and change in (Change.DONE, Change.PLACED):
+            self._resting = False
+            self._call(self._whole.set)
+
+    def _other_mode(self, path: str) -> bool:
+        """Whether a directory's "modified" is about itself. Old watchdogs say it for each
+        change of what is inside, too."""
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            return False
+        known = self._modes.get(path)
+        self._modes[path] = mode
+        return mode != known
+
+    def _see_cookie(self, path: str) -> None:
+        seen = self._cookies.pop(path, None)
+        if seen is not None:
+            self._call(lambda: None if seen.done() else seen.set_result(None))
+
+    # --- in any thread
+
+    def _everything(self, reason: str) -> None:
+        if self._gathering.all(reason, time.monotonic()):
+            self._call(self._wake)
+
+    def _overflow(self) -> None:
+        self._everything("overflow")
+
+    def _call(self, what: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is None:
+            return
+        if threading.get_ident() == self._loop_thread:
+            what()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                loop.call_soon_threadsafe(what)
+
+    # --- in the loop
+
+    def _look_again_at(self, trees: Iterable[str]) -> None:
+        paths, loop = list(trees), self._loop
+        if not paths or loop is None:
+            return
+        self._unchecked.update(paths)
+
+        def look() -> None:
+            self._second_looks.discard(timer)
+            now = time.monotonic()
+            first = [self._gathering.note(path, Change.AGAIN, now) for path in paths]
+            if any(first):
+                self._wake()
+
+        timer = loop.call_later(_SECOND_LOOK_S, look)
+        self._second_looks.add(timer)
+
+    def _root_changed(self) -> bool:
+        """Whether the root is another directory than when this was asked last."""
+        found = identity(self._root)
+        if found == self._root_id:
+            return False
+        self._root_id = found
+        self._everything("root")
+        return True
+
+    async def _tick(self) -> None:
+        """Once a second: did the laptop sleep, is the observer well and the root the same?"""
+        pauses = Pauses(_TICK_S)
+        watched = self._root_id
+        await self._check([self._root])
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if pauses.noticed():
+                self._everything("sleep")
+            self._root_changed()
+            if self._root_id is None:
+                continue  # there is nothing to watch
+            if self._root_id != watched or (self.problem and self._observation.limits_changed()):
+                watched = self._root_id
+                await self._begin_anew()
+                await self._check([self._root])
+            elif self.problem is None and await self._deaf():
+                await self._revive()
+            elif self._unchecked:
+                paths, self._unchecked = self._unchecked, set()
+                await self._check([self._prefix + path for path in paths])
+
+    async def _deaf(self) -> bool:
+        if not self._observation.alive():
+            return True
+        # Callers may have had too little patience: one more, with much.
+        if self._lost_cookies < _LOST_COOKIES:
+            return False
+        await self.flush(_DEAF_S)
+        return self._lost_cookies > 0  # one that is seen sets it back
+
+    async def _revive(self) -> None:
+        """The observer died or hears nothing: begin a new one, but not again and again."""
+        now, last = time.monotonic(), self._revived_at
+        self._revived_at = now
+        self._lost_cookies = 0
+        if last is not None and now - last < _REVIVAL_S:
+            self._observation.problem = "file events stopped; changes are looked for instead"
+            self._everything("unwatched")
+        else:
+            await self._begin_anew()
+
+    async def _check(self, directories: Iterable[str]) -> None:
+        """Notice directories that have no watch."""
+        if self.problem is not None:
+            return
+        if await self._observation.missing(directories):
+            await self._begin_anew()
+            missing = await self._observation.missing([self._root])
+            if missing:
+                await self._observation.despair(missing)
+                self._everything("unwatched")
+
+    async def _begin_anew(self) -> None:
+        self._anew = True
+        try:
+            await self._observation.end()
+            await self._observation.begin()
+            # Told before events count again: what happened in between is known to nobody.
+            self._everything("restart")
+        finally:
+            self._anew = False
+
+
+def str_of(path: str | bytes) -> str:
+    """watchdog's paths are str or bytes."""
+    return path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+
+
+def _whole(path: str) -> bool:
+    """Whether a new path came into being at one stroke (a symlink, a further link), so that
+    no close follows."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return not stat.S_ISREG(info.st_mode) or info.st_nlink > 1

@@ -1,0 +1,1 @@
+"""The remote directory mounted on the laptop by sshfs, nothing copied."""

@@ -1,0 +1,205 @@
+"""The mounts of one session: made, watched, listed, and unmounted when it ends.
+
+A server that does not answer is noticed within 15 s. Then the ssh that carries the mount is
+ended, so that blocked readers get an error; the mount stays, and is back with the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.model import PathMapping
+from tunnelkit.mount import sshfs
+from tunnelkit.mount.mount_table import (
+    MountRecord,
+    is_mounted,
+    record_dir,
+    records,
+    resolve,
+    sshfs_pids,
+)
+from tunnelkit.mount.sshfs import Answer
+from tunnelkit.remote_script import Remote
+
+log = logging.getLogger("tunnelkit.mirror")
+#: Asked so often, with so long to answer: a silent server is known after 15 s at most.
+_ASK_EVERY_S = 8.0
+_ANSWER_S = 5.0
+
+
+@dataclass(slots=True)
+class _Watched:
+    record: MountRecord
+    state: str = Answer.OK.value
+    since: float = field(default_factory=time.time)
+
+
+class Mounts:
+    """Owns one task, from the first mount to `close`. owner: the session's id, by which a
+    successor knows its mounts; say: one line for the person; changed: a state has changed."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        *,
+        state_dir: Path,
+        owner: str,
+        say: Callable[[str], None] = lambda line: None,
+        changed: Callable[[], None] = lambda: None,
+        ask_every_s: float = _ASK_EVERY_S,
+        answer_s: float = _ANSWER_S,
+    ) -> None:
+        self._remote = remote
+        self._state_dir = state_dir
+        self._owner = owner
+        self._say = say
+        self._changed = changed
+        self._ask_every_s = ask_every_s
+        self._answer_s = answer_s
+        self._mounts: dict[str, _Watched] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def mount(self, remote_dir: str, mountpoint: Path) -> MountRecord:
+        """Mount, and watch it. Raises as `sshfs.mount`."""
+        record = await sshfs.mount(
+            self._remote, remote_dir, mountpoint, state_dir=self._state_dir, owner=self._owner
+        )
+        self._watch(record)
+        return record
+
+    def adopt(self) -> int:
+        """Go on with what a killed session of the same owner had mounted; how many."""
+        found = [
+            record
+            for record in records(self._state_dir)
+            if record.owner == self._owner and is_mounted(Path(record.mountpoint))
+        ]
+        for record in found:
+            self._watch(record)
+        return len(found)
+
+    def describe(self) -> list[dict[str, object]]:
+        """For `tk status`: mountpoint, host, remote directory, state (and since when, Unix
+        time)."""
+        return [
+            {
+                "mountpoint": one.record.mountpoint,
+                "host": one.record.host,
+                "remote": one.record.remote_root,
+                "state": one.state,
+                "since": one.since,
+            }
+            for one in self._mounts.values()
+        ]
+
+    def mappings(self) -> list[PathMapping]:
+        """Where the files below the mountpoints are on the cluster."""
+        return [
+            PathMapping(one.record.mountpoint, one.record.remote_root)
+            for one in self._mounts.values()
+        ]
+
+    def remote_of(self, path: str) -> str | None:
+        """The remote directory or file that an absolute local path below a mountpoint stands
+        for; None outside. Touches no mount."""
+        for mapping in self.mappings():
+            below = os.path.relpath(path, mapping.local_root)
+            if below == ".":
+                return mapping.remote_root
+            if below != ".." and not below.startswith("../"):
+                return os.path.join(mapping.remote_root, below)
+        return None
+
+    async def close(self) -> None:
+        """Unmount all of them. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        mounts, self._mounts = self._mounts, {}
+
+        async def end(where: str) -> None:
+            with contextlib.suppress(TunnelkitError):
+                await sshfs.umount(Path(where), state_dir=self._state_dir)
+
+        await asyncio.gather(*(end(where) for where in mounts))
+
+    # -- inside -----------------------------------------------------------
+
+    def _watch(self, record: MountRecord) -> None:
+        self._mounts[record.mountpoint] = _Watched(record)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="tk-mounts")
+        self._changed()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._ask_every_s)
+            looks = [self._look(one) for one in self._mounts.values()]
+            for failure in await asyncio.gather(*looks, return_exceptions=True):
+                if isinstance(failure, Exception):
+                    log.error("a mount can't be watched", exc_info=failure)
+
+    async def _look(self, one: _Watched) -> None:
+        where = Path(one.record.mountpoint)
+        if not is_mounted(where):
+            self._drop(one)
+            return
+        if not sshfs_pids(where, record_dir(where, self._state_dir)):
+            self._say(f"mount: the sshfs of {where} has ended: unmounted")
+            with contextlib.suppress(TunnelkitError):
+                await sshfs.umount(where, state_dir=self._state_dir)
+            self._drop(one)
+            return
+        answer = await sshfs.ask(where, timeout_s=self._answer_s)
+        if answer is Answer.SILENT:
+            sshfs.cut(where, state_dir=self._state_dir)
+        self._become(one, answer)
+
+    def _become(self, one: _Watched, answer: Answer) -> None:
+        if answer.value == one.state or not is_mounted(Path(one.record.mountpoint)):
+            return
+        was_ok = one.state == Answer.OK.value
+        one.state, one.since = answer.value, time.time()
+        if answer is Answer.OK:
+            self._say(f"mount: {one.record.mountpoint} is back")
+        elif was_ok:
+            what = f"{one.record.host}:{one.record.remote_root} {answer.value}"
+            self._say(f"mount: {one.record.mountpoint}: {what}: reading there fails")
+        self._changed()
+
+    def _drop(self, one: _Watched) -> None:
+        """It was unmounted by somebody else: `tk umount` needs no session."""
+        self._mounts.pop(one.record.mountpoint, None)
+        self._changed()
+
+
+async def umount_all(state_dir: Path, owner: str) -> None:
+    """Unmount what a killed session has left behind."""
+    for record in records(state_dir):
+        if record.owner == owner:
+            with contextlib.suppress(TunnelkitError):
+                await sshfs.umount(Path(record.mountpoint), state_dir=state_dir)
+
+
+def listed(state_dir: Path) -> list[dict[str, object]]:
+    """All that tk has mounted on this computer, by whatever session; see `Mounts.describe`. Asks
+    no server."""
+    return [
+        {
+            "mountpoint": record.mountpoint,
+            "host": record.host,
+            "remote": record.remote_root,
+            "state": "mounted",
+        }
+        for record in records(state_dir)
+        if is_mounted(resolve(Path(record.mountpoint)))
+    ]

@@ -1,0 +1,1 @@
+"""OpenPBS, PBS Pro and Torque."""

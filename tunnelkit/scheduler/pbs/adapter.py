@@ -1,0 +1,294 @@
+"""OpenPBS and PBS Pro: builds argv, parses text. No I/O.
+
+Measured on 23.06. One job is asked for as JSON (which tells the server's clock), several as
+text, since the JSON of several jobs is broken in more releases than that of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
+from tunnelkit.scheduler.base import Command, Verdict
+from tunnelkit.scheduler.pbs import attach, errors
+from tunnelkit.scheduler.pbs import submit as pbs_submit
+from tunnelkit.scheduler.pbs.parse import (
+    Record,
+    check_job_id,
+    nodes_of,
+    parse_full,
+    parse_json,
+    sequence_number,
+    time_left_s,
+)
+from tunnelkit.scheduler.pbs.states import deleted_by, ending, hold_reason, judge, state_of
+
+# qstat can't ask by name; qselect can, and tells ids only. Both knows who we are to the server.
+# Without qselect everybody's jobs are asked for: once, when `tk up` begins or ends.
+_FIND = r"""
+tk_me=$(id -un) || exit
+printf 'tk-user %s\n' "$tk_me"
+command -v "$1" >/dev/null 2>&1 || exec "$2" -f
+tk_ids=$("$1" -u "$tk_me" -N "$3") || exit
+[ -z "$tk_ids" ] || exec "$2" -f $tk_ids
+"""
+
+
+class Qstat:
+    """What PBS and Torque have in common: qsub, `qstat -f`, qdel.
+
+    bin_dir: where the commands are, if not on the PATH; bin_dirs: where each of them is, in
+    place of that.
+    """
+
+    name = "pbs"
+    #: What people call it.
+    title = "PBS"
+    #: What makes a process a part of a job, on the job's node.
+    _attach = attach.PBS_ATTACH
+
+    def __init__(self, bin_dir: str = "", *, bin_dirs: Mapping[str, str] | None = None) -> None:
+        self._bin_dir = bin_dir
+        self._bin_dirs = bin_dirs
+
+    # -- to be told by the dialect ----------------------------------------
+
+    def _resources(self, request: ResourceRequest) -> list[str]:
+        """qsub's words for what is asked for."""
+        raise NotImplementedError
+
+    def _read(self, done: Completed) -> list[Record]:
+        """The jobs that an answer tells of. Raises SchedulerError if it can't be read."""
+        return parse_full(done.text)
+
+    def _ending(self, record: Record) -> str:
+        raise NotImplementedError
+
+    # -- submit -----------------------------------------------------------
+
+    def submit(
+        self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
+    ) -> Command:
+        return pbs_submit.submit_command(
+            self._program("qsub"),
+            request,
+            self._resources(request),
+            job_name=job_name,
+            body=body,
+            log_dir=log_dir,
+        )
+
+    def parse_submit(self, done: Completed) -> str:
+        return pbs_submit.parse_submit(done)
+
+    # -- ask --------------------------------------------------------------
+
+    def query(self, job_ids: Sequence[str]) -> Command:
+        return Command((self._program("qstat"), "-f", *map(check_job_id, job_ids)))
+
+    def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        records = {sequence_number(record.job_id): record for record in self._read(done)}
+        found = {
+            job_id: self._status(records[number], job_id)
+            for job_id in job_ids
+            if (number := sequence_number(job_id)) in records
+        }
+        for job_id in job_ids:
+            if job_id not in found:
+                found[job_id] = self._absent(done, job_id)
+        return found
+
+    def _absent(self, done: Completed, job_id: str) -> JobStatus:
+        """The status of a job that the answer leaves out."""
+        words = done.error_text
+        number = re.escape(sequence_number(job_id))
+        mine = [line for line in words.splitlines() if re.search(rf"\b{number}(?!\d)", line)]
+        if any(errors.is_finished(line) for line in mine):
+            return JobStatus(job_id, JobState.ENDED, "F", explanation="the job is over")
+        if not _failed(done) or errors.is_unknown(words) or errors.is_finished(words):
+            why = f"{self.title} no longer has a record of the job"
+            return JobStatus(job_id, JobState.UNKNOWN, "", explanation=why)
+        raise errors.refusal(f"{self.title} can't be asked about the job", done)
+
+    def verdict(self, status: JobStatus) -> Verdict:
+        return judge(status.reason)[0]
+
+    def find(self, job_name: str) -> Command:
+        programs = (self._program("qselect"), self._program("qstat"))
+        return Command(("sh", "-c", _FIND, "sh", *programs, check_job_name(job_name)))
+
+    def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
+        text, words = done.text, done.error_text
+        gone = errors.is_unknown(words) or errors.is_finished(words)
+        if _failed(done) and not gone:
+            raise errors.refusal(f"{self.title} can't be asked for the job {job_name}", done)
+        lines = text.split("\n")
+        users = [
+            line.removeprefix("tk-user ").strip() for line in lines if line.startswith("tk-user ")
+        ]
+        if not users:
+            raise SchedulerError(
+                f"{self.title} can't be asked for the job {job_name}",
+                cause=words or "the answer is empty",
+                transient=True,
+                hint="tk asks again; see qstat there",
+            )
+        own = [
+            self._status(record, record.job_id)
+            for record in parse_full(text)
+            if record.get("Job_Name") == job_name
+            and record.get("Job_Owner").partition("@")[0] == users[0]
+        ]
+        unfinished = [job for job in own if job.state in (JobState.PENDING, JobState.RUNNING)]
+        return sorted(unfinished, key=lambda job: int(_digits(job.job_id)))
+
+    def estimate(self, job_id: str) -> Command | None:
+        return self.query([job_id])
+
+    def parse_estimate(self, done: Completed) -> str | None:
+        records = parse_full(done.text) or parse_json(done.text) or []
+        return _start_estimate(records[0]) if records else None
+
+    # -- end --------------------------------------------------------------
+
+    def history(self, job_id: str) -> Command | None:
+        return Command((self._program("qstat"), "-f", check_job_id(job_id)))
+
+    def parse_history(self, done: Completed) -> JobState:
+        """The server itself is asked: it never forgets a job before it has ended, so that it
+        does not know the id is an answer."""
+        for record in parse_full(done.text):
+            return self._status(record, record.job_id).state
+        words = done.error_text
+        if errors.is_unknown(words) or errors.is_finished(words):
+            return JobState.ENDED
+        return JobState.UNKNOWN
+
+    def cancel(self, job_id: str) -> Command:
+        return Command((self._program("qdel"), check_job_id(job_id)))
+
+    def parse_cancel(self, done: Completed) -> None:
+        words = done.error_text
+        if done.exit_code != 0 and not (errors.is_unknown(words) or errors.is_finished(words)):
+            raise errors.refusal("the job could not be cancelled", done)
+
+    def enter(
+        self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
+    ) -> list[str] | None:
+        """None: pbs_attach, pbs_track, pbsdsh and pbs_tmrsh work on the job's own nodes only."""
+        return None
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on the job's node `node`, runs `argv` inside the job: attach.py."""
+        number = sequence_number(check_job_id(job_id))
+        return attach.step(self._attach, re.escape(number), job_id, argv)
+
+    # -- inside -----------------------------------------------------------
+
+    def _program(self, name: str) -> str:
+        directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
+        return f"{directory.rstrip('/')}/{name}" if directory else name
+
+    def _status(self, record: Record, job_id: str) -> JobStatus:
+        native, comment = record.get("job_state"), record.get("comment").strip()
+        state, explanation = state_of(native)
+        reason = comment or None
+        if state is JobState.RUNNING and (deleted := deleted_by(comment)):
+            # The server waits for the node to confirm; nobody can use the job any more.
+            state, explanation = JobState.ENDED, deleted
+        elif state is JobState.ENDED:
+            explanation = explanation or self._ending(record)
+        elif state is JobState.PENDING:
+            if native == "H":
+                reason = hold_reason(record.get("Hold_Types"), comment)
+            explanation = explanation or judge(reason)[1].replace("JOBID", job_id)
+        running = state is JobState.RUNNING
+        return JobStatus(
+            job_id,
+            state,
+            native or "?",
+            reason=reason,
+            explanation=explanation,
+            nodes=nodes_of(record.get("exec_host")),
+            time_left_s=time_left_s(record) if running else None,
+            start_estimate=_start_estimate(record) if state is JobState.PENDING else None,
+            ending=native == "E",
+        )
+
+
+class PBS(Qstat):
+    """The PBS dialect. history: the server keeps finished jobs (`job_history_enable`).
+
+    What a server turns out not to be able to do is not asked of it again: `-x` where it
+    keeps no history, JSON where it can't be read.
+    """
+
+    name = "pbs"
+    title = "PBS"
+
+    def __init__(
+        self,
+        bin_dir: str = "",
+        *,
+        bin_dirs: Mapping[str, str] | None = None,
+        history: bool = True,
+    ) -> None:
+        super().__init__(bin_dir, bin_dirs=bin_dirs)
+        self._history = history
+        self._json = True
+
+    def query(self, job_ids: Sequence[str]) -> Command:
+        argv = [self._program("qstat"), *(["-x"] if self._history else []), "-f"]
+        if self._json and len(job_ids) == 1:
+            argv += ["-F", "json"]
+        return Command((*argv, *map(check_job_id, job_ids)))
+
+    def estimate(self, job_id: str) -> Command | None:
+        return Command((self._program("qstat"), "-f", check_job_id(job_id)))
+
+    def _resources(self, request: ResourceRequest) -> list[str]:
+        # Else qsub leaves a process of its own on the login host for a minute, that would do the
+        # next submission.
+        return ["-f", *pbs_submit.pbs_resources(request)]
+
+    def _ending(self, record: Record) -> str:
+        return ending(record.get("Exit_status"), record.get("comment").strip())
+
+    def _read(self, done: Completed) -> list[Record]:
+        if self._history and errors.NO_HISTORY.search(done.error_text):
+            # Said with exit status 0, whether or not there is such a job.
+            self._history = False
+            raise _again("this PBS keeps no history of jobs", done)
+        if records := parse_full(done.text):
+            return records
+        if not done.text.strip():
+            return []
+        told = parse_json(done.text)
+        if told is None:
+            if _failed(done):
+                raise errors.refusal("PBS can't be asked about the job", done)
+            self._json = False
+            raise _again("the JSON of this PBS's qstat can't be read", done)
+        return told
+
+
+def _failed(done: Completed) -> bool:
+    # The exit status is the low byte of an error number: it may be 0 by chance.
+    return done.exit_code != 0 or errors.is_transient(done.error_text)
+
+
+def _again(message: str, done: Completed) -> SchedulerError:
+    return SchedulerError(
+        message, cause=errors.words_of(done) or None, hint="asking otherwise", transient=True
+    )
+
+
+def _start_estimate(record: Record) -> str | None:
+    told = record.get("estimated.start_time").strip()
+    return None if told in ("", "UNKNOWN", "--") else told
+
+
+def _digits(job_id: str) -> str:
+    return "".join(char for char in sequence_number(job_id) if char in "0123456789") or "0"

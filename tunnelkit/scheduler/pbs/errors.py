@@ -1,0 +1,86 @@
+"""What qsub, qstat and qdel say when they refuse, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.command_error import refusal_of
+
+#: what is printed -> hint; the first that matches counts
+_HINTS: tuple[tuple[str, str], ...] = (
+    ("unknown queue", "`qstat -Q` on the login host lists the queues"),
+    ("queue is not (enabled|started)", "that queue is closed at the moment: `qstat -Q` on the "
+     "login host lists the others"),
+    ("could not connect to mom", "its node does not answer; to end the job without it, on the "
+     "login host: qdel -W force JOBID"),
+    ("unknown resource", "this PBS does not count that resource; `pbsnodes -a` on the login host "
+     "shows what its nodes have. Where GPUs go by another name, ask for them with constraint "
+     "instead of gpus"),
+    (r"node\(s\) specification", "the nodes can't be asked for in that way: is it PBS or Torque? "
+     "set [cluster] scheduler to the other of the two"),
+    ("feasible nodes", "no node has what was asked for: `pbsnodes -a` on the login host shows "
+     "what there is"),
+    ("walltime", "ask for another time; `qstat -Q -f` on the login host shows the queues' limits"),
+    (r"exceeds|limits?\b", "ask for less, or for another queue; `qstat -Q -f` on the login host "
+     "shows their limits"),
+    ("account|project", "ask your site for the right account, or the project: "
+     'extra = ["-P NAME"]'),
+    ("invalid option|illegal -", "look at extra under [allocation]: this qsub does not take it"),
+    ("unauthorized|permission|not allowed", "may you use that queue? ask your site"),
+)  # fmt: skip
+
+_TRANSIENT = re.compile(
+    r"cannot connect to|can't connect|connection (refused|timed out|reset)|timed out|time ?out|"
+    r"communication failure|unable to communicate|end of file|premature end|server shutting down|"
+    r"server is busy|server busy|pbs_iff|no route to host|temporar|try again|protocol|munge|"
+    r"errno=|authentication",
+    re.IGNORECASE,
+)
+_UNKNOWN = re.compile(r"unknown job id", re.IGNORECASE)
+_FINISHED = re.compile(
+    r"job has finished|job already finished|invalid state for job|job is exiting", re.IGNORECASE
+)
+NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
+
+
+def is_transient(words: str) -> bool:
+    """True if the server could not be asked at all, rather than said no."""
+    return bool(_TRANSIENT.search(words))
+
+
+def is_unknown(words: str) -> bool:
+    """The server answered that it does not know the job."""
+    return bool(_UNKNOWN.search(words)) and not is_transient(words)
+
+
+def is_finished(words: str) -> bool:
+    """The server answered that the job is over."""
+    return bool(_FINISHED.search(words)) and not is_transient(words)
+
+
+def words_of(done: Completed) -> str:
+    """stderr as one line, without the usage that follows a wrong option."""
+    lines: list[str] = []
+    for line in done.error_text.splitlines():
+        if line.lstrip().lower().startswith("usage:"):
+            break
+        text = re.sub(r"^(qsub|qstat|qdel|qselect):\s*", "", line.strip())
+        if text and text not in lines:
+            lines.append(text)
+    return "; ".join(lines[:3])
+
+
+def refusal(message: str, done: Completed) -> SchedulerError:
+    """The error for a PBS command that failed, in PBS's own words, with a hint."""
+    words = words_of(done)
+    return refusal_of(
+        message,
+        done,
+        words=words,
+        transient=is_transient(words),
+        hints=_HINTS,
+        scheduler="PBS",
+        server="the PBS server",
+    )

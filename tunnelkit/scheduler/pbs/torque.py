@@ -1,0 +1,27 @@
+"""Torque: builds argv, parses text. No I/O.
+
+Its commands are called as PBS's and differ: `nodes=` instead of `select=`, `qstat -x` is XML,
+finished jobs are `C` for a while and then unknown.
+"""
+
+from __future__ import annotations
+
+from tunnelkit.model import ResourceRequest
+from tunnelkit.scheduler.pbs import attach, submit
+from tunnelkit.scheduler.pbs.adapter import Qstat
+from tunnelkit.scheduler.pbs.parse import Record
+from tunnelkit.scheduler.pbs.states import ending
+
+
+class Torque(Qstat):
+    """The Torque dialect."""
+
+    name = "torque"
+    title = "Torque"
+    _attach = attach.PBS_TRACK
+
+    def _resources(self, request: ResourceRequest) -> list[str]:
+        return submit.torque_resources(request)
+
+    def _ending(self, record: Record) -> str:
+        return ending(record.get("exit_status"), record.get("comment").strip(), torque=True)

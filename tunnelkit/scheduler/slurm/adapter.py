@@ -1,0 +1,263 @@
+"""Slurm 20.11 and later: builds argv, parses text. No I/O.
+
+JSON differs from release to release, so squeue is asked for fixed fields
+(`-o`). Times carry no zone, so only the time left (`%L`) is read as a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tunnelkit.errors import UsageError
+from tunnelkit.model import (
+    Completed,
+    JobState,
+    JobStatus,
+    ResourceRequest,
+    check_host,
+    check_job_name,
+)
+from tunnelkit.scheduler.base import Command, Verdict
+from tunnelkit.scheduler.nodelist import expand
+from tunnelkit.scheduler.slurm import submit as slurm_submit
+from tunnelkit.scheduler.slurm.duration import parse_duration
+from tunnelkit.scheduler.slurm.states import judge, state_of
+
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+_ABSENT = {"", "N/A", "n/a", "(null)", "None"}
+
+#: id, state, reason, nodes, batch host, start, end, time left, name. The name stands last:
+#: it alone may hold the separator.
+_FORMAT = "%i|%T|%r|%N|%B|%S|%e|%L|%j"
+_FIELDS = _FORMAT.count("|") + 1
+
+_TIME = r"(N/A|Unknown|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)"
+_ROW = re.compile(
+    rf"([0-9_]+)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|(.*)"
+)
+
+# squeue takes filters from the environment too. One left in a person's shell profile would
+# make their job invisible to us, and `find` would let a second one be submitted.
+_CLEAN = (
+    "env", "-u", "SQUEUE_PARTITION", "-u", "SQUEUE_ACCOUNT", "-u", "SQUEUE_QOS",
+    "-u", "SQUEUE_LICENSES", "-u", "SQUEUE_NAMES", "-u", "SQUEUE_USERS",
+)  # fmt: skip
+
+_ENDING = {"COMPLETING", "STAGE_OUT"}
+_ENDS_OR_COMES_BACK = "its processes are being cleared away; it may go back into the queue"
+
+# Runs inside the step. Without --unbuffered slurmstepd holds back what follows the last
+# newline, which would stall any binary protocol; with it, stdout is a pseudo terminal. So the
+# command writes into a pipe of its own, and cat copies. The wait at the end is for slurmstepd:
+# it drops what it has not read when the last process exits (both measured on 22.05).
+_STEP = (
+    'exec 4>&1; code=$({ { "$@" 3>&- 4>&-; echo $? >&3; } | cat >&4; } 3>&1); '
+    'sleep 1; exit "${code:-1}"'
+)
+
+
+class Slurm:
+    """The Slurm dialect. `bin_dir`: where its commands are, if not on the PATH; `bin_dirs`: where
+    each of them is, in place of that. `requeues`: jobs
+    may come back after their end, so one that is being cleared away counts as PENDING."""
+
+    def __init__(
+        self,
+        bin_dir: str = "",
+        *,
+        bin_dirs: Mapping[str, str] | None = None,
+        requeues: bool = False,
+    ) -> None:
+        self._bin_dir = bin_dir
+        self._bin_dirs = bin_dirs
+        self._requeues = requeues
+
+    @property
+    def name(self) -> str:
+        return "slurm"
+
+    def submit(
+        self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
+    ) -> Command:
+        return slurm_submit.submit_command(
+            request,
+            job_name=job_name,
+            body=body,
+            log_dir=log_dir,
+            program=self._program("sbatch"),
+        )
+
+    def parse_submit(self, done: Completed) -> str:
+        return slurm_submit.parse_submit(done)
+
+    def query(self, job_ids: Sequence[str]) -> Command:
+        ids = ",".join(_check_job_id(job_id) for job_id in job_ids)
+        return self._squeue("-t", "all", "-j", ids, "-o", _FORMAT)
+
+    def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        found = {status.job_id: status for status, _ in self._rows(done)}
+        return {job_id: found.get(job_id, _vanished(job_id)) for job_id in job_ids}
+
+    def verdict(self, status: JobStatus) -> Verdict:
+        return judge(status.reason)[0]
+
+    def explain(self, reason: str | None) -> str:
+        """A pending reason in plain words."""
+        return judge(reason)[1]
+
+    def find(self, job_name: str) -> Command:
+        name = check_job_name(job_name)
+        return self._squeue("-t", "all", "-n", name, "-o", _FORMAT)
+
+    def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
+        # A refused sbatch leaves a FAILED record behind, so states count, not presence.
+        unfinished = [
+            status
+            for status, name in self._rows(done)
+            if name == job_name and status.state is not JobState.ENDED
+        ]
+        return sorted(unfinished, key=lambda status: int(status.job_id.partition("_")[0]))
+
+    def estimate(self, job_id: str) -> Command | None:
+        return self._squeue("--start", "-j", _check_job_id(job_id), "-o", "%i|%S")
+
+    def parse_estimate(self, done: Completed) -> str | None:
+        if done.exit_code != 0:
+            return None
+        for line in done.text.splitlines():
+            job_id, _, start = line.strip().partition("|")
+            if _JOB_ID.fullmatch(job_id):
+                return None if start in _ABSENT else start
+        return None
+
+    def cancel(self, job_id: str) -> Command:
+        return Command((self._program("scancel"), _check_job_id(job_id)))
+
+    def parse_cancel(self, done: Completed) -> None:
+        if done.exit_code != 0 and not _is_gone(done):
+            raise slurm_submit.refusal("the job could not be cancelled", done)
+
+    def enter(
+        self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
+    ) -> list[str]:
+        """See `Scheduler.enter`. stdin and stdout carry any bytes; stderr is the command's,
+        with srun's complaints; the exit code is the command's. A command that ends while
+        the reader is slow may lose its last bytes: a protocol must tell its own end.
+        srun's server ports on the login host must be open to the node."""
+        step = [self._program("srun"), f"--jobid={_check_job_id(job_id)}", "--overlap"]
+        step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}"]
+        if cpus is not None:
+            step.append(f"--cpus-per-task={cpus}")
+        step += ["--mpi=none", "--unbuffered", "--quiet", "--"]
+        return [*step, "sh", "-c", _STEP, "tk-step", *argv]
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on the login host or a node of the job, runs `argv` inside the job on
+        `node` with all that the job has there, for as long as it runs itself. It takes nothing
+        from the job's other steps; it writes what `argv` writes."""
+        step = [self._program("srun"), f"--jobid={_check_job_id(job_id)}", "--overlap"]
+        step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}", "--mem=0"]
+        # No --cpus-per-task: it would confine the step to so many. The session's own variables
+        # would be options to srun.
+        step += ["--mpi=none", "--chdir=/", "--job-name=tk-agent", "--quiet", "--"]
+        return [*step, *argv]
+
+    def history(self, job_id: str) -> Command | None:
+        argv = (self._program("sacct"), "--noheader", "--parsable2", "--allocations")
+        return Command((*argv, "--format=State", f"--jobs={_check_job_id(job_id)}"))
+
+    def parse_history(self, done: Completed) -> JobState:
+        # Where accounting is off, sacct exits 1. `CANCELLED by 1000`: the first word counts.
+        words = done.text.split() if done.exit_code == 0 else []
+        return state_of(words[0])[0] if words else JobState.UNKNOWN
+
+    def canceller(self, job_id: str) -> Command | None:
+        """Ask the accounting who cancelled a job; None if this scheduler has none."""
+        return self.history(job_id)
+
+    def parse_canceller(self, done: Completed) -> int | None:
+        """The uid of who cancelled it; None where that is not told."""
+        match = re.match(r"CANCELLED by ([0-9]{1,10})$", done.text.strip())
+        return int(match[1]) if match and done.exit_code == 0 else None
+
+    def _program(self, name: str) -> str:
+        directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
+        return f"{directory.rstrip('/')}/{name}" if directory else name
+
+    def _squeue(self, *words: str) -> Command:
+        return Command((*_CLEAN, self._program("squeue"), "--me", "--noheader", *words))
+
+    def _rows(self, done: Completed) -> list[tuple[JobStatus, str]]:
+        """Every job told of, with its name. Raises SchedulerError if Slurm can't be asked."""
+        if done.exit_code != 0:
+            if _is_gone(done):
+                return []
+            raise slurm_submit.refusal("Slurm can't be asked about the job", done)
+        rows = (_fields(line) for line in done.text.splitlines())
+        # Banners, and `CLUSTER: name` under SLURM_CLUSTERS, are no rows.
+        found = [_row(row) for row in rows if len(row) == _FIELDS and _JOB_ID.fullmatch(row[0])]
+        return [(self._maybe_back(status), name) for status, name in found]
+
+    def _maybe_back(self, status: JobStatus) -> JobStatus:
+        if not (self._requeues and status.ending):
+            return status
+        return replace(status, state=JobState.PENDING, explanation=_ENDS_OR_COMES_BACK)
+
+
+def _fields(line: str) -> Sequence[str]:
+    """The fields of a row. The reason may be an administrator's words, with a separator in it."""
+    match = _ROW.fullmatch(line)
+    return match.groups() if match else line.split("|", _FIELDS - 1)
+
+
+def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
+    job_id, native, reason, nodes, batch_host, start, _end, left, name = row
+    state, explanation = state_of(native)
+    if state is JobState.PENDING and native == "PENDING":
+        explanation = judge(reason)[1]
+    status = JobStatus(
+        job_id,
+        state,
+        native,
+        reason=None if reason in _ABSENT else reason,
+        explanation=explanation,
+        nodes=_nodes(nodes, batch_host),
+        time_left_s=parse_duration(left) if state is JobState.RUNNING else None,
+        start_estimate=start if state is JobState.PENDING and start not in _ABSENT else None,
+        ending=native in _ENDING,
+    )
+    return status, name
+
+
+def _nodes(text: str, batch_host: str) -> tuple[str, ...]:
+    """The job's nodes, the one where the holder runs first."""
+    if text in _ABSENT:
+        return ()
+    nodes = expand(text)
+    if batch_host in nodes:
+        return (batch_host, *(node for node in nodes if node != batch_host))
+    return nodes
+
+
+def _vanished(job_id: str) -> JobStatus:
+    return JobStatus(
+        job_id, JobState.UNKNOWN, "", explanation="Slurm no longer has a record of the job"
+    )
+
+
+def _is_gone(done: Completed) -> bool:
+    """Slurm answered that it does not know the id (its records go MinJobAge after the end)."""
+    words = done.error_text
+    return re.search(
+        r"invalid job id|job.* already completing or completed", words, re.I
+    ) is not None and not slurm_submit.is_transient(words)
+
+
+def _check_job_id(text: str) -> str:
+    if not _JOB_ID.fullmatch(text):
+        raise UsageError(
+            f"{text!r} is not a Slurm job id", hint="give a number, as squeue shows it"
+        )
+    return text

@@ -1,0 +1,126 @@
+"""Slurm's words for a job's state and reason, and what they mean in plain ones.
+
+Source: man squeue, "JOB STATE CODES" and "JOB REASON CODES" (22.05 and 24.05), and
+what a real 22.05 printed: reasons there may carry a tail
+(`ReqNodeNotAvail, UnavailableNodes:node4`) or be a sentence of their own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.base import Verdict
+
+P, R, E, U = JobState.PENDING, JobState.RUNNING, JobState.ENDED, JobState.UNKNOWN
+
+#: native state -> (our state, plain words or None where the state says it all)
+STATES: dict[str, tuple[JobState, str | None]] = {
+    "PENDING": (P, None),
+    "CONFIGURING": (P, "nodes are allocated and are being made ready"),
+    "POWER_UP_NODE": (P, "nodes are being powered up"),
+    "REQUEUED": (P, "the job was put back into the queue"),
+    "REQUEUE_FED": (P, "the job was put back into the queue"),
+    "REQUEUE_HOLD": (P, "the job was put back into the queue and is held"),
+    "RESV_DEL_HOLD": (P, "the job is held because its reservation was deleted"),
+    "SPECIAL_EXIT": (P, "the job was put back into the queue and is held"),
+    "RUNNING": (R, None),
+    "RESIZING": (R, "the job is changing its size"),
+    "SIGNALING": (R, "the job is being signalled"),
+    # Suspended and stopped jobs keep their nodes and processes: the debuggee is frozen.
+    "SUSPENDED": (R, "the job is suspended: its processes stand still until it is resumed"),
+    "STOPPED": (R, "the job is stopped: its processes stand still but keep their CPUs"),
+    # The holder is over or being killed here; with --requeue the job may come back (adapter.py).
+    "COMPLETING": (E, "the job is over, its last processes are being cleared away"),
+    "STAGE_OUT": (E, "the job is over, its files are being staged out"),
+    "COMPLETED": (E, "the job ended by itself"),
+    "CANCELLED": (E, "the job was cancelled"),
+    "FAILED": (E, "the job's script failed"),
+    "TIMEOUT": (E, "the job reached its time limit; `tk up --time` asks for more"),
+    "DEADLINE": (E, "the job reached its deadline"),
+    "NODE_FAIL": (E, "a node of the job failed; `tk up` asks for another one"),
+    "BOOT_FAIL": (E, "a node of the job failed to boot"),
+    "LAUNCH_FAILED": (E, "the job could not be launched on its node"),
+    "OUT_OF_MEMORY": (
+        E,
+        "the job used more memory than it had asked for; `tk up --mem` asks for more",
+    ),
+    "PREEMPTED": (
+        E,
+        "the job was preempted by one of higher priority; with `tk up --requeue` "
+        "such a job comes back",
+    ),
+    # A federation's sibling took the job over: where it went, this cluster does not say.
+    "REVOKED": (U, "another cluster of the federation took the job"),
+}
+
+#: reason -> (verdict, plain words); the first pattern that matches its beginning counts.
+_REASONS: tuple[tuple[re.Pattern[str], Verdict, str], ...] = tuple(
+    (re.compile(pattern), verdict, words)
+    for pattern, verdict, words in (
+        (r"None$|$", Verdict.WAIT, "the scheduler has not looked at the job yet"),
+        (r"Resources", Verdict.WAIT, "waiting for the resources to become free"),
+        (r"Priority", Verdict.WAIT, "jobs with higher priority are in front"),
+        (r"DependencyNeverSatisfied", Verdict.FIX, "the job it depends on can never end as asked"),
+        (r"Dependency", Verdict.WAIT, "waiting for the job it depends on"),
+        (r"BeginTime", Verdict.WAIT, "its begin time has not come yet"),
+        (r"Licenses", Verdict.WAIT, "waiting for a licence to become free"),
+        (r"ReservationDeleted", Verdict.FIX, "the reservation it asks for was deleted"),
+        (r"Reservation", Verdict.WAIT, "waiting for its reservation to begin"),
+        (r"Prolog|Cleaning|SchedDefer|BurstBuffer|InactiveLimit", Verdict.WAIT,
+         "the scheduler is preparing the job"),
+        # A request that no node of this partition can ever meet.
+        (r"PartitionTimeLimit", Verdict.FIX, "the time asked for is over the partition's limit"),
+        (r"Partition(Node|Min|Max)", Verdict.FIX, "the number of nodes is outside the "
+         "partition's limits"),
+        (r"PartitionConfig", Verdict.FIX, "no node of the partition has what was asked for, or "
+         "the time asked for is over its limit"),
+        (r"BadConstraints|.*node configuration is not available", Verdict.FIX,
+         "no node can give what was asked for"),
+        (r"InvalidAccount", Verdict.FIX, "the account is not valid here"),
+        (r"InvalidQOS|QOSNotAllowed", Verdict.FIX, "the QOS is not valid for this account or "
+         "partition"),
+        (r"AccountNotAllowed|AccountingPolicy", Verdict.FIX, "the account may not use this "
+         "partition"),
+        (r"MaxMemPerLimit", Verdict.FIX, "more memory was asked for than the limit allows"),
+        (r"DeadLine", Verdict.FIX, "the job can't end before its deadline"),
+        # Limits on each single job: no other job's end makes room for this one.
+        (r"(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?", Verdict.FIX,
+         "it asks for more than one job may have under this account or QOS"),
+        (r"QOSMin", Verdict.FIX, "it asks for less than this QOS demands"),
+        # Limits on all jobs together.
+        (r"Assoc|QOS|Max|JobArrayTaskLimit", Verdict.QUOTA,
+         "a limit of your account, QOS or user is used up; it starts when other jobs end"),
+        (r"JobHeldUser|ReqHold", Verdict.HELD, "you hold it back: scontrol release JOBID frees it"),
+        (r"JobHeldAdmin", Verdict.HELD, "an administrator holds it back: ask them"),
+        (r"JobHoldMaxRequeue|.*requeued.held", Verdict.HELD,
+         "it failed to launch and is held: scontrol release JOBID tries again"),
+        (r"ReqNodeNotAvail|NodeDown|Nodes.required.for.job.are|Required.node.not.available",
+         Verdict.HELD, "the node is down, drained or reserved: take another, or wait until it "
+         "is back"),
+        (r"Partition(Down|Inactive)", Verdict.HELD, "the partition is switched off at the moment"),
+    )
+)  # fmt: skip
+
+
+def state_of(native: str) -> tuple[JobState, str | None]:
+    """Our state for a native one and its plain words; a word we don't know is UNKNOWN."""
+    return STATES.get(native, (U, f"Slurm calls its state {native!r}, which tk does not know"))
+
+
+def judge(reason: str | None) -> tuple[Verdict, str]:
+    """What a pending reason means: the verdict and plain words.
+
+    A reason that we don't know counts as WAIT, so that no job is cancelled for it.
+    """
+    text = (reason or "").strip().strip("()")
+    for pattern, verdict, words in _REASONS:
+        if pattern.match(text):
+            return verdict, _with_detail(words, text)
+    return Verdict.WAIT, f"Slurm says {text}"
+
+
+def _with_detail(words: str, text: str) -> str:
+    """Name the nodes that Slurm names after the reason code."""
+    match = re.search(r"UnavailableNodes:(\S+)", text)
+    return f"{words} ({match[1]})" if match else words

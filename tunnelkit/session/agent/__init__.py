@@ -1,0 +1,1 @@
+"""The agents of a session: installed, reached, talked to."""

@@ -1,0 +1,197 @@
+"""An allocation that a person made by hand (salloc, sbatch, qsub): an agent is put into it.
+
+The agent runs in a step of its own, in the job's cgroup with the job's environment. Whoever
+started the step has to live as long: on the node, where ssh gets there, else on the login
+host, cut off from the connection that started it. Where a scheduler starts no steps from outside
+(PBS), the node must let the laptop or the login host in. tk never ends such a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError
+from tunnelkit.link.base import Link
+from tunnelkit.model import Completed, JobState, JobStatus
+from tunnelkit.remote_command import remote_command
+from tunnelkit.scheduler import job_script
+from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.scheduler.job_script import HolderStatus
+from tunnelkit.session.agent.client import NO_AGENT
+from tunnelkit.session.agent.install import Installed
+from tunnelkit.session.agent.routes import login_ssh
+
+#: A step that waits for another one's end is not waited for longer.
+_START_TIMEOUT_S = 60.0
+#: ssh's own exit code, for a connection that can't be had.
+_SSH_FAILED = 255
+
+# $1 script $2 log $3 status file, then the step's argv. The script comes on stdin. Returns once
+# the agent has told that it runs (or after 20 s, where a file is seen late), or the step is over.
+_START = r"""
+umask 077
+script=$1 log=$2 status=$3; shift 3
+cat > "$script" && : > "$log" && rm -f -- "$status" || exit 1
+setsid "$@" </dev/null >"$log" 2>&1 &
+tries=0
+while [ ! -s "$status" ] && [ "$tries" -lt 200 ]; do
+  kill -0 $! 2>/dev/null || { tail -n 3 "$log" >&2; wait $! && exit 1; exit $?; }
+  tries=$((tries+1)); sleep 0.1
+done
+head -n 1 "$status"; echo
+sed -n 's/^tk-outside: //p' "$log"
+"""
+
+# $1 the status file of another holder, then what is to run: it ends once that one has.
+_LEASH = r"""
+status=$1; shift
+"$@" &
+while kill -0 $! 2>/dev/null && ! grep -qs ^ended "$status"; do sleep 2; done
+trap '' TERM
+kill -TERM 0
+wait $!
+"""
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A scheduler that can run something inside a job that is not tk's."""
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """argv that, run on `node` (or on the login host, where the scheduler can be `enter`ed
+        from there), runs `argv` inside the job on `node`, for as long as it runs itself."""
+        ...
+
+
+def enters_from_login(scheduler: Scheduler) -> bool:
+    """Whether it runs something inside a job for who asks from the login host, or in the job."""
+    return scheduler.enter("1", "node", []) is not None
+
+
+def check_adoptable(job_id: str, status: JobStatus) -> None:
+    """Raise AllocationError, saying why and what to do, unless that job can be adopted now."""
+    if status.state is JobState.RUNNING and status.nodes:
+        return
+    why = status.explanation or status.reason or status.native_state or None
+    if status.state is JobState.PENDING:
+        raise AllocationError(
+            f"job {job_id} does not run yet",
+            cause=why,
+            hint=f"once it runs: tk up --attach-job {job_id}",
+        )
+    if status.state is JobState.ENDED:
+        raise AllocationError(
+            f"job {job_id} is over", cause=why, hint="get an allocation of tk's own: tk up"
+        )
+    raise AllocationError(
+        f"there is no job {job_id} of yours",
+        cause=why,
+        hint="your jobs, on the login host: squeue --me (PBS: qstat -u $USER)",
+    )
+
+
+class Adoption:
+    """Puts the agent `name` into a running job. node_ssh: auto, yes or no."""
+
+    def __init__(
+        self,
+        link: Link,
+        scheduler: Scheduler,
+        installed: Installed,
+        *,
+        name: str,
+        node_ssh: str,
+        say: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._scheduler = scheduler
+        self._installed = installed
+        self._name = name
+        self._node_ssh = node_ssh
+        self._say = say
+
+    async def has_agent(self, job_id: str, node: str) -> bool:
+        """Whether an earlier session's agent is still there. Raises ConnectionFailed."""
+        argv = self._installed.argv("attach", self._name)
+        done = await self._on_node(argv, node)
+        if done is None:
+            enter = self._scheduler.enter(job_id, node, argv)
+            if enter is None:
+                raise self._no_way(job_id, node)
+            done = await self._link.run(enter, timeout_s=_START_TIMEOUT_S)
+        if done.exit_code in (0, NO_AGENT):
+            return done.exit_code == 0
+        raise AllocationError(
+            f"job {job_id} can't be entered on {node}",
+            cause=done.error_text[-300:] or f"exit status {done.exit_code}",
+            hint="does the job still run, and is it yours? may you ssh to that node?",
+        )
+
+    async def start(
+        self, job_id: str, node: str, body: str, status_file: str, *, ends_with: str | None = None
+    ) -> HolderStatus | None:
+        """Run `body` (scheduler/job_script.py) in a step of its own; what it tells in
+        `status_file`. ends_with: the status file of another, with which it ends. Raises
+        AllocationError."""
+        if not isinstance(self._scheduler, Steps):
+            raise AllocationError(
+                f"tk can't enter a {self._scheduler.name} job that it has not submitted",
+                hint="let tk submit it: tk up",
+            )
+        base = f"{self._installed.jobs_dir}/{self._name}"
+        script, log = f"{base}.step.sh", f"{base}.step.log"
+        leash = [] if ends_with is None else ["sh", "-c", _LEASH, "sh", ends_with]
+        step = self._scheduler.step(job_id, node, [*leash, "sh", script])
+        argv = ["sh", "-c", _START, "sh", script, log, status_file, *step]
+        done = await self._on_node(argv, node, body.encode())
+        if self._enters_from_login:
+            if done is not None and done.exit_code == 127:
+                done = None  # the node lacks the scheduler's commands
+            done = done or await self._link.run(
+                argv, stdin=body.encode(), timeout_s=_START_TIMEOUT_S
+            )
+        if done is None:
+            raise self._no_way(job_id, node)
+        if done.exit_code:
+            raise AllocationError(
+                f"no agent could be started in job {job_id} on {node}",
+                cause=done.error_text[-300:] or f"exit status {done.exit_code}",
+                hint=f"see {log} on {self._link.login}",
+            )
+        told, _, outside = done.text.partition("\n")
+        if outside := outside.strip():
+            self._say(
+                f"the agent on {node} is no part of job {job_id} ({outside}): what it runs is not "
+                "held to the job's cores and memory, nor counted; it ends with the job"
+            )
+        return job_script.parse_status(told)
+
+    @property
+    def _enters_from_login(self) -> bool:
+        return enters_from_login(self._scheduler)
+
+    def _no_way(self, job_id: str, node: str) -> AllocationError:
+        return AllocationError(
+            f"job {job_id} can't be entered on {node}",
+            cause="no ssh leads to the node, and the scheduler has no way in",
+            hint="let tk submit a job of its own: tk up",
+        )
+
+    async def _on_node(self, argv: list[str], node: str, stdin: bytes = b"") -> Completed | None:
+        """Run it on the node; None where no ssh leads there."""
+        if self._node_ssh == "no":
+            return None
+        try:
+            return await self._link.run(argv, node=node, stdin=stdin, timeout_s=_START_TIMEOUT_S)
+        except HostKeyError:
+            raise
+        except ConnectionFailed as error:
+            if self._node_ssh == "yes" or not await self._link.is_alive():
+                raise
+            self._say(f"{node} refuses ssh ({error.cause or error})")
+        if self._enters_from_login:
+            return None
+        by_login = [*login_ssh(self._installed, node), remote_command(argv)]
+        done = await self._link.run(by_login, stdin=stdin, timeout_s=_START_TIMEOUT_S)
+        return None if done.exit_code == _SSH_FAILED else done

@@ -1,0 +1,195 @@
+"""The agent's zip on the cluster: sent when it is not there yet, or no longer as it was sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunnelkit import agent_zip
+from tunnelkit.config.schema import ClusterSettings
+from tunnelkit.errors import AllocationError
+from tunnelkit.link.base import Link
+from tunnelkit.session.agent.cluster_dir import TK_DIR, TK_OWN_DIR
+from tunnelkit.session.agent.find_python import FIND, other_than, running
+
+_MIN_PYTHON = (3, 8)
+_NO_ROOM = (
+    "if that is full or read-only, set [cluster] directory to another place that the nodes see, "
+    "as $SCRATCH/.tunnelkit; `tk doctor` checks it"
+)
+
+#: For how long nobody may have used a zip before it is removed.
+_UNUSED_DAYS = 60
+
+#: Whether the zip is there as it was sent: a crash, a full quota or a disk may have cut it.
+#: $1 python, $2 path, $3 size, $4 sha256. Without sha256sum and shasum Python reads it.
+_WHOLE = r"""
+whole() {
+  [ -f "$2" ] && [ "$(wc -c <"$2")" -eq "$3" ] || return 1
+  sum=$(sha256sum <"$2" || shasum -a 256 <"$2" || "$1" -I -S -c 'import hashlib, sys
+print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' <"$2") || return 1
+  case $sum in *"$4"*) ;; *) return 1 ;; esac
+} 2>/dev/null
+"""
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory. Answers: home, that directory,
+#: python version or "none", that Python, have or need. The lease says that somebody uses the zip
+#: (agent/zip_lease.py).
+_PROBE = (
+    _WHOLE
+    + FIND
+    + TK_OWN_DIR
+    + r"""
+set -e
+umask 077
+tk_own_dir "$5"
+mkdir -p "$d/jobs"
+printf '%s\n' "$HOME" "$d"
+tk_python "$1" || :
+version=$("$python" -c 'import sys
+print("%d.%d %s" % (sys.version_info[:2] + (sys.implementation.cache_tag,)))' 2>/dev/null) ||
+  version=none
+printf '%s\n' "${version%% *}"
+command -v "$python" || printf 'none\n'
+if whole "$python" "$d/$2" "$3" "$4"; then
+  touch "$d/${2%.zip}.lease" 2>/dev/null || :
+  [ -e "$d/${2%.zip}-${version#* }.zip" ] ||
+    ("$python" -I -S "$d/$2" compile </dev/null >/dev/null 2>&1 &)
+  echo have
+else
+  echo need
+fi
+"""
+)
+#: $1 file name, $2 python, $3 size, $4 sha256, $5 days, $6 tk's directory as found; stdin: the
+#: zip. It has its name only once it is on the disk. Other zips go once their lease is that old; one
+#: without a lease is of a tk that knows none, and is given one now. A full home is left no fuller.
+#: Nobody waits for the byte code.
+_STORE = (
+    _WHOLE
+    + FIND
+    + r"""
+set -e
+d=$6
+umask 077
+tk_python "$2" || :
+trap 'rm -f "$d/.$1.$$"' EXIT
+cat > "$d/.$1.$$"
+"$python" -I -S -c 'import os, sys
+os.fsync(os.open(sys.argv[1], os.O_RDWR))' "$d/.$1.$$"
+whole "$python" "$d/.$1.$$" "$3" "$4" || { echo "not all of it arrived on the disk" >&2; exit 1; }
+mv -f "$d/.$1.$$" "$d/$1"
+(
+  cd "$d" || exit
+  touch "${1%.zip}.lease"
+  for zip in agent-*.zip; do
+    lease=$(printf %.38s "$zip").lease
+    [ -e "$lease" ] || touch "$lease"
+  done
+  find . -maxdepth 1 -name 'agent-*.lease' -mtime "+$5" | while read -r lease; do
+    rm -f "${lease%.lease}.zip" "${lease%.lease}"-*.zip "$lease"
+  done
+  find . -maxdepth 1 -name '.agent-*' -mtime +1 -exec rm -f {} +
+) 2>/dev/null || :
+("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
+"""
+)
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, then the agent's words. Starts it
+#: as soon as it is there, not only after the answers of the two above. Ends with the connection.
+_START = (
+    _WHOLE
+    + FIND
+    + TK_DIR
+    + r"""
+tk_python "$1" || :
+tk_dir "$5" || exit 66
+agent=$d/$2 size=$3 sum=$4 looks=0
+shift 5
+until whole "$python" "$agent" "$size" "$sum"; do
+  looks=$((looks + 1))
+  [ -d "/proc/$PPID" ] || kill -0 "$PPID" 2>/dev/null || exit 66
+  [ "$looks" -le 100 ] || { echo "$agent did not come" >&2; exit 66; }
+  sleep 0.1
+done
+exec "$python" -I -S "$agent" "$@"
+"""
+)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What was found on the cluster. Paths are absolute there. base: tk's own directory; python:
+    as the settings call it; other_python: what the host has in place of that, with its
+    version, "" where it has it."""
+
+    home: str
+    base: str
+    agent: str
+    python: str
+    other_python: str = ""
+
+    @property
+    def jobs_dir(self) -> str:
+        """Where logs, answers and secrets of jobs lie."""
+        return f"{self.base}/jobs"
+
+    def argv(self, *words: str) -> list[str]:
+        """argv that runs the agent, cut off from the person's own Python settings."""
+        return running(self.python, self.agent, words)
+
+
+async def install(link: Link, cluster: ClusterSettings, *, node: str | None = None) -> Installed:
+    """Make sure that the agent is on the login host (or `node`) and can run there.
+
+    Raises AllocationError if tk's directory can't be written or Python is too old.
+    """
+    python = cluster.python
+    package = agent_zip.build()
+    where = node or str(link.login)
+    proof = [str(len(package.data)), package.digest]
+    words = [python, package.file_name, *proof, cluster.directory]
+    done = await link.run(["sh", "-c", _PROBE, "sh", *words], node=node)
+    lines = done.text.splitlines()
+    if done.exit_code != 0 or len(lines) < 5:
+        raise AllocationError(
+            f"can't prepare {cluster.directory} on {where}",
+            cause=done.error_text.splitlines()[-1] if done.error_text else f"said {done.text!r}",
+            hint=_NO_ROOM,
+        )
+    # A chatty login shell may print before us; our five lines are the last.
+    home, base, version, path, have = lines[-5:]
+    _check_python(python, version, where)
+    if have == "need":
+        stored = await link.run(
+            ["sh", "-c", _STORE, "sh", package.file_name, python, *proof, str(_UNUSED_DAYS), base],
+            stdin=package.data,
+            node=node,
+        )
+        if stored.exit_code != 0:
+            raise AllocationError(
+                f"can't store the agent in {cluster.directory} on {where}",
+                cause=stored.error_text or None,
+                hint=_NO_ROOM,
+            )
+    other = other_than(python, path, version)
+    return Installed(home, base, f"{base}/{package.file_name}", python, other)
+
+
+def starting(cluster: ClusterSettings, *words: str) -> list[str]:
+    """argv that runs the agent on the login host while `install` may still be putting it there."""
+    package = agent_zip.build()
+    proof = [str(len(package.data)), package.digest]
+    given = [cluster.python, package.file_name, *proof, cluster.directory]
+    return ["sh", "-c", _START, "sh", *given, *words]
+
+
+def _check_python(python: str, version: str, where: str) -> None:
+    try:
+        found = tuple(int(part) for part in version.split("."))
+    except ValueError:
+        found = ()
+    if found >= _MIN_PYTHON:
+        return
+    raise AllocationError(
+        f"no Python 3.8 or newer as {python!r} on {where}",
+        cause=f"found version {version}" if found else "not found",
+        hint="set [cluster] python in tunnelkit.toml to one that is; `tk doctor` looks for one",
+    )

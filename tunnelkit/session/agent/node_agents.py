@@ -1,0 +1,185 @@
+"""The allocation's other nodes: an agent on each, and a link of its own to those that are used.
+
+The first node's agent starts them, as steps of the job (agent/nodes/node_agents.py); where it
+can't, as in a job of PBS, they are started from here. They end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
+from tunnelkit.link.base import ByteStream
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.exec_streams import Execs
+
+#: More than these get their agents when they are first wanted: each costs a job step.
+_AT_ONCE = 8
+_NAME_CHARS = 64
+
+
+def peer_name(name: str, node: str) -> str:
+    """The agent's name on another node, where it is not the first agent that names it. All are
+    different, and none is too long for a name."""
+    whole = f"{name}.{node}"
+    if len(whole) <= _NAME_CHARS:
+        return whole
+    return whole[: _NAME_CHARS - 9] + "." + hashlib.sha256(whole.encode()).hexdigest()[:8]
+
+
+class _Peer:
+    """One other node as the session knows it."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.pid: int | None = None
+        #: Not the first agent has started it.
+        self.from_here = False
+        self.failure: TunnelkitError | None = None
+        self.client: AgentClient | None = None
+        self.life: asyncio.Task[Any] | None = None
+        self.execs = Execs(self._agent)
+        #: One connection, one start at a time.
+        self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
+
+    def _agent(self) -> AgentClient:
+        if self.client is None:
+            raise AllocationError(f"the agent on {self.node} is gone", hint="try once more")
+        return self.client
+
+    def opened(self, channel: Channel, header: dict[str, Any]) -> None:
+        """The agent opened a channel."""
+        if header.get("type") == "stderr":
+            self.execs.stderr_opened(channel, header)
+        else:
+            channel.close({"error": "unexpected channel"})
+
+    def describe(self) -> dict[str, Any]:
+        """As a JSON object, for `tk status`."""
+        why = self.failure.one_line() if self.failure is not None else None
+        return {"node": self.node, "agent": self.pid, "why_not": why}
+
+
+class Peers:
+    """The other nodes' agents. `allocated`, then `start`; `close` lets go of them all.
+
+    agent: the first node's. dial: a stream to the agent of that name on that node. start: have an
+    agent on a node, its name and pid; None where the first one is asked for that. repair: see
+    AgentClient.
+    """
+
+    def __init__(
+        self,
+        agent: Callable[[], AgentClient],
+        dial: Callable[[str, str], Awaitable[ByteStream]],
+        start: Callable[[str], Awaitable[tuple[str, int] | None]],
+        repair: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._repair = repair
+        self._agent = agent
+        self._dial = dial
+        self._start_there = start
+        self._first = ""
+        self._peers: dict[str, _Peer] = {}
+
+    def allocated(self, nodes: Sequence[str]) -> None:
+        """These are ours now, the first agent's node first."""
+        self._first = nodes[0] if nodes else ""
+        self._peers = {node: _Peer(node) for node in nodes[1:]}
+
+    async def start(self) -> None:
+        """Have the agents started. One that can't be is told in `describe`."""
+        first = list(self._peers.values())[:_AT_ONCE]
+        await asyncio.gather(*(self._start(peer) for peer in first), return_exceptions=True)
+
+    async def execs(self, node: str) -> Execs | None:
+        """Where processes on `node` are started; None if that is the first node. Raises
+        UsageError for a node that is not ours, AllocationError if no agent can be had there."""
+        wanted = node.partition(".")[0]
+        names = {name.partition(".")[0]: name for name in (self._first, *self._peers) if name}
+        if wanted not in names or (node != wanted and node not in names.values()):
+            raise UsageError(
+                f"{node} is not a node of this allocation",
+                cause=f"it has {', '.join(names.values()) or 'none but the login host'}",
+                hint="`tk status` lists them; more of them: tk up --nodes N",
+            )
+        if names[wanted] == self._first:
+            return None
+        peer = self._peers[names[wanted]]
+        await self._connect(peer)
+        return peer.execs
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Each other node, for `tk status`."""
+        return [peer.describe() for peer in self._peers.values()]
+
+    async def shut_down(self) -> None:
+        """End those that were started from here: what ends with the first agent needs nothing, but
+        PBS would kill these before they have tidied up."""
+        ours = [peer for peer in self._peers.values() if peer.from_here and peer.pid is not None]
+        await asyncio.gather(*(self._end(peer) for peer in ours), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Let go of the links. The agents end with the first one."""
+        peers, self._peers = list(self._peers.values()), {}
+        await asyncio.gather(*(self._drop(peer) for peer in peers))
+
+    async def _start(self, peer: _Peer) -> str:
+        """Have its agent run; its name."""
+        async with peer.starting:
+            try:
+                started = await self._start_there(peer.node)
+                peer.from_here = started is not None
+                if started is None:
+                    told = await self._agent().call("peer.start", node=peer.node)
+                    started = str(told["name"]), int(told["pid"])
+            except TunnelkitError as error:
+                peer.pid, peer.failure = None, error
+                raise
+            (name, peer.pid), peer.failure = started, None
+            return name
+
+    async def _connect(self, peer: _Peer) -> None:
+        async with peer.busy:
+            if peer.client is not None:
+                return
+            name = await self._start(peer)
+            client = AgentClient(
+                lambda: self._dial(peer.node, name),
+                on_channel=peer.opened,
+                notices={},
+                repair=self._repair,
+            )
+            await client.connect_patiently(_never)
+            peer.client = client
+            peer.life = asyncio.create_task(self._mind(peer, client))
+
+    async def _end(self, peer: _Peer) -> None:
+        await self._connect(peer)
+        if peer.client is not None:
+            await peer.client.shut_down("tk down")
+
+    async def _mind(self, peer: _Peer, client: AgentClient) -> None:
+        """Keep the conversation up; once it is over the next use begins another."""
+        with contextlib.suppress(TunnelkitError):
+            await client.run()
+        peer.client = None
+        await client.close("it is gone")
+
+    async def _drop(self, peer: _Peer) -> None:
+        if peer.life is not None:
+            await cancel_all(peer.life)
+        if peer.client is not None:
+            await peer.client.close("the session lets go")
+            peer.client = None
+
+
+async def _never(no_agent: bool) -> str | None:
+    """The first agent would tell."""
+    return None

@@ -1,0 +1,434 @@
+"""From a link to an agent that runs on the node: scheduler, job, and the way in."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import AllocationError
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.model import Allocation, Completed, JobState, JobStatus
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.scheduler import job_script
+from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.scheduler.factory import adapter
+from tunnelkit.session.agent.attach_job import (
+    Adoption,
+    Steps,
+    check_adoptable,
+    enters_from_login,
+)
+from tunnelkit.session.agent.client import AgentGone
+from tunnelkit.session.agent.install import Installed, install, starting
+from tunnelkit.session.agent.node_agents import peer_name
+from tunnelkit.session.agent.routes import (
+    ByDialIn,
+    ByLoginSsh,
+    ByScheduler,
+    BySsh,
+    Way,
+    Ways,
+    invitation,
+)
+from tunnelkit.session.connection.probe import scheduler_of
+from tunnelkit.session.job.cancelled_jobs import Cancelled
+from tunnelkit.session.job.job import JobHolder, in_words
+from tunnelkit.session.job.outcome import Fate, fate_of, who_cancelled
+
+Say = Callable[[str], None]
+
+
+#: How often, and after what pauses, it is looked whether an agent that was started answers.
+_LOOKS, _LOOK_S = 50, 0.2
+
+
+class Cluster:
+    """Gets nodes and streams to their agent. Holds no task of its own.
+
+    name: of the job and of the agent. attach_job: the id of a job that a person made, to be
+    used instead of one of our own. say: told what a person would like to know.
+    cancelled: the file of the jobs that tk told to end. wait_link: returns once the link is up;
+    only its owner ever (re)connects it.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        *,
+        name: str,
+        say: Say,
+        cancelled: Path,
+        wait_link: Callable[[], Awaitable[None]],
+        attach_job: str | None = None,
+    ) -> None:
+        self._link = link
+        self._wait_link = wait_link
+        self._settings = settings
+        self._name = name
+        self._say = say
+        self._cancelled = Cancelled(cancelled)
+        #: The job whose agent was met, by this session or one before.
+        self._reached = Cancelled(cancelled.with_name("reached"))
+        self._attach_job = attach_job
+        self._installed: Installed | None = None
+        self._is_prepared = asyncio.Event()
+        self._ways: Ways | None = None
+        self.scheduler: Scheduler | None = None
+        self.job: JobHolder | None = None
+        self.allocation: Allocation | None = None
+        self.adopted = False
+        #: A job that a person made does not run: nothing of ours can be in it.
+        self.nothing_there = False
+        #: An agent was put into a job of the person's; it is ours to end.
+        self.entered = False
+        #: Why the allocation is over, once the scheduler has told.
+        self.ended: str | None = None
+
+    @property
+    def node(self) -> str | None:
+        """The node as the link names it; None where the login host is the node."""
+        if self.allocation is None or not self.allocation.nodes:
+            return None
+        return self.allocation.nodes[0]
+
+    @property
+    def route(self) -> str | None:
+        """How the node is entered (routes.py); None before the first stream."""
+        return self._ways.route if self._ways is not None else None
+
+    async def prepare(self) -> None:
+        """Look at the login host: Python, the agent's zip and, meanwhile, the scheduler."""
+        installing = asyncio.create_task(self._install())
+        finding = asyncio.create_task(self._find_scheduler())
+        try:
+            _, self.scheduler = await asyncio.gather(installing, finding)
+        finally:
+            await cancel_all(installing, finding)
+        self._is_prepared.set()
+        if self.scheduler is not None:
+            self.job = JobHolder(
+                self.scheduler,
+                self._run,
+                job_name=self._name,
+                jobs_dir=self.installed.jobs_dir,
+                status_file=self._status_file,
+                cancelled=self._cancelled,
+                say=self._say,
+            )
+
+    async def _install(self) -> None:
+        self._installed = found = await install(self._link, self._settings.cluster)
+        if found.other_python:
+            why = f"{found.python} is missing or too old"
+            self._say(f"{self._link.login}: {why}: tk uses {found.other_python}")
+
+    async def repair(self) -> None:
+        """Put the agent's zip there again if it is gone or damaged. Raises AllocationError."""
+        await self._wait_link()
+        node = self.node if self.job is None else None
+        self._installed = await install(self._link, self._settings.cluster, node=node)
+
+    async def _find_scheduler(self) -> Scheduler | None:
+        wanted = self._settings.cluster.scheduler
+        if wanted == "none":
+            return None
+        return adapter(
+            wanted,
+            await scheduler_of(self._link),
+            str(self._link.login),
+            requeues=self._settings.allocation.requeue,
+        )
+
+    async def wait_prepared(self) -> None:
+        """Return once `prepare` has found what it needs: this cluster will do."""
+        await self._is_prepared.wait()
+
+    @property
+    def installed(self) -> Installed:
+        """What `prepare` found."""
+        assert self._installed is not None
+        return self._installed
+
+    async def occupy(
+        self,
+        node: str | None,
+        on_pending: Callable[[JobStatus], None],
+        reach: Callable[[Allocation], Awaitable[None]],
+    ) -> None:
+        """`obtain` the allocation, and `reach` its agent. Where the job that was taken over turns
+        out to be ending, another one is obtained. Raises as the two."""
+        while True:
+            allocation = await self.obtain(node, on_pending)
+            try:
+                await reach(allocation)
+            except AllocationError:
+                if not self.adopted or not await self._is_ending(no_agent=True):
+                    raise
+                self.adopted = False
+                continue
+            if allocation.job_id is not None:
+                self._reached.add(allocation.job_id)
+                self._reached.keep_only([allocation.job_id])
+            return
+
+    async def obtain(self, node: str | None, on_pending: Callable[[JobStatus], None]) -> Allocation:
+        """Have the allocation: find our job, or submit it, and wait until it runs.
+
+        Raises SchedulerError, AllocationError.
+        """
+        if self._attach_job is not None:
+            return await self._adopt(self._attach_job, node)
+        if self.job is None:
+            if node is not None:
+                self._installed = await install(self._link, self._settings.cluster, node=node)
+            self.allocation = Allocation(None, () if node is None else (node,))
+            return self.allocation
+        found = await self.job.find()
+        if found is not None and not (found.state is JobState.RUNNING and await self._is_ending()):
+            self.adopted = True
+            self._say(f"job {found.job_id} of this project is still there: taking it over")
+            await self.job.drop_twins()
+            self._check_same_node(found, node)
+        else:
+            await self.job.wait_cancelled_gone(self._say)
+            job_id = await self._submit(node, on_pending)
+            self._say(f"submitted job {job_id}")
+        return await self.wait_running(on_pending)
+
+    async def _is_ending(self, *, no_agent: bool = False) -> bool:
+        """Whether the job that was found has lost its agent, though its scheduler calls it running
+        (Torque, after a qdel by hand). It is not taken over then. no_agent: the node says so; that
+        counts where the agent has been met before, else it may just be beginning."""
+        job = self.job
+        # One that came back may not have told yet that it runs again.
+        if job is None or job.foreign or self._settings.allocation.requeue:
+            return False
+        return await job.forget_if_over(no_agent and job.job_id in self._reached.ids())
+
+    async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> Allocation:
+        """Wait until our job runs (again). Raises AllocationError, SchedulerError."""
+        assert self.job is not None
+        status = await self.job.wait_running(on_pending)
+        self._ways = None  # it may be on another node now
+        self.allocation = Allocation(status.job_id, status.nodes, status.time_left_s)
+        return self.allocation
+
+    async def _adopt(self, job_id: str, node: str | None) -> Allocation:
+        """Use a job that a person made, with an agent put into it."""
+        allocation = await self.look_at(job_id, node)
+        assert self.job is not None and self.scheduler is not None
+        own = self._adoption()
+        first = allocation.nodes[0]
+        if await own.has_agent(job_id, first):
+            self._say(f"job {job_id}: the agent of an earlier session is there")
+        else:
+            self.entered = True
+            await own.start(job_id, first, self._body(), self._status_file)
+            self._say(f"job {job_id} adopted: it is yours, `tk down` leaves it as it is")
+        return allocation
+
+    async def look_at(self, job_id: str, node: str | None) -> Allocation:
+        """The nodes of a job that a person made, the one to be used first. Raises AllocationError
+        if it can't be used."""
+        if self.job is None:
+            raise AllocationError(
+                f"there is no scheduler on {self._link.login} that could have job {job_id}",
+                hint="leave --attach-job out: tk up NODE",
+            )
+        left = await self.job.find()
+        if left is not None:
+            raise AllocationError(
+                f"this project already has job {left.job_id}",
+                hint=f"tk down first, then tk up --attach-job {job_id}",
+            )
+        status = await self.job.adopt(job_id)
+        self.adopted = True
+        self.nothing_there = status.state is not JobState.RUNNING
+        check_adoptable(job_id, status)
+        nodes = status.nodes
+        if node is not None:
+            self._check_same_node(status, node)
+            nodes = (node, *(one for one in nodes if one != node))
+        self.allocation = Allocation(job_id, nodes, status.time_left_s)
+        return self.allocation
+
+    async def has_agent(self) -> bool:
+        """Whether there is an agent in the adopted job."""
+        allocation = self.allocation
+        assert allocation is not None and allocation.job_id is not None
+        return await self._adoption().has_agent(allocation.job_id, allocation.nodes[0])
+
+    async def start_peer(self, node: str) -> tuple[str, int] | None:
+        """Have an agent on another node of the allocation: its name and pid. None where the first
+        agent is the one to start it. Raises AllocationError, ConnectionFailed."""
+        if not isinstance(self.scheduler, Steps) or enters_from_login(self.scheduler):
+            return None
+        assert self.allocation is not None and self.allocation.job_id is not None
+        job_id, name = self.allocation.job_id, peer_name(self._name, node)
+        own, status_file = self._adoption(name), self._status_file_of(name)
+        first = self._status_file
+        if self.job is not None and not self.job.foreign:
+            first = job_script.status_of(first, job_id)
+        if await own.has_agent(job_id, node):
+            told = job_script.parse_status(
+                (await self._run(job_script.read_status(status_file))).text
+            )
+        else:
+            body = self._body(name)
+            told = await own.start(job_id, node, body, status_file, ends_with=first)
+            # Asked for again before it can answer, another one would be started.
+            for _ in range(_LOOKS):
+                if await own.has_agent(job_id, node):
+                    break
+                await asyncio.sleep(_LOOK_S)
+        if told is None or told.pid is None:
+            raise AllocationError(
+                f"the agent on {node} did not tell that it runs",
+                hint=f"see {self.installed.jobs_dir}/{name}.step.log on {self._link.login}",
+            )
+        return name, told.pid
+
+    def _adoption(self, name: str | None = None) -> Adoption:
+        assert self.scheduler is not None
+        return Adoption(
+            self._link,
+            self.scheduler,
+            self.installed,
+            name=name or self._name,
+            node_ssh=self._settings.cluster.node_ssh,
+            say=self._say,
+        )
+
+    async def open_stream(self) -> ByteStream:
+        """A stream to the agent, by the first of the ways that works (routes.py).
+
+        Raises ConnectionFailed, HostKeyError.
+        """
+        await self._wait_link()
+        if self.ended is not None:
+            raise AgentGone("the allocation is over", cause=self.ended)
+        if self.job is None:
+            return await self._link.open_stream(
+                self._with_prologue(self.installed.argv("attach", self._name, "--start")),
+                node=self.node,
+            )
+        if self._ways is None:
+            self._ways = Ways(
+                self._link, self.node, self._ways_in(str(self.node), self._name), self._say
+            )
+        return await self._ways.open()
+
+    async def files_stream(self) -> ByteStream:
+        """A stream to an agent for files on the login host, which begins once `prepare` has put
+        it there. Raises ConnectionFailed."""
+        await self._wait_link()
+        return await self._link.open_stream(starting(self._settings.cluster, "files"))
+
+    def _ways_in(self, node: str, name: str) -> list[Way]:
+        """The ways to agent `name` in our job, as the settings allow them."""
+        assert self.scheduler is not None
+        assert self.allocation is not None and self.allocation.job_id is not None
+        wanted = self._settings.cluster.node_ssh
+        attach = self.installed.argv("attach", name)
+        by_ssh = BySsh(self._link, node, attach)
+        if wanted == "yes":
+            return [by_ssh]
+        enter = self.scheduler.enter(
+            self.allocation.job_id, node, attach, cpus=self._settings.allocation.cpus
+        )
+        if enter is not None:
+            own: Way = ByScheduler(self._link, enter)
+            return [own] if wanted == "no" else [by_ssh, own]
+        dial_in = ByDialIn(self._link, self.installed, name, node)
+        if wanted == "no":
+            return [dial_in]
+        return [by_ssh, ByLoginSsh(self._link, self.installed, node, attach), dial_in]
+
+    async def peer_stream(self, node: str, name: str) -> ByteStream:
+        """A stream to agent `name` on another node of the allocation, by the way that works for
+        the first. Raises ConnectionFailed, HostKeyError."""
+        await self._wait_link()
+        if self.ended is not None:
+            raise AgentGone("the allocation is over", cause=self.ended)
+        route = self._ways.route if self._ways is not None else None
+        ways = self._ways_in(node, name)
+        known = [way for way in ways if way.name == route]
+        return await Ways(self._link, node, known or ways, self._say).open()
+
+    async def fate(self, *, gone: bool = False) -> Fate:
+        """What became of the job, as the scheduler tells. gone: its agent is; the scheduler may
+        be about to learn why. Raises SchedulerError."""
+        if self.job is None or self.allocation is None:
+            return Fate()
+        may_come_back = self._settings.allocation.requeue and not self.job.foreign
+        return await fate_of(self.job.watch(hurried=gone), may_come_back=may_come_back)
+
+    async def has_ended(self, no_agent: bool = False) -> str | None:
+        """Why the allocation is over, as the scheduler or the job tells; None if it isn't (known
+        to be)."""
+        if self.adopted and await self._is_ending(no_agent=no_agent):
+            return "its agent is gone"
+        ended = (await self.fate()).ended
+        if ended is None or self.job is None or self.job.foreign:
+            return ended
+        return f"{ended}; {await self.job.last_words()}"
+
+    async def describe_end(self, status: JobStatus) -> str:
+        """How the job ended, in plain words."""
+        who = await who_cancelled(self.scheduler, self._run, status)
+        return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
+
+    @property
+    def _status_file(self) -> str:
+        return self._status_file_of(self._name)
+
+    def _status_file_of(self, name: str) -> str:
+        return f"{self.installed.jobs_dir}/{name}.status"
+
+    def _serve_argv(self, name: str) -> list[str]:
+        """An agent in the job. Where the scheduler has no way in, it looks for a place to dial."""
+        assert self.scheduler is not None
+        if enters_from_login(self.scheduler) or self._settings.cluster.node_ssh == "yes":
+            return self.installed.argv("serve", name)
+        return self.installed.argv("serve", name, "--meet", invitation(self.installed, name))
+
+    def _with_prologue(self, argv: list[str]) -> list[str]:
+        prologue = self._settings.cluster.prologue
+        if not prologue:
+            return argv
+        # Its output must not enter the stream that the agent is about to use.
+        script = f"{{ {prologue}\n}} >&2\nexec {shlex.join(argv)}"
+        return ["sh", "-c", script]
+
+    async def _submit(self, node: str | None, on_pending: Callable[[JobStatus], None]) -> str:
+        assert self.job is not None
+
+        def waiting(seconds: float) -> None:
+            why = f"the scheduler has not answered the submission for {seconds:.0f} s"
+            on_pending(JobStatus("", JobState.PENDING, "", explanation=why))
+
+        request = self._settings.allocation.request(node)
+        return await self.job.submit(request, body=self._body(per_job=True), waiting=waiting)
+
+    def _body(self, name: str | None = None, *, per_job: bool = False) -> str:
+        return job_script.body(
+            agent_argv=self._serve_argv(name or self._name),
+            prologue=self._settings.cluster.prologue,
+            status_file=self._status_file_of(name or self._name),
+            per_job=per_job,
+        )
+
+    def _check_same_node(self, found: JobStatus, node: str | None) -> None:
+        if node is not None and found.nodes and node not in found.nodes:
+            raise AllocationError(
+                f"this project already has job {found.job_id} on {', '.join(found.nodes)}",
+                hint=f"tk down first, then tk up {node}",
+            )
+
+    async def _run(self, command: Command) -> Completed:
+        await self._wait_link()
+        return await self._link.run(list(command.argv), stdin=command.stdin)

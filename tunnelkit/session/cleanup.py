@@ -1,0 +1,93 @@
+"""`tk down` where the session was killed: find what it left on the cluster, and end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from tunnelkit.errors import AllocationError, TunnelkitError
+from tunnelkit.link.base import Prompter
+from tunnelkit.link.factory import make_link
+from tunnelkit.mount.mounts import umount_all
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.allocation import Cluster
+from tunnelkit.session.connection.probe import link_options
+from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, state_root
+
+
+async def sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None = None) -> str:
+    """End the job or agent of a session whose daemon is gone; says what was done. prompter:
+    for where the connection has to be made anew."""
+    with hold_lock(paths):
+        await umount_all(state_root(), paths.id)
+        return await _sweep(launch, paths, prompter)
+
+
+async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None) -> str:
+    settings = launch.settings
+    link = make_link(
+        settings.cluster.link,
+        link_options(settings),
+        control_dir=paths.link_dir,
+        prompter=prompter,
+    )
+    cluster = Cluster(
+        link,
+        settings,
+        name=job_name(settings.project_dir, paths.id),
+        say=lambda text: None,
+        cancelled=paths.cancelled,
+        wait_link=link.open,
+        attach_job=launch.attach_job,
+    )
+    try:
+        await link.open()
+        await cluster.prepare()
+        if launch.attach_job is not None:
+            what = await _leave(cluster, launch, launch.attach_job)
+        elif cluster.job is None:
+            await cluster.obtain(launch.node, lambda status: None)
+            what = await _end_agent(cluster)
+        else:
+            ended = await cluster.job.cancel()
+            what = f"job {', '.join(ended)} cancelled" if ended else "nothing was left"
+    finally:
+        await link.close()
+    _remove_sockets(paths)
+    paths.launch.unlink(missing_ok=True)
+    return f"the session had been killed; {what}"
+
+
+def _remove_sockets(paths: SessionPaths) -> None:
+    """The killed daemon could not: nobody listens there any more."""
+    for directory in (paths.runtime, paths.link_dir):
+        for path in directory.iterdir():
+            if path.is_socket():
+                path.unlink(missing_ok=True)
+
+
+async def _leave(cluster: Cluster, launch: Launch, job_id: str) -> str:
+    """End what tk started in a job that a person made; the job itself goes on."""
+    assert cluster.job is not None
+    if own := await cluster.job.cancel():
+        return f"job {', '.join(own)} cancelled"
+    try:
+        await cluster.look_at(job_id, launch.node)
+    except AllocationError:
+        return f"job {job_id} is over"
+    if not await cluster.has_agent():
+        return f"nothing of it was left in job {job_id}"
+    return f"{await _end_agent(cluster)}; job {job_id} goes on"
+
+
+async def _end_agent(cluster: Cluster) -> str:
+    client = AgentClient(
+        cluster.open_stream, on_channel=lambda channel, header: channel.close(), notices={}
+    )
+    await client.connect()
+    with contextlib.suppress(TunnelkitError, TimeoutError):
+        async with asyncio.timeout(10.0):
+            await client.call("shutdown", reason="tk down")
+    await client.close("tk down")
+    return "its agent was ended"

@@ -1,0 +1,386 @@
+"""The session's loops: started by a `tk loop`, streamed to it, written to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.config.schema import DebugSettings
+from tunnelkit.debug.adapter.adapter import Adapters
+from tunnelkit.debug.agent_api import AgentApi
+from tunnelkit.debug.attachment import Attachment
+from tunnelkit.debug.dap.editor_port import EditorPort
+from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_command import LoopCommand, loop_spec
+from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.mirror.api import name_paths
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.debugging.loop_messages import at, told
+
+#: What a terminal that does not read may be behind before it skips.
+_BEHIND_BYTES = 8 * 1024 * 1024
+_HISTORY = 200
+_HISTORY_BYTES = 16 * 1024 * 1024
+_LOG_BYTES = 16 * 1024 * 1024
+
+
+class LoopLogFile:
+    """Output and events of loops as text, for `tk logs`; bounded by one rotation."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, record: Record) -> None:
+        """Append one record."""
+        text = record.payload if record.kind != EVENT else _event_line(record.event())
+        with contextlib.suppress(OSError):
+            if self._path.exists() and self._path.stat().st_size > _LOG_BYTES:
+                self._path.replace(self._path.with_suffix(".log.1"))
+            with open(self._path, "ab") as file:
+                file.write(text)
+
+
+def _event_line(event: dict[str, Any]) -> bytes:
+    return f"[tk {at(event)}] {told(event)}\n".encode("utf-8", "replace")
+
+
+class SessionLoop:
+    """One loop with the terminals that watch it."""
+
+    def __init__(self, loop: DebugLoop, port: EditorPort, own_port: bool) -> None:
+        self.loop = loop
+        self.port = port
+        self.own_port = own_port
+        #: begins anew when files have changed on the node
+        self.reload = False
+        #: What a terminal that comes later is shown.
+        self.history: deque[Record] = deque()
+        self._history_bytes = 0
+        self._watchers: dict[Channel, int] = {}
+
+    def record(self, record: Record) -> None:
+        """Give a record to all who watch; one that is too far behind skips it."""
+        self._remember(record)
+        for channel in list(self._watchers):
+            if channel.is_over:
+                del self._watchers[channel]
+            elif channel.queued_bytes > _BEHIND_BYTES:
+                self._watchers[channel] += 1
+            else:
+                skipped, self._watchers[channel] = self._watchers[channel], 0
+                if skipped:
+                    payload = event_payload("skipped", records=skipped)
+                    channel.write_nowait(Record(EVENT, record.number, payload).encode())
+                channel.write_nowait(record.encode())
+
+    def notice(self, text: str) -> None:
+        """Something that the person at a loop's terminal should know; it is not logged."""
+        payload = event_payload("notice", text=text)
+        for channel in self._watchers:
+            if not channel.is_over:
+                channel.write_nowait(Record(EVENT, 0, payload).encode())
+
+    def watch(self, channel: Channel) -> None:
+        """Show the loop on `channel` from its recent past on."""
+        for record in self.history:
+            channel.write_nowait(record.encode())
+        self._watchers[channel] = 0
+
+    def _remember(self, record: Record) -> None:
+        self.history.append(record)
+        self._history_bytes += len(record.payload)
+        while len(self.history) > _HISTORY or self._history_bytes > _HISTORY_BYTES:
+            self._history_bytes -= len(self.history.popleft().payload)
+
+
+class _Recorder:
+    """Where a loop's records go: the log, and the terminals that watch it."""
+
+    def __init__(self, log: LoopLogFile) -> None:
+        self._log = log
+        self.loop: SessionLoop | None = None
+
+    def record(self, record: Record) -> None:
+        """Take a record."""
+        self._log.write(record)
+        if self.loop is not None:
+            self.loop.record(record)
+
+
+async def _restart(loop: DebugLoop, reason: str) -> None:
+    with contextlib.suppress(TunnelkitError):
+        await loop.restart(reason)
+
+
+def _is_attachment(loop: SessionLoop) -> bool:
+    return isinstance(loop.loop, Attachment)
+
+
+class Loops:
+    """All loops of a session; each has one EditorPort to itself."""
+
+    def __init__(
+        self,
+        agent: Callable[[], AgentApi],
+        port: EditorPort,
+        settings: DebugSettings,
+        *,
+        place: Callable[[], Place | None],
+        log: Path,
+    ) -> None:
+        self._agent = agent
+        self._port = port
+        self._settings = settings
+        self._adapters = Adapters()
+        self._place = place
+        self._log = LoopLogFile(log)
+        self._loops: dict[int, SessionLoop] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self,
+        command: LoopCommand,
+        *,
+        cwd: str,
+        port: int | None,
+        standby: bool | None = None,
+        preload: Sequence[str] | None = None,
+        only: Sequence[int] | None = None,
+        post_mortem: bool | None = None,
+        reload: bool = False,
+    ) -> SessionLoop:
+        """Start a loop; `port` (or the one in the command) if not the session's own. What is
+        None is as the settings say; only: the ranks to debug, None for all; reload: begin
+        anew when files have changed on the node.
+
+        Raises DebugError if that port is taken or has a loop already.
+        """
+        wanted = port or command.port or self._port.port
+        keeps = self._settings.post_mortem if post_mortem is None else post_mortem
+        # Ranks and other programs start their Pythons themselves, unheard by us.
+        keeps = keeps and bool(command.interpreter) and not command.ranks
+        loop = await self._make(wanted, command.debug, keeps)
+        try:
+            await loop.loop.start(
+                loop_spec(
+                    command,
+                    cwd=cwd,
+                    editor_port=wanted,
+                    standby=self._settings.standby if standby is None else standby,
+                    preload=self._settings.preload if preload is None else preload,
+                    only=only,
+                    post_mortem=keeps,
+                    reload=reload,
+                    collectives=self._settings.collective_timeouts,
+                )
+            )
+        except BaseException:
+            await self._close(loop)
+            raise
+        loop.reload = reload
+        self._loops[loop.loop.id] = loop
+        return loop
+
+    async def adopt(self) -> int:
+        """Go on with the loops that a killed session left in the agent; how many."""
+        descriptions = await self._agent().call("loop.list")
+        for description in descriptions:
+            wanted = int(description["editor_port"])
+            if description.get("attach"):
+                loop = self._make_attachment(self._port_of(wanted))
+                self._spawn(self._forget_when_over(loop, int(description["id"])))
+            else:
+                keeps = bool(description.get("post_mortem"))
+                loop = await self._make(wanted, description["debug"], keeps)
+                loop.reload = bool(description.get("reload"))
+            self._loops[int(description["id"])] = loop
+            await loop.loop.adopt(description)
+        return len(descriptions)
+
+    async def attach(self, spec: dict[str, Any], *, port: int | None) -> Attachment:
+        """Begin to attach to a process (session/handlers/attach.py); port: as for `start`, else the
+        session's own, or one that is free if a loop has that. Raises DebugError."""
+        if port is None:
+            port = self._port.port if not self._port.busy else 0
+        elif port == self._port.port and self._port.busy:
+            raise DebugError(f"a debug loop has port {port}", hint="leave --port out, or another")
+        loop = self._make_attachment(self._port_of(port))
+        attachment = loop.loop
+        assert isinstance(attachment, Attachment)
+        try:
+            await attachment.start({**spec, "editor_port": loop.port.port})
+        except BaseException:
+            await self._close(loop)
+            raise
+        self._loops[attachment.id] = loop
+        self._spawn(self._forget_when_over(loop, attachment.id))
+        return attachment
+
+    def attachment(self, pid: int | None) -> Attachment | None:
+        """The attachment to that process; None if there is none."""
+        attachments = (one.loop for one in self._loops.values())
+        return next(
+            (one for one in attachments if isinstance(one, Attachment) and one.pid == pid), None
+        )
+
+    def get(self, loop_id: int | None = None) -> SessionLoop:
+        """A loop by its id, or the only (else the newest) one; a process that was attached to
+        if there is no other. Raises DebugError."""
+        if loop_id is None and self._loops:
+            real = [one for one, loop in self._loops.items() if not _is_attachment(loop)]
+            return self._loops[max(real or self._loops)]
+        if loop_id is None or loop_id not in self._loops:
+            raise DebugError(
+                "no debug loop is running",
+                hint="start one in a terminal: tk loop python FILE",
+            )
+        return self._loops[loop_id]
+
+    def files_changed(self, paths: Sequence[str]) -> None:
+        """These, and maybe more, are new on the node, all at once: loops that mind begin anew,
+        once. One whose program no editor has begun yet has read none of them."""
+        for loop in self.all():
+            if loop.reload and (loop.loop.has_editor or not loop.loop.info.get("debug")):
+                reason = f"files changed: {name_paths(paths, limit=3)}"
+                self._spawn(_restart(loop.loop, reason))
+
+    def notice(self, text: str) -> None:
+        """Tell the terminals of all loops."""
+        for loop in self.all():
+            loop.notice(text)
+
+    def has(self, loop_id: int) -> bool:
+        """True while the loop is this session's."""
+        return loop_id in self._loops
+
+    def all(self) -> list[SessionLoop]:
+        """Every loop, oldest first."""
+        return list(self._loops.values())
+
+    def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
+        """The agent hands over a process that dialled in."""
+        loop = self._loops.get(int(header.get("loop", 0)))
+        if loop is None:
+            channel.abort({"error": "no such loop"})
+        else:
+            loop.loop.debuggee(channel, header)
+
+    async def stop(self, loop_id: int) -> None:
+        """End a loop in the agent and forget it. It goes on if the caller is cancelled: the
+        terminal may be gone while the node does not answer."""
+        loop = self._loops.pop(loop_id, None)
+        if loop is not None:
+            stopping = self._spawn(self._stop(loop))
+            stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(stopping)
+
+    async def _stop(self, loop: SessionLoop) -> None:
+        try:
+            await loop.loop.stop()
+        finally:
+            await self._close(loop)
+
+    async def stop_all(self) -> None:
+        """End all loops in the agent, as far as that goes."""
+
+        async def stop(loop_id: int) -> None:
+            with contextlib.suppress(TunnelkitError):
+                await self.stop(loop_id)
+
+        await asyncio.gather(*(stop(loop.loop.id) for loop in self.all()))
+
+    def time_is_near(self, left_s: int, text: str) -> None:
+        """Tell terminals and editors that the job's time is nearly over."""
+        for loop in self.all():
+            self._tell(loop, "time-limit", left_s=left_s, text=text)
+            generation = loop.loop.first()
+            if generation is not None:
+                self._spawn(generation.tell(text))
+
+    def _tell(self, loop: SessionLoop, event: str, **fields: Any) -> None:
+        """An event of the session's own, to the log and the loop's terminals."""
+        record = Record(EVENT, 0, event_payload(event, time=time.time(), **fields))
+        self._log.write(record)
+        loop.record(record)
+
+    async def close(self, lost: str = "") -> None:
+        """Let go of all loops; in the agent they live on. lost: why they don't, if so."""
+        loops, self._loops = list(self._loops.values()), {}
+        for loop in loops if lost else ():
+            self._tell(loop, "lost", why=lost)
+        await asyncio.gather(*(self._close(loop, lost) for loop in loops))
+        await cancel_all(*self._tasks)
+        await self._adapters.close()
+
+    async def _make(self, wanted: int, needs_port: bool, keeps: bool = False) -> SessionLoop:
+        port, own = self._port, False
+        if needs_port and wanted != self._port.port:
+            port, own = EditorPort(wanted), True
+            port.open()
+        elif needs_port:
+            await self._let_go_unused(port)
+        if needs_port and port.busy:
+            raise DebugError(
+                f"a debug loop already has port {port.port}",
+                hint="end it (Ctrl-C twice in its terminal), or give this one another: --port",
+            )
+        recorder = _Recorder(self._log)
+        loop = DebugLoop(
+            self._agent(),
+            port,
+            self._adapters,
+            # What is ended when its editor leaves can't be kept.
+            on_disconnect="continue" if keeps else self._settings.on_disconnect,
+            place=self._place,
+            on_record=recorder.record,
+        )
+        recorder.loop = SessionLoop(loop, port, own)
+        return recorder.loop
+
+    def _make_attachment(self, port: EditorPort) -> SessionLoop:
+        recorder = _Recorder(self._log)
+        loop = Attachment(
+            self._agent(), port, self._adapters, place=self._place, on_record=recorder.record
+        )
+        recorder.loop = SessionLoop(loop, port, port is not self._port)
+        return recorder.loop
+
+    def _port_of(self, wanted: int) -> EditorPort:
+        """The session's port, or an own one; 0: one that is free. Raises DebugError."""
+        if wanted == self._port.port:
+            return self._port
+        port = EditorPort(wanted)
+        port.open()
+        return port
+
+    async def _let_go_unused(self, port: EditorPort) -> None:
+        """A process that was attached to, and that no editor is on, makes room for a loop."""
+        for loop_id, loop in list(self._loops.items()):
+            if loop.port is port and _is_attachment(loop) and not loop.loop.has_editor:
+                await self.stop(loop_id)
+
+    async def _forget_when_over(self, loop: SessionLoop, loop_id: int) -> None:
+        """A process that was attached to has no terminal that would see its end."""
+        await loop.loop.wait_over()
+        if self._loops.get(loop_id) is loop:
+            with contextlib.suppress(TunnelkitError):
+                await self.stop(loop_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _close(self, loop: SessionLoop, lost: str = "") -> None:
+        await loop.loop.close(lost)
+        if loop.own_port:
+            await loop.port.close()

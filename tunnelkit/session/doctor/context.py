@@ -1,0 +1,113 @@
+"""What the checks look at: the settings, the session if one is up, the way to the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.link.base import Prompter
+from tunnelkit.model import Completed
+from tunnelkit.session.doctor.remote_access import Far, LinkFar, SessionFar
+from tunnelkit.session.runtime.blocking_client import ask, is_alive
+from tunnelkit.session.runtime.paths import SessionPaths
+
+#: A session that is alive answers at once; one that is stopped never does.
+_ASK_S = 5.0
+
+
+class Scene:
+    """The settings (or what is wrong with them), the session's status, the far side.
+
+    prompter: answers ssh's questions; None where nobody is there. system: where the
+    kernel's files are, /proc of this machine. patience: factor on all limits, for slow
+    machines. An async context manager: at its end the doctor's own connection is closed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | TunnelkitError,
+        paths: SessionPaths,
+        *,
+        project_dir: Path,
+        prompter: Prompter | None = None,
+        system: Path = Path("/proc"),
+        patience: float = 1.0,
+    ) -> None:
+        self._settings = settings
+        self.paths = paths
+        self.project_dir = project_dir
+        self.interactive = prompter is not None
+        self.system = system
+        self.patience = patience
+        self._prompter = prompter
+        self._far: Far | None = None
+        #: None: no session, or one that has not been asked yet.
+        self.status: dict[str, Any] | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def settings(self) -> Settings:
+        """Raises the ConfigError that kept them from being read."""
+        if isinstance(self._settings, TunnelkitError):
+            raise self._settings
+        return self._settings
+
+    @property
+    def login(self) -> str:
+        """The login host, for messages."""
+        return str(self.settings.require_login())
+
+    async def look_for_session(self, in_thread: Callable[[Callable[[], Any]], Any]) -> bool:
+        """Ask the project's session how it is; False if there is none."""
+        if not is_alive(self.paths):
+            return False
+        self.status = await in_thread(lambda: ask(self.paths, "status", silence_s=_ASK_S))
+        return True
+
+    async def connect(self) -> Far:
+        """The far side, by the session's link or by one of our own."""
+        if self._far is None:
+            if self.status is not None and self.status["state"] not in ("failed", "closing"):
+                self._far = SessionFar(self.paths)
+            else:
+                self._far = await LinkFar.connect(self.settings, self._prompter)
+                self._stack.push_async_callback(self._far.close)
+        return self._far
+
+    @property
+    def far(self) -> Far:
+        """Raises AssertionError before `connect` (the checks that use it need `connection`)."""
+        assert self._far is not None
+        return self._far
+
+    async def script(self, text: str, *args: str, timeout_s: float = 30.0) -> Completed:
+        """Run a Bourne shell script on the login host."""
+        return await self.far.run(["sh", "-c", text, "sh", *args], timeout_s=timeout_s)
+
+    async def timed(self, argv: Sequence[str]) -> tuple[Completed, float]:
+        """Run a command on the login host; how long it took, in seconds."""
+        begin = time.monotonic()
+        done = await self.far.run(argv, timeout_s=30.0)
+        return done, time.monotonic() - begin
+
+    @property
+    def job(self) -> dict[str, Any] | None:
+        """The allocation of a session that is up."""
+        return self.status["job"] if self.status is not None else None
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether a session is up with its agent on a node."""
+        status = self.status
+        return status is not None and status["state"] == "ready" and bool(status["node"])

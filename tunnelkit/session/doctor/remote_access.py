@@ -1,0 +1,230 @@
+"""The far side, for checks: the live session's link, or a connection of the doctor's own.
+
+Either way one authentication at most: a session's link is asked through its control
+socket, and only where there is no session the doctor connects, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import socket
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.factory import make_link
+from tunnelkit.model import Completed, LocalForward
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.rpc import Handler
+from tunnelkit.session.connection.probe import link_options
+from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.paths import SessionPaths
+
+_BANNER_S = 6.0
+_CLOSE_S = 5.0
+
+
+class Far(Protocol):
+    """Commands on the login host and, where there is an allocation, on its first node."""
+
+    #: Whether this is the live session's own connection.
+    is_session: bool
+
+    async def run(
+        self, argv: Sequence[str], *, on_node: bool = False, timeout_s: float = 10.0
+    ) -> Completed:
+        """Run a command by ssh. Raises as `Link.run`."""
+        ...
+
+    async def banner(self, host: str, port: int) -> bytes:
+        """The first bytes that host:port, as the login host sees it, says through a forward;
+        b"" if it hangs up. Raises as `Link.forward`."""
+        ...
+
+    async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
+        """Run a command inside the allocation, by the agent; None where there is no agent."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class LinkFar:
+    """A connection of the doctor's own, in a private directory that goes with it."""
+
+    is_session = False
+
+    def __init__(self, link: Link, directory: tempfile.TemporaryDirectory[str]) -> None:
+        self._link = link
+        self._directory = directory
+
+    @staticmethod
+    async def connect(settings: Settings, prompter: Prompter | None) -> LinkFar:
+        """Connect. Raises ConnectionFailed, HostKeyError, ConfigError."""
+        directory = tempfile.TemporaryDirectory(prefix="tk-")
+        link = make_link(
+            settings.cluster.link,
+            link_options(settings),
+            control_dir=Path(directory.name),
+            prompter=prompter,
+        )
+        far = LinkFar(link, directory)
+        try:
+            await link.open()
+        except BaseException:
+            await far.close()
+            raise
+        return far
+
+    async def run(
+        self, argv: Sequence[str], *, on_node: bool = False, timeout_s: float = 10.0
+    ) -> Completed:
+        return await self._link.run(argv, timeout_s=timeout_s)
+
+    async def banner(self, host: str, port: int) -> bytes:
+        return await banner_through(self._link, host, port)
+
+    async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
+        return None
+
+    async def close(self) -> None:
+        with contextlib.suppress(TimeoutError, TunnelkitError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._link.close()
+        self._directory.cleanup()
+
+
+class SessionFar:
+    """The live session's link, asked through its control socket."""
+
+    is_session = True
+
+    def __init__(self, paths: SessionPaths) -> None:
+        self._paths = paths
+
+    async def run(
+        self, argv: Sequence[str], *, on_node: bool = False, timeout_s: float = 10.0
+    ) -> Completed:
+        async with control_client.connect(self._paths) as session:
+            answer = await session.call(
+                "doctor.run", argv=list(argv), on_node=on_node, timeout_s=timeout_s
+            )
+        return Completed(
+            int(answer["exit_code"]),
+            base64.b64decode(answer["stdout"]),
+            base64.b64decode(answer["stderr"]),
+        )
+
+    async def banner(self, host: str, port: int) -> bytes:
+        async with control_client.connect(self._paths) as session:
+            return base64.b64decode(await session.call("doctor.banner", host=host, port=port))
+
+    async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
+        errors: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+
+        def opened(channel: Channel, header: dict[str, Any]) -> None:
+            if header.get("type") == "stderr" and not errors.done():
+                errors.set_result(channel)
+            else:
+                channel.close({"error": "unexpected stream"})
+
+        async def read_errors() -> bytes:
+            return await _read(await errors)
+
+        async with control_client.connect(self._paths, on_channel=opened) as session:
+            header = {"type": "exec", "argv": list(argv), "here": cwd, "env": {}}
+            channel = session.open(header)
+            channel.write_eof()
+            reading = asyncio.create_task(read_errors())
+            try:
+                out = await _read(channel)
+                detail = await channel.closed() or {"error": "the session ended"}
+                if "failure" in detail:
+                    raise TunnelkitError.from_json(detail["failure"])
+                err = str(detail.get("error") or "").encode()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(2.0):
+                        err = await asyncio.shield(reading) or err
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+        code = detail.get("code")
+        return Completed(int(code) if code is not None else 127, out, err)
+
+    async def close(self) -> None:
+        pass
+
+
+async def _read(channel: Channel) -> bytes:
+    data = bytearray()
+    while chunk := await channel.read():
+        data += chunk
+    return bytes(data)
+
+
+async def banner_through(link: Link, host: str, port: int) -> bytes:
+    """See `Far.banner`. The forward is taken away again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        bind_port = probe.getsockname()[1]
+    forward = LocalForward(bind_port, host, port)
+    await link.forward(forward)
+    try:
+        # ssh takes the connection in any case, and hangs up if the far side refuses.
+        async with asyncio.timeout(_BANNER_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", bind_port)
+            try:
+                return await reader.read(64)
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except (OSError, TimeoutError):
+        return b""
+    finally:
+        await link.cancel_forward(forward)
+
+
+class HasLink(Protocol):
+    """What the session's side of the doctor needs of a session."""
+
+    @property
+    def link(self) -> Link: ...
+
+    @property
+    def cluster(self) -> HasNode: ...
+
+
+class HasNode(Protocol):
+    @property
+    def node(self) -> str | None: ...
+
+
+def handlers(session: HasLink) -> dict[str, Handler]:
+    """The session's side: what `SessionFar` asks over the control socket."""
+
+    async def run(params: dict[str, Any]) -> dict[str, Any]:
+        node = session.cluster.node if params.get("on_node") else None
+        if params.get("on_node") and node is None:
+            raise ConnectionFailed("there is no node apart from the login host", hint="tk up NODE")
+        done = await session.link.run(
+            [str(word) for word in params["argv"]],
+            node=node,
+            timeout_s=float(params.get("timeout_s", 10.0)),
+        )
+        return {
+            "exit_code": done.exit_code,
+            "stdout": base64.b64encode(done.stdout).decode(),
+            "stderr": base64.b64encode(done.stderr).decode(),
+        }
+
+    async def banner(params: dict[str, Any]) -> str:
+        data = await banner_through(session.link, str(params["host"]), int(params["port"]))
+        return base64.b64encode(data).decode()
+
+    return {"doctor.run": run, "doctor.banner": banner}

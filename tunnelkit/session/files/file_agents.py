@@ -1,0 +1,169 @@
+"""Which agent the mirror's files go to: the node's, or, while there is none, one on the login host.
+
+The latter is no daemon: one process at the end of one ssh stream, which ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.link.base import ByteStream
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.agent.client import AgentClient, AgentGone
+
+log = logging.getLogger("tunnelkit.session")
+#: A node that comes within this needs no stand-in, unless much is to be sent.
+_PATIENCE_S = 3.0
+#: So long a first copy waits for an agent; rsync needs none.
+_SOON_S = 5.0
+_AGAIN_S = (5.0, 60.0)
+_IN_USE_S = 0.5
+
+
+class FileHost:
+    """An agent as the mirror knows it."""
+
+    def __init__(self, client: AgentClient, *, is_node: bool) -> None:
+        self.client = client
+        self.is_node = is_node
+        self._channels: list[Channel] = []
+
+    @property
+    def is_up(self) -> bool:
+        return self.client.is_up
+
+    @property
+    def in_use(self) -> bool:
+        """Whether one of its channels is open."""
+        return bool(self._still_open())
+
+    def open(self, header: dict[str, Any]) -> Channel:
+        channel = self.client.open(header)
+        # Each link cut may bring a new one: those that are over must not pile up.
+        self._channels = [*self._still_open(), channel]
+        return channel
+
+    async def call(self, method: str, **params: Any) -> Any:
+        return await self.client.call(method, **params)
+
+    def _still_open(self) -> list[Channel]:
+        return [channel for channel in self._channels if not channel.is_over]
+
+
+class FileHosts:
+    """`run` keeps a stand-in on the login host while there is no node.
+
+    dial: a stream to `agent files` there. arrived: told that another agent can be used.
+    repair: see AgentClient.
+    """
+
+    def __init__(
+        self,
+        dial: Callable[[], Awaitable[ByteStream]],
+        *,
+        arrived: Callable[[], None],
+        repair: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._dial = dial
+        self._repair = repair
+        self._arrived = arrived
+        self._node: FileHost | None = None
+        self._login: FileHost | None = None
+        self._hurry = False
+        #: no stand-in can be had, for the moment
+        self._refused = False
+        self._news = asyncio.Event()
+
+    def current(self) -> FileHost | None:
+        """The agent of this moment; None: there is none."""
+        if self._node_is_up():
+            return self._node
+        if self._login is not None and self._login.is_up:
+            return self._login
+        return None
+
+    async def soon(self) -> None:
+        """Return once there is an agent, or none is to be had. Has one started on the login
+        host if there is none."""
+        self._hurry = True
+        self._tell()
+        await self._until(lambda: self.current() is not None or self._refused, _SOON_S)
+
+    def node_is(self, client: AgentClient) -> None:
+        """The node's agent has been reached."""
+        self._node = FileHost(client, is_node=True)
+        self._tell()
+        self._arrived()
+
+    def node_changed(self) -> None:
+        """Its link broke, or is back."""
+        self._tell()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause_s = _AGAIN_S[0]
+        while True:
+            await self._until(lambda: not self._node_is_up())
+            if await self._until(self._node_is_up, _PATIENCE_S, but=lambda: self._hurry):
+                continue
+            self._refused = False
+            try:
+                await self._stand_in()
+                pause_s = _AGAIN_S[0]
+            except TunnelkitError as error:
+                log.info("no file agent on the login host: %s", error.one_line())
+            self._hurry, self._refused = False, True
+            self._tell()
+            await self._until(self._node_is_up, pause_s)
+            pause_s = min(2 * pause_s, _AGAIN_S[1])
+
+    async def _stand_in(self) -> None:
+        """Have one on the login host until the node takes over, or it is gone."""
+        client = AgentClient(self._dial, on_channel=_unexpected, notices={}, repair=self._repair)
+        await client.connect()
+        host = self._login = FileHost(client, is_node=False)
+        life = asyncio.create_task(client.run())
+        life.add_done_callback(lambda task: self._tell())
+        try:
+            self._tell()
+            self._arrived()
+            await self._until(lambda: life.done() or self._node_is_up())
+            while not life.done() and host.in_use:  # what it is at is not begun anew
+                await asyncio.wait([life], timeout=_IN_USE_S)
+        finally:
+            self._login = None
+            await cancel_all(life)
+            await client.close("the node is there")
+        if not life.cancelled() and not isinstance(life.exception(), AgentGone):
+            life.result()
+
+    def _node_is_up(self) -> bool:
+        return self._node is not None and self._node.is_up
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _until(
+        self,
+        condition: Callable[[], bool],
+        timeout_s: float | None = None,
+        *,
+        but: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Wait for it, or for `but`; whether it holds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not condition() and not but():
+                    await self._news.wait()
+        return condition()
+
+
+def _unexpected(channel: Channel, header: dict[str, Any]) -> None:
+    channel.close({"error": "unexpected channel"})

@@ -1,0 +1,226 @@
+"""What a session does with files: mirrors, the agent that they go to, and mounts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus
+from tunnelkit.mirror.progress import Batch
+from tunnelkit.mount.mounts import Mounts
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.files import mirror_json
+from tunnelkit.session.files.file_agents import FileHosts
+from tunnelkit.session.files.mirror_json import Tell
+from tunnelkit.session.files.mirror_set import Mirrors, named
+from tunnelkit.session.files.mounted_paths import check_outside
+from tunnelkit.session.files.remote_host import LinkRemote
+from tunnelkit.session.files.source_map import Root, place_of
+from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.paths import SessionPaths, state_root
+from tunnelkit.session.runtime.shutdown import Step
+
+log = logging.getLogger("tunnelkit.session")
+
+_PROGRESS_EVERY_S = 0.25
+#: How often the mirror's start is tried where the connection is lost under it.
+_STARTS = 5
+_NOTICE_S = 1.0
+
+
+class SessionFiles:
+    """Owned by the session. agent: the node's agent, None before there is one and once it is
+    over; dial: a stream to `agent files` on the login host; may_write: returns once it is sure that
+    this cluster will do; landed: told some of the paths of
+    each batch, once it is there; repair: see AgentClient."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        paths: SessionPaths,
+        link: Link,
+        *,
+        agent: Callable[[], AgentClient | None],
+        dial: Callable[[], Awaitable[ByteStream]],
+        may_write: Callable[[], Awaitable[None]],
+        say: Callable[[str], None],
+        changed: Callable[[], None],
+        tell: Tell,
+        sending: Tell,
+        landed: Callable[[Sequence[str]], None],
+        repair: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        settings, remote = launch.settings, LinkRemote(link)
+        self._link = link
+        self._agent = agent
+        self._say = say
+        self._changed = changed
+        self._tell = tell
+        self._sending = sending
+        self._landed = landed
+        self._hosts = FileHosts(dial, arrived=self._agent_arrived, repair=repair)
+        self.mirrors: Mirrors | None = None
+        if settings.mirror.enabled:
+            self.mirrors = Mirrors(
+                settings.mirror_specs(),
+                remote,
+                state_dir=paths.mirror_state,
+                agent=self._hosts.current,
+                agent_soon=self._hosts.soon,
+                may_write=may_write,
+                check=self._digest_check,
+                on_change=self._mirror_changed,
+                on_batch=self._mirror_sent,
+                warn=self._mirror_warns,
+                say=say,
+                take_over=launch.take_over,
+            )
+        self.mounts = Mounts(
+            remote, state_dir=state_root(), owner=paths.id, say=say, changed=changed
+        )
+
+    # -- the way up -------------------------------------------------------
+
+    async def look(self) -> None:
+        """Refuse local directories that can't be mirrored, and begin to look at the others.
+        Raises MirrorError."""
+        if self.mirrors is not None:
+            await self.mirrors.look()
+
+    async def keep_agent(self) -> None:
+        """Have an agent on the login host while there is none on a node; until cancelled."""
+        if self.mirrors is not None:
+            await self._hosts.run()
+
+    async def start(self) -> None:
+        """Start the mirrors, and say what they did. Raises as `Mirrors.start`."""
+        if self.mirrors is None:
+            return
+        begin = time.monotonic()
+        showing = asyncio.create_task(self._show_sending(self.mirrors))
+        try:
+            await self.mirrors.start()
+        finally:
+            await cancel_all(showing)
+        for mirror in self.mirrors.all:
+            name, status = mirror.spec.name, mirror.status()
+            if mirror.taken_from is not None:
+                self._say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
+            if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
+                self._say(f"mirror: {named(name, status.describe())}")
+            there = f"{self._link.destination()}:{mirror.remote_root}"
+            text = mirror_json.first_copy(status, time.monotonic() - begin)
+            self._say(f"mirror: {named(name, f'{text} on {there}')}")
+        for text in self.mirrors.news():
+            self._mirror_warns(text)
+
+    async def start_patiently(self, wait_up: Callable[[], Awaitable[None]]) -> None:
+        """`start`; begun anew where the connection is cut under it, since the job that is asked
+        for beside it outlives that too. wait_up: returns once the link is there."""
+        for left in reversed(range(_STARTS)):
+            try:
+                await self.start()
+                return
+            except ConnectionFailed as error:
+                if not error.transient or not left:
+                    raise
+                log.info("the mirror's start: %s; once more", error.one_line())
+            await asyncio.sleep(_NOTICE_S)  # the keeper may not know of the cut yet
+            await wait_up()
+
+    async def _show_sending(self, mirrors: Mirrors) -> None:
+        """Tell how far the first copy is, until cancelled: it is counted, and has no event."""
+        shown = False
+        try:
+            while True:
+                await asyncio.sleep(_PROGRESS_EVERY_S)
+                progress = mirrors.progress()
+                if progress is not None:
+                    shown = True
+                    self._sending(progress.to_json())
+        finally:
+            if shown:
+                self._sending({})
+
+    # -- life -------------------------------------------------------------
+
+    def node_is(self, client: AgentClient) -> None:
+        """The node's agent has been reached: files go to it from now on."""
+        self._hosts.node_is(client)
+
+    def node_changed(self) -> None:
+        """The link to it broke, or is back."""
+        self._hosts.node_changed()
+
+    async def resync(self) -> None:
+        """After the link came back. What fails is retried, and told in the status."""
+        if self.mirrors is not None:
+            with contextlib.suppress(TunnelkitError):
+                await self.mirrors.resync()
+
+    async def mount(self, remote_dir: str, mountpoint: Path) -> None:
+        """Mount a remote directory here by sshfs; unmounted when the session ends."""
+        for mirror in self.mirrors.all if self.mirrors is not None else ():
+            check_outside(mountpoint, mirror.local_root)
+        await self.mounts.mount(remote_dir, mountpoint)
+
+    def place(self) -> Place | None:
+        """Where an editor's files are on the node; None if none are."""
+        mirrored = self.mirrors.all if self.mirrors is not None else ()
+        roots: list[Root] = [*(one for one in mirrored if one.remote_root), *self.mounts.mappings()]
+        if not roots:
+            return None
+        agent = self._agent()
+        is_up = agent is not None and agent.is_up
+        names = {one.remote_root for one in mirrored}
+        # A mounted file is the same at both ends.
+        return place_of(
+            roots, lambda root: self._digest_check(root) if is_up and root in names else None
+        )
+
+    def endings(self) -> list[Step]:
+        """The steps of its end."""
+        steps: list[Step] = [("the mounts", self.mounts.close(), 7.0)]
+        if self.mirrors is not None:
+            steps.append(("the mirror", self.mirrors.stop(), 9.0))
+        return steps
+
+    # -- inside -----------------------------------------------------------
+
+    def _agent_arrived(self) -> None:
+        if self.mirrors is not None:
+            self.mirrors.look_again()
+
+    def _mirror_changed(self, name: str, status: MirrorStatus) -> None:
+        self._changed()
+        self._tell(mirror_json.state_event(name, status))
+
+    def _mirror_sent(self, name: str, batch: Batch) -> None:
+        self._tell(mirror_json.batch_event(name, batch))
+        self._landed(batch.paths)
+
+    def _mirror_warns(self, text: str) -> None:
+        self._say(f"warning: {text}")
+        self._tell(mirror_json.warning_event(text))
+
+    def _digest_check(self, root: str) -> DigestCheck | None:
+        """Proof by the compute node: it reads files below a remote root and compares digests.
+        While only its link is lost nothing is proven: the caller waits, for as long as it will."""
+        agent = self._agent()
+        if agent is None:
+            return None
+
+        async def check(expected: Any) -> list[str]:
+            differ = await agent.call("mirror.differing", root=root, expected=dict(expected))
+            return [str(path) for path in differ]
+
+        return check

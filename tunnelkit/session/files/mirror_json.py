@@ -1,0 +1,68 @@
+"""The mirror as commands see it: in `tk status` and as events of `tk sync --watch`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tunnelkit.mirror.api import MirrorStatus
+from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.progress import Batch
+from tunnelkit.text_format import human_bytes
+
+#: A first copy that took so long is told with its time.
+_WORTH_TELLING_S = 5.0
+
+#: Tells the commands that look on of one event.
+Tell = Callable[[dict[str, Any]], None]
+
+
+def describe(mirror: Mirror) -> dict[str, Any]:
+    """One mirror in `tk status --json`. root: as the configuration names it, "" for the
+    project's own directory."""
+    status, progress = mirror.status(), mirror.progress()
+    return {
+        "root": mirror.spec.name,
+        **_state(status),
+        "local": mirror.local_root,
+        "remote": mirror.remote_root,
+        "watching": status.watching,
+        "warnings": [*mirror.sizes.current(), *mirror.links.current()],
+        "progress": progress.to_json() if progress is not None else None,
+    }
+
+
+def _state(status: MirrorStatus) -> dict[str, Any]:
+    return {
+        "state": status.state.value,
+        "text": status.describe(),
+        "since": status.since,
+        "reason": status.reason,
+        "files": status.files,
+        "bytes": status.bytes,
+        "pending": status.pending,
+        "pending_paths": list(status.pending_paths),
+        "conflicts": list(status.conflicts),
+    }
+
+
+def state_event(root: str, status: MirrorStatus) -> dict[str, Any]:
+    """The state of that root's mirror has changed."""
+    return {"event": "state", "root": root, "time": time.time(), **_state(status)}
+
+
+def batch_event(root: str, batch: Batch) -> dict[str, Any]:
+    """A pass has changed something on the cluster."""
+    return {"event": "batch", "root": root, **batch.to_json()}
+
+
+def first_copy(status: MirrorStatus, duration_s: float) -> str:
+    """What a person is told when it is done."""
+    took = f" in {duration_s:.0f} s" if duration_s >= _WORTH_TELLING_S else ""
+    return f"{status.files} files ({human_bytes(status.bytes)}){took}"
+
+
+def warning_event(text: str) -> dict[str, Any]:
+    """Something big is about to be sent."""
+    return {"event": "warning", "time": time.time(), "text": text}

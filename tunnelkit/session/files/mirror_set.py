@@ -1,0 +1,318 @@
+"""All mirrors of a session: the project's own and those of [[mirror.also]], side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import posixpath
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mirror.api import DigestCheck, FileAgent, MirrorState, MirrorStatus, SyncReport
+from tunnelkit.mirror.explain import Explanation, by_policy, relative_to_root
+from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.progress import Batch, Progress
+from tunnelkit.mirror.pull import OnProgress, PullReport
+from tunnelkit.mirror.remote.nesting import check_apart
+from tunnelkit.model import MirrorSpec
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.remote_script import Remote
+
+T = TypeVar("T")
+
+#: Which state of several is told first.
+_WORST = (
+    MirrorState.HALTED,
+    MirrorState.STALE,
+    MirrorState.CONFLICT,
+    MirrorState.STARTING,
+    MirrorState.PENDING,
+    MirrorState.STOPPED,
+    MirrorState.IN_SYNC,
+)
+
+
+class Mirrors:
+    """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
+    begin with the root's name.
+
+    check: given a remote root, how files in it are read back on the compute node, or None.
+    on_change, on_batch: told with the root's name, "" for the project's. For the rest see
+    `Mirror`.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[MirrorSpec],
+        remote: Remote,
+        *,
+        state_dir: Path,
+        agent: Callable[[], FileAgent | None] = lambda: None,
+        agent_soon: Callable[[], Awaitable[None]] | None = None,
+        may_write: Callable[[], Awaitable[None]] | None = None,
+        check: Callable[[str], DigestCheck | None] = lambda root: None,
+        on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
+        on_batch: Callable[[str, Batch], None] = lambda name, batch: None,
+        warn: Callable[[str], None] = lambda text: None,
+        say: Callable[[str], None] = lambda text: None,
+        take_over: bool = False,
+    ) -> None:
+        self._remote = remote
+        self._check = check
+
+        def make(spec: MirrorSpec) -> Mirror:
+            name = spec.name
+            mirror = Mirror(
+                spec,
+                remote,
+                state_dir=state_dir,
+                agent=agent,
+                agent_soon=agent_soon,
+                may_write=may_write,
+                verify=lambda: self._check(mirror.remote_root),
+                on_change=lambda status: on_change(name, status),
+                on_batch=lambda batch: on_batch(name, batch),
+                warn=lambda text: warn(named(name, text)),
+                say=say,
+                take_over=take_over,
+            )
+            return mirror
+
+        self.all = tuple(make(spec) for spec in specs)
+
+    @property
+    def project(self) -> Mirror:
+        """That of the project's own directory."""
+        return self.all[0]
+
+    # -- life -------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Refuse local directories that are not there or too wide, before anything else is
+        done, and begin to look at the others. Raises MirrorError; then nothing runs."""
+        for mirror in self.all:
+            try:
+                await mirror.look()
+            except TunnelkitError as error:
+                await self.stop()
+                raise _named_error(mirror, error) from None
+
+    async def start(self) -> None:
+        """Start all; after an error none runs. Raises as `Mirror.start`."""
+        if len(self.all) > 1:
+            await check_apart(self._remote, [mirror.spec.remote_dir for mirror in self.all])
+        starts = [asyncio.create_task(_told(mirror, mirror.start())) for mirror in self.all]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            await cancel_all(*starts)
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop all, also where one fails to. Idempotent."""
+        stops = (mirror.stop() for mirror in self.all)
+        for result in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    # -- all of them ------------------------------------------------------
+
+    async def barrier(self, timeout_s: float, *, allow_deletes: bool = False) -> SyncReport:
+        """As `Mirror.barrier`, for all roots; each is brought as far as it goes."""
+        return await self._each(
+            self.all, lambda one: one.barrier(timeout_s, allow_deletes=allow_deletes)
+        )
+
+    async def resync(self) -> SyncReport:
+        """As `Mirror.resync`, for all roots."""
+        return await self._each(self.all, lambda one: one.resync())
+
+    def look_again(self) -> None:
+        """As `Mirror.look_again`, for all roots."""
+        for mirror in self.all:
+            mirror.look_again()
+
+    def status(self) -> MirrorStatus:
+        """That of the root that is worst off."""
+        return self.by_state()[0].status()
+
+    def by_state(self) -> list[Mirror]:
+        """All, the worst off first."""
+        return sorted(self.all, key=lambda mirror: _WORST.index(mirror.status().state))
+
+    def progress(self) -> Progress | None:
+        """The big transfers that are under way, as one."""
+        found = [one for one in (mirror.progress() for mirror in self.all) if one is not None]
+        if not found:
+            return None
+        return Progress(
+            sum(one.files_total for one in found),
+            sum(one.bytes_total for one in found),
+            sum(one.sent_files for one in found),
+            sum(one.sent_bytes for one in found),
+            started=min(one.started for one in found),
+        )
+
+    def news(self) -> list[str]:
+        """Warnings that nobody was told yet."""
+        return [
+            named(mirror.spec.name, text)
+            for mirror in self.all
+            for text in (*mirror.sizes.news(), *mirror.links.news())
+        ]
+
+    # -- the one that is meant --------------------------------------------
+
+    def holding(self, path: str) -> Mirror | None:
+        """The mirror of an absolute local path, None if it is in no root."""
+        plain = path.rstrip("/") or "/"
+        return next(
+            (
+                mirror
+                for mirror in self.all
+                if mirror.local_root and relative_to_root(mirror.local_root, plain) is not None
+            ),
+            None,
+        )
+
+    def remote_path(self, path: str) -> str | None:
+        """Where an absolute local path is on the cluster; None if it is in no root that has
+        been started."""
+        mirror = self.holding(path)
+        if mirror is None or not mirror.remote_root:
+            return None
+        below = relative_to_root(mirror.local_root, path)
+        return posixpath.normpath(posixpath.join(mirror.remote_root, below or "."))
+
+    async def explain(self, path: str) -> Explanation:
+        """As `Mirror.explain`; `remote` says where the path is, or would be."""
+        mirror = self.holding(path) or self.project
+        found = by_policy(await mirror.explain(path), mirror.spec.symlinks)
+        if found.kind == "outside" and len(self.all) > 1:
+            roots = " and ".join(one.local_root for one in self.all)
+            return replace(found, reason=f"it lies outside of {roots}")
+        if not found.mirrored:
+            return found
+        there = posixpath.normpath(posixpath.join(mirror.remote_root, found.path))
+        return replace(found, remote=there)
+
+    async def resolve(
+        self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
+    ) -> SyncReport:
+        """As `Mirror.resolve`, each path in its root."""
+        groups = self._grouped(paths, lambda path: self.holding(path))
+        return await self._each(
+            tuple(groups),
+            lambda one: one.resolve(groups[one], theirs=theirs, timeout_s=timeout_s),
+        )
+
+    def conflicts(self) -> list[str]:
+        """The paths that are in conflict."""
+        return [_below(mirror, path) for mirror in self.all for path in mirror.status().conflicts]
+
+    async def pull(
+        self, paths: Sequence[str], *, on_progress: OnProgress = lambda progress: None
+    ) -> PullReport:
+        """As `Mirror.pull`, each path in its root, one root after the other."""
+        begin = time.monotonic()
+        total = PullReport()
+        for mirror, wanted in self._grouped(paths, self._pulls).items():
+            one = await _told(mirror, mirror.pull(wanted, on_progress=on_progress))
+            total = PullReport(
+                (*total.pulled, *_all_below(mirror, one.pulled)),
+                total.bytes + one.bytes,
+                (*total.kept, *_all_below(mirror, one.kept)),
+                (*total.owned, *_all_below(mirror, one.owned)),
+                (*total.mirrored, *_all_below(mirror, one.mirrored)),
+                (*total.refused, *_all_below(mirror, one.refused)),
+            )
+        return replace(total, duration_s=time.monotonic() - begin)
+
+    # -- inside -----------------------------------------------------------
+
+    def _pulls(self, path: str) -> Mirror | None:
+        """A path on the cluster is meant, or a local one that stands for it."""
+        plain = posixpath.normpath(path)
+        for mirror in self.all:
+            root = mirror.remote_root.rstrip("/")
+            if root and (plain == root or plain.startswith(root + "/")):
+                return mirror
+        return self.holding(path)
+
+    def _grouped(
+        self, paths: Sequence[str], holder: Callable[[str], Mirror | None]
+    ) -> dict[Mirror, list[str]]:
+        groups: dict[Mirror, list[str]] = {}
+        for path in paths:
+            # The project's own says best why a path is none of its.
+            groups.setdefault(holder(path) or self.project, []).append(path)
+        return groups
+
+    async def _each(
+        self, mirrors: Sequence[Mirror], work: Callable[[Mirror], Awaitable[SyncReport]]
+    ) -> SyncReport:
+        """All at once, and to the end even where one fails; the worst error is raised."""
+        if len(mirrors) == 1:
+            return await _told(mirrors[0], work(mirrors[0]))
+        begin = time.monotonic()
+        results = await asyncio.gather(
+            *(_told(mirror, work(mirror)) for mirror in mirrors), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        total = SyncReport(by_node=True)
+        for mirror, result in zip(mirrors, results, strict=True):
+            assert isinstance(result, SyncReport)
+            total = _sum(total, mirror, result)
+        return replace(total, duration_s=time.monotonic() - begin)
+
+
+def named(name: str, text: str) -> str:
+    """A text about the root of that name."""
+    return f"{name}: {text}" if name else text
+
+
+async def _told(mirror: Mirror, work: Awaitable[T]) -> T:
+    """Await it; an error names the root."""
+    try:
+        return await work
+    except TunnelkitError as error:
+        if not mirror.spec.name:
+            raise
+        raise _named_error(mirror, error) from None
+
+
+def _named_error(mirror: Mirror, error: TunnelkitError) -> TunnelkitError:
+    told = copy.copy(error)
+    told.message = named(mirror.spec.name, error.message)
+    told.args = (told.message,)
+    return told
+
+
+def _below(mirror: Mirror, path: str) -> str:
+    return os.path.join(mirror.spec.name, path)
+
+
+def _all_below(mirror: Mirror, paths: Sequence[str]) -> list[str]:
+    return [_below(mirror, path) for path in paths]
+
+
+def _sum(total: SyncReport, mirror: Mirror, one: SyncReport) -> SyncReport:
+    dirs = [where for where in (total.replaced_dir, one.replaced_dir) if where]
+    return SyncReport(
+        total.sent + one.sent,
+        total.sent_bytes + one.sent_bytes,
+        total.deleted + one.deleted,
+        (*total.kept, *_all_below(mirror, one.kept)),
+        (*total.replaced, *_all_below(mirror, one.replaced)),
+        ", ".join(dirs) or None,
+        total.proven + one.proven,
+        by_node=total.by_node and one.by_node,
+    )

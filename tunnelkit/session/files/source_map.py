@@ -1,0 +1,47 @@
+"""Where an editor's files are on the node, and whether one of them is the same there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.dap.session import Mirror as Roots
+from tunnelkit.mirror.api import DigestCheck
+from tunnelkit.mirror.explain import relative_to_root
+
+
+class Root(Protocol):
+    """A mirrored root; `remote_root` is empty before its mirror has started."""
+
+    @property
+    def local_root(self) -> str: ...
+
+    @property
+    def remote_root(self) -> str: ...
+
+
+def place_of(roots: Sequence[Root], check: Callable[[str], DigestCheck | None]) -> Place:
+    """The place of these roots, the project's first. check: given a remote root, how files in
+    it are read back; where it gives None nothing is compared."""
+    known = [root for root in roots if root.remote_root]
+
+    async def differs(path: str) -> str | None:
+        for root in known:
+            relative = relative_to_root(root.local_root, path)
+            asks = check(root.remote_root) if relative is not None else None
+            if relative is None or asks is None:
+                continue
+            try:
+                data = await asyncio.to_thread(Path(path).read_bytes)
+            except (OSError, ValueError):
+                return None
+            if await asks({Path(relative).as_posix(): hashlib.sha256(data).hexdigest()}):
+                return "this file is not the same on the node: tk sync"
+        return None
+
+    first, *more = (Roots(root.local_root, root.remote_root) for root in known)
+    return Place(first.with_also(*more), differs)

@@ -1,0 +1,1 @@
+"""What commands may ask of a session over its control socket."""

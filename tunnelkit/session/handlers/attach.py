@@ -1,0 +1,131 @@
+"""`tk attach`: find the process that is meant, and bring a debugger into it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from typing import Any
+
+from tunnelkit.debug.attachment import Attachment
+from tunnelkit.errors import DebugError
+from tunnelkit.session.debugging.debugpy_upload import lend_debugpy
+from tunnelkit.session.session import Session
+
+#: More than the agent gives the injector (agent/debug/injection.py).
+_TIMEOUT_S = 150.0
+
+Process = dict[str, Any]
+
+
+async def attach(session: Session, target: int | None, port: int | None) -> dict[str, Any]:
+    """Attach to a rank or pid, or to the only process there is. The answer has `attached`
+    (and port, pid, rank, command), or `choices` if it is not clear which is meant.
+
+    Raises DebugError if nothing can be attached to, saying why and what to do.
+    """
+    node = str(session.agent_info.get("node") or "the node")
+    found: list[Process] = await session.agent().call("attach.find")
+    running = session.loops.attachment(_pid_of(found, target))
+    if running is not None:
+        ready = await running.wait_attached()
+        return {**_answer(running, _process_of(found, running.pid)), "ready": ready, "again": True}
+    chosen = await _choose(session, found, target, node)
+    if isinstance(chosen, list):
+        return {"choices": [_shown(one) for one in chosen]}
+    started = await session.loops.attach(
+        {
+            "pid": chosen["pid"],
+            "shown": shlex.join(chosen["command"]),
+            "pythonpath": await _lent(session, chosen["python"]),
+        },
+        port=port,
+    )
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            ready = await started.wait_attached()
+    except (DebugError, TimeoutError) as error:
+        await session.loops.stop(started.id)
+        if isinstance(error, DebugError):
+            raise
+        raise DebugError(
+            f"process {started.pid} on {node} could not be attached to in {_TIMEOUT_S:.0f} s",
+            hint="is it stopped, or long in native code? try again",
+        ) from None
+    return {**_answer(started, chosen), "ready": ready, "again": False}
+
+
+def _pid_of(found: list[Process], target: int | None) -> int | None:
+    """The pid that is meant, where it is known already."""
+    ranks = [one["pid"] for one in found if target is not None and one["rank"] == target]
+    return ranks[0] if ranks else target
+
+
+def _process_of(found: list[Process], pid: int) -> Process:
+    nothing: Process = {"pid": pid, "rank": None, "command": [], "node": ""}
+    return next((one for one in found if one["pid"] == pid), nothing)
+
+
+async def _choose(
+    session: Session, found: list[Process], target: int | None, node: str
+) -> Process | list[Process]:
+    """The process, or those that may be meant. Raises DebugError."""
+    free = [one for one in found if not one["why_not"]]
+    if target is None:
+        programs = [one for one in free if not one["launcher"]]
+        if len(programs) == 1:
+            return programs[0]
+        if programs:
+            return programs
+        if not free:
+            raise DebugError(
+                f"no Python without a debugger runs on {node}",
+                cause="; ".join(f"{one['pid']}: {one['why_not']}" for one in found) or None,
+                hint="start one: tk run python FILE",
+            )
+        return free
+    ranks = [one for one in found if one["rank"] == target]
+    free_ranks = [one for one in ranks if not one["why_not"]]
+    if free_ranks:
+        return free_ranks[0] if len(free_ranks) == 1 else free_ranks
+    if ranks:
+        raise DebugError(
+            f"rank {target} can't be attached to",
+            cause=ranks[0]["why_not"],
+            hint="`tk attach` lists what can be attached to",
+        )
+    by_pid: list[Process] = await session.agent().call("attach.find", pid=target)
+    if not by_pid:
+        raise DebugError(
+            f"neither a rank nor a process {target} that tk has started is on {node}",
+            hint="`tk attach` alone lists what there is; ranks on other nodes can't be attached "
+            "to, only debugged from the start: tk loop --rank RANKS",
+        )
+    if by_pid[0]["why_not"]:
+        raise DebugError(
+            f"process {target} can't be attached to",
+            cause=by_pid[0]["why_not"],
+            hint="`tk attach` lists what can be attached to",
+        )
+    return by_pid[0]
+
+
+async def _lent(session: Session, python: str) -> str | None:
+    """Where debugpy is, for an interpreter that has none."""
+    probe = [python, "-c", "import debugpy"]
+    if await session.agent().call("exec.probe", argv=probe) in (0, None):
+        return None
+    return await lend_debugpy(session.link, session.cluster.installed.base)
+
+
+def _shown(one: Process) -> Process:
+    return {key: one[key] for key in ("pid", "rank", "node", "command", "launcher")}
+
+
+def _answer(attachment: Attachment, process: Process) -> dict[str, Any]:
+    return {
+        "attached": attachment.pid,
+        "loop": attachment.id,
+        "port": attachment.port,
+        "rank": process["rank"],
+        "command": process["command"],
+    }

@@ -1,0 +1,86 @@
+"""The barrier as commands ask for it, and what it is worth where there is no compute node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tunnelkit.errors import NoSessionError, TimeoutExpired
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.files.mirror_set import Mirrors
+from tunnelkit.session.handlers import mirror
+from tunnelkit.session.session import Session
+
+SYNC_TIMEOUT_S = 120.0
+_T = TypeVar("_T")
+
+
+async def barrier(session: Session, mirrors: Mirrors, params: dict[str, Any]) -> dict[str, Any]:
+    """The report of a barrier. Its `unproven` says why no compute node has read the files back,
+    None if one has.
+
+    params: `timeout_s`; `allow_deletes`; with `proof` it is an error if none has: NoSessionError,
+    or TimeoutExpired while the job waits in the queue. Else raises as `Mirror.barrier`.
+    """
+    timeout_s = float(params.get("timeout_s", SYNC_TIMEOUT_S))
+    proof = bool(params.get("proof"))
+    if proof:
+        await _queued_no_more(session, timeout_s)
+    report = await _unless_it_ends(
+        session, mirrors.barrier(timeout_s, allow_deletes=bool(params.get("allow_deletes")))
+    )
+    why = None if report.by_node else _why_no_node(session)
+    if proof and why is not None:
+        raise NoSessionError(
+            f"no compute node has read the files back, they are only on {session.link.login}",
+            cause=why,
+            hint="get a node: tk up",
+        )
+    return {**mirror.report_json(report), "unproven": why, "warnings": mirrors.news()}
+
+
+def check_alive(session: Session) -> None:
+    """Raise NoSessionError if the allocation is over."""
+    if session.state == "ended":
+        raise NoSessionError(
+            "the allocation is over", cause=session.detail, hint="get a new one: tk up"
+        )
+
+
+async def _queued_no_more(session: Session, timeout_s: float) -> None:
+    """Wait while a job that was requeued has no node."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while session.state == "pending":
+                await session.state_changed.wait()
+    except TimeoutError:
+        raise TimeoutExpired(
+            f"there is no compute node after {timeout_s:g} s",
+            cause=session.detail,
+            hint="`tk status` tells why the job waits",
+            transient=True,
+        ) from None
+
+
+async def _unless_it_ends(session: Session, work: Coroutine[Any, Any, _T]) -> _T:
+    """Its result. Raises NoSessionError if the allocation ends meanwhile: what waits for the
+    node would wait in vain."""
+    task = asyncio.ensure_future(work)
+    over = session.state == "ended"  # from before: then the login host will do
+    try:
+        while not task.done():
+            changed = asyncio.ensure_future(session.state_changed.wait())
+            await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
+            await cancel_all(changed)
+            if not over and not task.done():
+                check_alive(session)
+        return task.result()
+    finally:
+        await cancel_all(task)
+
+
+def _why_no_node(session: Session) -> str:
+    if session.state == "ended":
+        return f"the allocation is over: {session.detail}"
+    return f"there was no node: {session.state} {session.detail}".rstrip()

@@ -1,0 +1,61 @@
+"""Prepares a loop of a session: its program is on the node, with a debugpy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tunnelkit.debug.loop_command import LoopCommand
+from tunnelkit.session.debugging.debugpy_upload import lend_debugpy
+from tunnelkit.session.debugging.loop_checks import no_command, no_file
+
+if TYPE_CHECKING:
+    from tunnelkit.session.session import Session
+
+_FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
+#: Is there a command $1, and a file $2? In the directory where the loop would run.
+_LOOK = 'command -v "$1" >/dev/null 2>&1 || exit 3; [ -z "$2" ] || [ -e "$2" ] || exit 4'
+_NO_COMMAND, _NO_FILE = 3, 4
+
+
+async def prepared(
+    session: Session, command: LoopCommand, *, cwd: str, here: str
+) -> tuple[LoopCommand, tuple[str, ...]]:
+    """The command, with our debugpy lent to an interpreter on the node that has none, and what
+    the person should know of that. To be called after a barrier: what is mirrored is there.
+
+    cwd: where it runs on the node. here: the directory on this machine where it was typed.
+    Raises DebugError if its program or its file is not on the node.
+    """
+    look = ["sh", "-c", _LOOK, "sh", command.program, command.file or ""]
+    agent = session.agent()
+    looked, lent = await asyncio.gather(
+        agent.call("exec.probe", argv=look, cwd=cwd), _with_debugpy(session, command, cwd)
+    )
+    node = str(session.agent_info.get("node") or "the node")
+    if looked == _NO_COMMAND:
+        raise no_command(command, node)
+    if looked == _NO_FILE and command.file is not None:
+        raise no_file(command, node, left_out=os.path.exists(os.path.join(here, command.file)))
+    return lent
+
+
+async def _with_debugpy(
+    session: Session, command: LoopCommand, cwd: str
+) -> tuple[LoopCommand, tuple[str, ...]]:
+    if not command.interpreter and not command.ranks:
+        return command, ()
+    # Which Python a launcher's ranks will be is not known before: the first one, mostly.
+    interpreter = command.interpreter or ("sh", "-c", _FIRST_PYTHON, "sh")
+    probe = [*interpreter, "-c", "import debugpy"]
+    code = await session.agent().call("exec.probe", argv=probe, cwd=cwd)
+    if code in (0, None):
+        return command, ()
+    place = await lend_debugpy(session.link, session.cluster.installed.base)
+    name = command.interpreter[0] if command.interpreter else "Python"
+    note = f"{name} on the node has no debugpy: ours is lent to it"
+    before = session.agent_info.get("pythonpath")
+    path = f"{before}:{place}" if before else place
+    return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)

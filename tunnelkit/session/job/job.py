@@ -1,0 +1,266 @@
+"""The job that holds the allocation: found again by name, submitted once, watched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
+from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.scheduler import job_script
+from tunnelkit.scheduler.base import Command, Scheduler, Verdict
+from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
+from tunnelkit.session.job.cancelled_jobs import Cancelled
+from tunnelkit.session.job.log_tail import HINT, last_words
+from tunnelkit.session.job.submission import Submission, stop
+
+Run = Callable[[Command], Awaitable[Completed]]
+_RETRY_S = 5.0
+_RETRIES = 6
+
+
+class JobHolder:
+    """One job of one session. `run` runs a command on the login host; `jobs_dir`: tk's there;
+    `status_file` is where the job's body (scheduler/job_script.py) tells its end, its id at the end
+    of the name; `cancelled`: which were told to end; `say`: told what a person should know."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        run: Run,
+        *,
+        job_name: str,
+        jobs_dir: str,
+        status_file: str,
+        cancelled: Cancelled,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._run = run
+        self._name = job_name
+        self._jobs_dir = jobs_dir
+        self._status_file = status_file
+        self._say = say
+        #: Others of our name, not told to end yet.
+        self._twins: list[str] = []
+        #: One whose answer has not been had.
+        self._submission: Submission | None = None
+        self._cancelled = cancelled
+        self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
+        self.job_id: str | None = None
+        self.submitted = False
+        #: A person made it: tk looks at it, and never ends it.
+        self.foreign = False
+
+    async def find(self) -> JobStatus | None:
+        """The unfinished job of our name, if there is one that was not told to end. Raises
+        SchedulerError."""
+        listed = await self._listed()
+        told = self._cancelled.ids()
+        jobs = [job for job in listed if job.job_id not in told]
+        if not jobs:
+            return None
+        # A running job first, then the oldest.
+        best = next((job for job in jobs if job.state is JobState.RUNNING), jobs[0])
+        self.job_id = best.job_id
+        self._twins = [job.job_id for job in jobs if job is not best]
+        return best
+
+    async def look_for_twins(self) -> None:
+        """Cancel all jobs of our name but ours: a site's own sbatch may have submitted two."""
+        if self.foreign or self.job_id is None:
+            return
+        told = [_number(one) for one in (*self._cancelled.ids(), self.job_id)]
+        listed = [job.job_id for job in await self._listed()]
+        self._twins = [one for one in listed if _number(one) not in told]
+        await self.drop_twins()
+
+    async def drop_twins(self) -> None:
+        """Cancel those that `find` has found besides the one that it gave."""
+        twins, self._twins = self._twins, []
+        for job_id in twins:
+            self._say(f"job {job_id} is a second one of this project, beside {self.job_id}: ended")
+            await self._cancel_one(job_id)
+
+    async def adopt(self, job_id: str) -> JobStatus:
+        """Watch a job that a person made; how it is. Raises SchedulerError."""
+        self.job_id, self.foreign = job_id, True
+        done = await self._run(self._scheduler.query([job_id]))
+        return self._scheduler.parse_query(done, [job_id])[job_id]
+
+    def poke(self) -> None:
+        """Look at once, instead of at the end of the pause."""
+        self._poller.poke()
+
+    async def submit(
+        self,
+        request: ResourceRequest,
+        *,
+        body: str,
+        waiting: Callable[[float], None] = lambda seconds: None,
+    ) -> str:
+        """Submit the job and return its id. A reply that is late or got lost never submits twice.
+        waiting: told now and then for how many seconds there is no answer."""
+        command = self._scheduler.submit(
+            request, job_name=self._name, body=body, log_dir=self._jobs_dir
+        )
+        # From here on a job of our name is our doing, also if this is cancelled half-way.
+        self.submitted = True
+        for attempt in range(_RETRIES):
+            try:
+                if attempt and await self.find() is not None:
+                    await self.drop_twins()
+                    break
+                self.job_id = self._scheduler.parse_submit(await self._submit(command, waiting))
+                break
+            except (ConnectionFailed, SchedulerError, TimeoutExpired) as error:
+                if not error.transient or attempt == _RETRIES - 1:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+        assert self.job_id is not None
+        return self.job_id
+
+    async def _submit(self, command: Command, waiting: Callable[[float], None]) -> Completed:
+        cancel = self._scheduler.cancel("1").argv[:-1]
+        self._submission = Submission(
+            self._run, command, cancel, jobs_dir=self._jobs_dir, name=self._name
+        )
+        done = await self._submission.answer(waiting)
+        self._submission = None
+        return done
+
+    async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:
+        """Wait until the job runs; tells every pending state. Raises AllocationError if it
+        ends first or can never start; such a job is cancelled."""
+        async with aclosing(self.watch()) as states:
+            async for status in states:
+                if status.state is JobState.RUNNING and status.nodes:
+                    return status
+                if status.state is JobState.ENDED:
+                    raise AllocationError(
+                        f"job {self.job_id} ended before it could be used",
+                        cause=f"{in_words(status)}; {await self.last_words()}",
+                        hint=HINT,
+                    )
+                if status.state is JobState.PENDING:
+                    if self._scheduler.verdict(status) is Verdict.FIX:
+                        await self.cancel()
+                        raise AllocationError(
+                            f"job {status.job_id} can never start as it was asked for",
+                            cause=status.explanation or status.reason,
+                            hint="ask for less, or for another node or partition; it was cancelled",
+                        )
+                    on_pending(status)
+        raise AllocationError(
+            f"job {self.job_id} is no longer known to the scheduler", hint="get a new one: tk up"
+        )
+
+    async def last_words(self) -> str:
+        """The end of our job's log, in one line."""
+        return await last_words(self._run, self._jobs_dir, self.job_id or "", self._name)
+
+    def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
+        """The job's states as they change, at a pace that the scheduler's manual allows. hurried:
+        see `Poller.watch`."""
+        assert self.job_id is not None
+        return self._poller.watch(self.job_id, hurried=hurried)
+
+    async def _confirm_end(self, job_id: str) -> bool:
+        """Proof that a job which the scheduler forgot has ended: its body told so, or the
+        scheduler's own memory does."""
+        if await self._has_told_end(job_id):
+            return True
+        command = self._scheduler.history(job_id)
+        if command is None:
+            return False
+        return self._scheduler.parse_history(await self._run(command)) is JobState.ENDED
+
+    async def _has_told_end(self, job_id: str) -> bool:
+        """Whether the job's body has told that its agent ended."""
+        done = await self._run(
+            job_script.read_status(job_script.status_of(self._status_file, job_id))
+        )
+        told = job_script.parse_status(done.text)
+        return told is not None and told.ended
+
+    async def forget_if_over(self, over: bool) -> bool:
+        """Whether the job that was found has no agent any more, as its body tells, or it is known
+        (`over`); it counts as cancelled then."""
+        if self.job_id is None or self.job_id in self._cancelled.ids():
+            return True
+        if not over and not await self._has_told_end(self.job_id):
+            return False
+        self._cancelled.add(self.job_id)
+        return True
+
+    async def estimate(self) -> str | None:
+        """When a pending job may start, in the scheduler's words."""
+        command = self._scheduler.estimate(self.job_id) if self.job_id else None
+        if command is None:
+            return None
+        return self._scheduler.parse_estimate(await self._run(command))
+
+    async def wait_cancelled_gone(self, say: Callable[[str], None]) -> None:
+        """Wait for the end of those that were told to end, and are still there; not for long:
+        where their node is down it may never be heard of. After `find`."""
+        for job_id in self._cancelled.ids():
+            say(f"job {job_id} was cancelled and is still ending: waiting for its end")
+            # Whether it was heard then may not be known. Twice does no harm.
+            with contextlib.suppress(SchedulerError):
+                self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+        for pause_s in FIRST_PAUSES_S:
+            if not self._cancelled.ids():
+                return
+            await asyncio.sleep(pause_s)
+            await self._listed()
+        for job_id in self._cancelled.ids():
+            say(f"job {job_id} has not ended yet: asking for another one beside it")
+
+    async def cancel(self) -> list[str]:
+        """Cancel all jobs of our name; of one that was found, that one. Which were there. A
+        submission without an answer ends, or cancels its own job. Raises SchedulerError."""
+        if self.foreign:
+            return []
+        over = True
+        if self._submission is not None or self.job_id is None:
+            over = await stop(self._run, self._jobs_dir, self._name, self._submission)
+        listed = [job.job_id for job in await self._listed()]
+        if self.job_id is not None and not self.submitted:
+            listed = [one for one in listed if one == self.job_id]
+        for job_id in listed:
+            await self._cancel_one(job_id)
+        if not over:
+            raise SchedulerError(
+                "the scheduler has not answered the submission yet",
+                hint="its job is cancelled as soon as it has an id; `tk down` tells",
+            )
+        return listed
+
+    async def _cancel_one(self, job_id: str) -> None:
+        # Before: the answer may get lost, and it be cancelled all the same.
+        self._cancelled.add(job_id)
+        try:
+            self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+        except SchedulerError:
+            self._cancelled.forget(job_id)
+            raise
+
+    async def _listed(self) -> list[JobStatus]:
+        """The unfinished jobs of our name."""
+        done = await self._run(self._scheduler.find(self._name))
+        jobs = self._scheduler.parse_find(done, self._name)
+        self._cancelled.keep_only(job.job_id for job in jobs)
+        return jobs
+
+
+def _number(job_id: str) -> str:
+    """It without the server's name, which PBS does not always tell alike."""
+    return job_id.partition(".")[0]
+
+
+def in_words(status: JobStatus) -> str:
+    """A job's state as the scheduler calls it, and what that means."""
+    native = status.native_state or "gone"
+    return f"{native}, {status.explanation}" if status.explanation else native

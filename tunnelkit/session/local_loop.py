@@ -1,0 +1,110 @@
+"""`tk loop` without a session: the same loop, its agent on this very machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.debug.adapter.adapter import Adapters
+from tunnelkit.debug.dap.editor_port import EditorPort
+from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_command import loop_spec, understand
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.tasks import cancel_all, first_of
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.local_agent import LocalAgent
+from tunnelkit.session.debugging.loop_checks import check_here
+from tunnelkit.session.runtime.paths import cache_root
+
+
+class View(Protocol):
+    """What shows the loop: `cli/views/loop.py`."""
+
+    quit: asyncio.Event
+
+    def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None: ...
+
+    def show(self, record: Record) -> None: ...
+
+
+async def run_local(
+    words: list[str],
+    settings: Settings,
+    make_view: Callable[[], View],
+    *,
+    ranks: bool = False,
+    only: Sequence[int] | None = None,
+) -> int:
+    """Run the loop here until the person quits; returns the exit code. ranks, only: as for
+    `understand` and `loop_spec`."""
+    view = make_view()
+    command = understand(words, ranks=ranks)
+    check_here(command)
+    keeps = settings.debug.post_mortem and bool(command.interpreter)
+    port = EditorPort(command.port or settings.debug.port)
+    port.open()
+    adapters = Adapters()
+    loops: list[DebugLoop] = []
+
+    def opened(channel: Channel, header: dict[str, Any]) -> None:
+        loops[0].debuggee(channel, header)
+
+    agent = AgentClient(
+        LocalAgent(cache_root(), f"local-{os.getpid()}-{secrets.token_hex(4)}").dial,
+        on_channel=opened,
+        notices={},
+    )
+    try:
+        await agent.connect()
+        on_disconnect = "continue" if keeps else settings.debug.on_disconnect
+        loop = DebugLoop(agent, port, adapters, on_disconnect=on_disconnect, on_record=view.show)
+        loops.append(loop)
+        view.mind_signals(lambda: loop.restart("restarted by you"))
+        payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
+        view.show(Record(EVENT, 0, payload))
+        spec = loop_spec(
+            # The agent was started by us, but cut off from our environment's Python settings.
+            replace(command, env={**os.environ, **command.env}),
+            cwd=os.getcwd(),
+            editor_port=port.port,
+            standby=settings.debug.standby,
+            preload=settings.debug.preload,
+            only=only,
+            post_mortem=keeps,
+            collectives=settings.debug.collective_timeouts,
+        )
+        await _live(agent, loop, view, spec)
+        return 0
+    finally:
+        for one in loops:
+            await one.close()
+        await adapters.close()
+        with contextlib.suppress(TunnelkitError, TimeoutError):
+            async with asyncio.timeout(10.0):
+                await agent.call("shutdown", reason="tk loop ended")
+        await agent.close("tk loop ended")
+        await port.close()
+
+
+async def _live(agent: AgentClient, loop: DebugLoop, view: View, spec: dict[str, Any]) -> None:
+    life = asyncio.create_task(agent.run())
+    quitting = asyncio.create_task(view.quit.wait())
+    try:
+        await loop.start(spec)
+        over = asyncio.create_task(loop.wait_over())
+        try:
+            await first_of(over, quitting, life)
+            if quitting.done():
+                await loop.stop()
+        finally:
+            await cancel_all(over)
+    finally:
+        await cancel_all(life, quitting)

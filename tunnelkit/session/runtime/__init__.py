@@ -1,0 +1,1 @@
+"""Sockets, records and directories of a session on the laptop, and their clients."""

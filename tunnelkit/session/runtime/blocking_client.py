@@ -1,0 +1,135 @@
+"""One question to a running session, without an event loop.
+
+`tk status` runs in shell prompts and `tk ready` before every F5: loading asyncio
+would cost them more than the answer takes. The wire is sans-IO, so a plain
+socket carries it as well. Commands that stream use `client.connect`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired, TunnelkitError
+from tunnelkit.session.runtime.control_address import reach
+from tunnelkit.wire import events as ev
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.paths import SessionPaths
+
+#: Before each message of a call channel (mux/rpc.py).
+_LENGTH = struct.Struct("!I")
+_READ_BYTES = 256 * 1024
+
+
+def is_alive(paths: SessionPaths) -> bool:
+    """True if a session of ours answers at its socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            reach(sock, paths)
+        except (OSError, ConfigError):
+            return False
+        return True
+
+
+def no_session() -> NoSessionError:
+    """The error of a command that finds no session."""
+    return NoSessionError("no session is up for this project", hint="start one: tk up [NODE]")
+
+
+def session_gone() -> NoSessionError:
+    """The error of a command whose session ended before it could answer."""
+    return NoSessionError(
+        "the session ended before it answered", hint="`tk logs --session` tells why"
+    )
+
+
+def silent(waited_s: float) -> TimeoutExpired:
+    """The error of a command whose session is there, but says nothing."""
+    return TimeoutExpired(
+        f"the session did not answer within {waited_s:g} s",
+        hint="`tk logs --session` tells what it does; is its process stopped?",
+    )
+
+
+def ask(paths: SessionPaths, method: str, *, silence_s: float | None = None, **params: Any) -> Any:
+    """Call a session's method and wait for its answer, however long that takes, or for
+    `silence_s` without a byte.
+
+    Raises the session's TunnelkitErrors as they were, NoSessionError if there is none or
+    it ends meanwhile, ConfigError if what is there could be another user's.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(silence_s)
+        try:
+            reach(sock, paths)
+        except OSError:
+            raise no_session() from None
+        try:
+            return _call(sock, {"id": 1, "call": method, "params": params})
+        except TimeoutError:
+            raise silent(silence_s or 0.0) from None
+        except (OSError, ProtocolError):
+            raise session_gone() from None
+
+
+def _call(sock: socket.socket, message: dict[str, Any]) -> Any:
+    endpoint = Endpoint(client=True)
+    arrived = _greet(sock, endpoint)
+    channel = endpoint.open({"type": "rpc"})
+    payload = json.dumps(message).encode()
+    endpoint.send(channel, _LENGTH.pack(len(payload)) + payload)
+    buffer = bytearray()
+    while True:
+        for event in endpoint.receive(arrived):
+            if isinstance(event, ev.DataReceived) and event.channel == channel:
+                endpoint.consume(channel, len(event.data))
+                buffer += event.data
+            elif isinstance(event, ev.ChannelClosed | ev.ByeReceived):
+                raise ProtocolError("the session hung up")
+        answer = _answer(buffer, message["id"])
+        if answer is not None:
+            break
+        while endpoint.has_outgoing():
+            sock.sendall(b"".join(endpoint.outgoing(_READ_BYTES)))
+        arrived = _receive(sock)
+    if "error" in answer:
+        raise TunnelkitError.from_json(answer["error"])
+    return answer.get("result")
+
+
+def _greet(sock: socket.socket, endpoint: Endpoint) -> bytes:
+    """Exchange hellos; return what came after the session's."""
+    hello = Hello(Status.FRESH, os.urandom(16), NO_ID, 0, endpoint.window_bytes)
+    sock.sendall(hello.encode())
+    reader = HelloReader()
+    while (peer := reader.feed(_receive(sock))) is None:
+        pass
+    endpoint.link_up(peer.received, peer.window)
+    return reader.rest
+
+
+def _answer(buffer: bytearray, call_id: int) -> dict[str, Any] | None:
+    """The answer to our call, once it is whole; notices before it are dropped."""
+    while len(buffer) >= _LENGTH.size:
+        end = _LENGTH.size + _LENGTH.unpack_from(buffer)[0]
+        if len(buffer) < end:
+            return None
+        message: dict[str, Any] = json.loads(buffer[_LENGTH.size : end])
+        del buffer[:end]
+        if message.get("id") == call_id:
+            return message
+    return None
+
+
+def _receive(sock: socket.socket) -> bytes:
+    data = sock.recv(_READ_BYTES)
+    if not data:
+        raise ProtocolError("the session hung up")
+    return data

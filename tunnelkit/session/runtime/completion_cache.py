@@ -1,0 +1,187 @@
+"""Names that were seen on clusters, for the completion of command lines: a small cache.
+
+Pressing TAB must cost nothing on the network, so sessions and `tk doctor` write down what
+they see in passing, and completion only reads. One file, 0600, in the user's cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunnelkit.errors import SchedulerError, TunnelkitError
+from tunnelkit.session.runtime.paths import cache_root
+
+if TYPE_CHECKING:
+    from tunnelkit.link.base import Link
+    from tunnelkit.model import Completed
+
+#: Beyond this nobody completes, and every TAB would pay for it.
+MAX_NAMES = 5_000
+MAX_PROJECTS = 200
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
+
+# $1: the scheduler, $2: where its commands are (scheduler/detect.py), "" for the PATH, $3: where
+# else they may be. Each line is marked, since banners may come before. Only the first command
+# decides whether it answers.
+_SCRIPT = r"""
+PATH=$PATH${2:+:$2}:$3
+me=$(id -un)
+code=0
+if [ "$1" = slurm ]; then
+  said=$(sinfo -h -o 'tk-nodes %R %N' 2>&1 </dev/null) || code=$?
+  printf '%s\n' "$said"
+  [ "$code" = 0 ] && squeue -h -u "$me" -o 'tk-job %i' 2>&1 </dev/null
+else
+  said=$(qselect -u "$me" 2>&1 </dev/null) || code=$?
+  if [ "$code" = 0 ]; then
+    printf '%s\n' "$said" | sed 's/^/tk-job /'
+    pbsnodes -a 2>/dev/null </dev/null | sed 's/^\([A-Za-z0-9]\)/tk-node \1/'
+    qstat -Q 2>/dev/null </dev/null | sed 's/^/tk-queue /'
+  else
+    printf '%s\n' "$said"
+  fi
+fi
+echo "tk-code $code"
+"""
+
+
+def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
+    """argv of the one command on a login host that tells the names."""
+    from tunnelkit.scheduler.detect import USUAL_DIRS  # not for a TAB, which asks nothing
+
+    return ("sh", "-c", _SCRIPT, "sh", scheduler, bin_dir, ":".join(USUAL_DIRS))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one cluster has; `jobs` are the user's own. problem: what the scheduler said
+    instead."""
+
+    nodes: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def parse(done: Completed) -> Names:
+    """Read the answer to `question`. Whatever comes in, nothing is raised."""
+    nodes: list[str] = []
+    partitions: list[str] = []
+    jobs: list[str] = []
+    other: list[str] = []
+    code = None
+    for line in done.text.splitlines():
+        mark, *words = line.split()[:3] or [""]
+        if mark == "tk-nodes" and len(words) == 2:
+            partitions.append(words[0])
+            nodes += _expanded(words[1])
+        elif mark == "tk-node" and words:
+            nodes.append(words[0])
+        elif mark == "tk-queue" and words:
+            partitions += [] if words[0] in ("Queue", "Server") else words[:1]
+        elif mark == "tk-job" and words:
+            jobs.append(words[0])
+        elif mark == "tk-code" and words:
+            code = words[0]
+        elif line.strip():
+            other.append(" ".join(line.split()))
+    told = other[-1] if other else f"exit status {code or done.exit_code}"
+    problem = None if code == "0" else told
+    if problem is not None:
+        return Names(problem=problem)
+    return Names(_plain(nodes), _plain(partitions), _plain(jobs))
+
+
+def _expanded(text: str) -> Iterable[str]:
+    from tunnelkit.scheduler.nodelist import expand
+
+    try:
+        return expand(text)[:MAX_NAMES]
+    except SchedulerError:
+        return ()
+
+
+def _plain(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once; only what a shell takes as it is."""
+    found = dict.fromkeys(name for name in names if _NAME.fullmatch(name))
+    return tuple(found)[:MAX_NAMES]
+
+
+def cache_file() -> Path:
+    """Where the names are kept."""
+    return cache_root() / "names.json"
+
+
+def remember(login: str, project_dir: Path, names: Names, *, path: Path | None = None) -> None:
+    """Write down a cluster's names, and that the project is on it. A cache that can't be
+    written is none: nothing is raised."""
+    if names.problem is not None:
+        return
+    path = path or cache_file()
+    data = _read(path)
+    data["clusters"][login] = {
+        "nodes": list(names.nodes),
+        "partitions": list(names.partitions),
+        "jobs": list(names.jobs),
+    }
+    # The newest last, and only so many: throw-away projects come and go.
+    projects = data["projects"]
+    projects.pop(str(project_dir), None)
+    projects[str(project_dir)] = login
+    data["projects"] = dict(list(projects.items())[-MAX_PROJECTS:])
+    with contextlib.suppress(OSError):
+        write_private(path, json.dumps(data))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file of a cache in one step, 0600, in a directory 0700. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+async def learn(link: Link, scheduler: str, project_dir: Path) -> None:
+    """Ask the login host's scheduler for the names, once, and write them down. What can't be
+    had now is had another time."""
+    with contextlib.suppress(TunnelkitError):
+        remember(str(link.login), project_dir, parse(await link.run(question(scheduler))))
+
+
+def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
+    """The names of a kind (nodes, partitions, jobs) of the project's cluster; of all clusters
+    where the project's is not known."""
+    data = _read(path or cache_file())
+    login = data["projects"].get(str(project_dir))
+    clusters = [data["clusters"][login]] if login in data["clusters"] else data["clusters"].values()
+    found: dict[str, None] = {}
+    for cluster in clusters:
+        listed = cluster.get(kind) if isinstance(cluster, Mapping) else None
+        if isinstance(listed, list):
+            found.update((one, None) for one in listed if isinstance(one, str))
+    return list(found)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The cache; empty where there is none or it is broken."""
+    try:
+        data = json.loads(path.read_text())
+        found = {key: data[key] for key in ("clusters", "projects")}
+    except (OSError, ValueError, KeyError, TypeError):
+        found = {}
+    if found and all(isinstance(value, dict) for value in found.values()):
+        return found
+    return {"clusters": {}, "projects": {}}

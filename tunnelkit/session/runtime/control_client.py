@@ -1,0 +1,131 @@
+"""A command's side of the control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.runtime.blocking_client import is_alive, no_session, session_gone
+from tunnelkit.session.runtime.control_address import reach
+from tunnelkit.session.runtime.control_server import greet
+from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.paths import SessionPaths, is_locked
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+
+_START_TIMEOUT_S = 20.0
+OnChannel = Callable[[Channel, dict[str, Any]], None]
+
+
+def _no_channel(channel: Channel, header: dict[str, Any]) -> None:
+    channel.close({"error": "unexpected stream"})
+
+
+class SessionClient:
+    """One connection to a session. Made by `connect`."""
+
+    def __init__(self, mux: Mux, rpc: RpcPeer) -> None:
+        self.mux = mux
+        self._rpc = rpc
+
+    async def call(self, method: str, **params: Any) -> Any:
+        """Call the session. Raises its TunnelkitErrors as they were, NoSessionError if it
+        is gone."""
+        try:
+            return await self._rpc.call(method, **params)
+        except RpcError as error:
+            if error.data.get("gone"):
+                raise session_gone() from None
+            raise TunnelkitError.from_json(error.data) from None
+
+    def notify(self, notice: str, **params: Any) -> None:
+        """Tell the session something without waiting."""
+        self._rpc.notify(notice, **params)
+
+    def open(self, header: dict[str, Any]) -> Channel:
+        """Open a stream."""
+        return self.mux.open(header)
+
+
+@asynccontextmanager
+async def connect(
+    paths: SessionPaths,
+    *,
+    notices: Mapping[str, Handler] | None = None,
+    on_channel: OnChannel = _no_channel,
+) -> AsyncIterator[SessionClient]:
+    """Connect to a running session. Raises NoSessionError if there is none, ConfigError if
+    what is there could be another user's."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    tasks: list[asyncio.Future[Any]] = []
+    try:
+        try:
+            reach(sock, paths)
+            sock.setblocking(False)
+            hello, rest = await greet(sock, os.urandom(16))
+        except (OSError, ProtocolError):
+            raise no_session() from None
+        mux = Mux(Endpoint(client=True), on_channel)
+        rpc = RpcPeer(mux.open({"type": "rpc"}), notices or {})
+        lost = mux.attach(sock.fileno(), sock.fileno(), hello, rest)
+        lost.add_done_callback(lambda future: mux.end("the session is gone"))
+        tasks.append(asyncio.create_task(rpc.serve()))
+        try:
+            yield SessionClient(mux, rpc)
+        finally:
+            # Before the close: another connection may be given the same descriptor.
+            mux.detach("done")
+    finally:
+        await cancel_all(*tasks)
+        sock.close()
+
+
+def start_daemon(launch: Launch, paths: SessionPaths) -> None:
+    """Start the session's daemon in the background; returns once its socket answers."""
+    paths.make()
+    launch.save(paths.launch_wanted)
+    project = Path(launch.settings.project_dir)
+    daemon = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tunnelkit.session.daemon", str(project)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if is_alive(paths):
+            return
+        if daemon.poll() is not None and not is_locked(paths):
+            break  # else another was first, and is about to answer
+        time.sleep(0.01)
+    with contextlib.suppress(OSError):
+        daemon.kill()
+    raise NoSessionError(
+        "the session's process did not start",
+        cause=_last_line(paths.session_log),
+        hint=f"see {paths.session_log}",
+    )
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return None
+    return lines[-1] if lines else None

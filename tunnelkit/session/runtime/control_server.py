@@ -1,0 +1,146 @@
+"""The control socket: where `tk` commands talk to the session.
+
+A unix socket 0600 in the session's 0700 directory; each connection is one
+conversation of the wire, so commands, streams and notices share one protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.listener import Listener
+from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.wire.endpoint import Endpoint
+from tunnelkit.wire.errors import ProtocolError
+from tunnelkit.wire.handshake import Hello, HelloReader, Status
+
+OnChannel = Callable[[Channel, dict[str, Any], "ControlConnection"], None]
+
+
+class ControlConnection:
+    """One `tk` command that is connected."""
+
+    def __init__(self) -> None:
+        self.rpc: RpcPeer | None = None
+        self.mux: Mux | None = None
+        #: Set by `tk up`: this command shows progress and may answer prompts.
+        self.follows = False
+        #: Since when, in the clock's seconds: whoever came last is asked first.
+        self.follows_since = 0.0
+        #: Set by `tk sync --watch`: it is told of the mirror's events.
+        self.watches_mirror = False
+
+
+class ControlServer:
+    """Accepts commands. `handlers` answer calls, `on_channel` gets all other channels."""
+
+    def __init__(
+        self,
+        path: Path,
+        handlers: Callable[[ControlConnection], dict[str, Handler]],
+        on_channel: OnChannel,
+    ) -> None:
+        self._path = path
+        self._handlers = handlers
+        self._on_channel = on_channel
+        self._listener = Listener(self._connected)
+        self._bound = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.connections: set[ControlConnection] = set()
+
+    def open(self) -> None:
+        """Bind and listen; the caller holds the session's lock, so an old socket is stale."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        self._listener.open_unix(str(self._path))
+        self._bound = True
+
+    async def close(self) -> None:
+        """Stop listening, hang up, remove the socket."""
+        self._listener.close()
+        if self._bound:
+            self._bound = False
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+        await cancel_all(*self._tasks)
+
+    def notify_followers(self, notice: str, **params: Any) -> None:
+        """Tell the commands that follow the session."""
+        for connection in self.connections:
+            if connection.follows and connection.rpc is not None:
+                connection.rpc.notify(notice, **params)
+
+    def notify_watchers(self, event: dict[str, Any]) -> None:
+        """Tell the commands that watch the mirror."""
+        for connection in self.connections:
+            if connection.watches_mirror and connection.rpc is not None:
+                connection.rpc.notify("mirror", **event)
+
+    def _connected(self, sock: socket.socket) -> None:
+        task = asyncio.create_task(self._serve(sock))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, sock: socket.socket) -> None:
+        connection = ControlConnection()
+        tasks: list[asyncio.Task[None]] = []
+
+        def opened(channel: Channel, header: dict[str, Any]) -> None:
+            if header.get("type") == "rpc":
+                connection.rpc = RpcPeer(channel, _translated(self._handlers(connection)))
+                tasks.append(asyncio.create_task(connection.rpc.serve()))
+            else:
+                self._on_channel(channel, header, connection)
+
+        mux = connection.mux = Mux(Endpoint(client=False), opened)
+        self.connections.add(connection)
+        try:
+            hello, rest = await greet(sock, None)
+            await mux.attach(sock.fileno(), sock.fileno(), hello, rest)
+        except (OSError, ProtocolError, TunnelkitError):
+            pass
+        finally:
+            self.connections.discard(connection)
+            mux.end("command disconnected")
+            await cancel_all(*tasks)
+            sock.close()
+
+
+def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
+    """Handlers whose TunnelkitErrors reach the command whole."""
+
+    def wrap(handler: Handler) -> Handler:
+        async def call(params: dict[str, Any]) -> Any:
+            try:
+                return await handler(params)
+            except TunnelkitError as error:
+                raise RpcError(error.to_json()) from None
+
+        return call
+
+    return {name: wrap(handler) for name, handler in handlers.items()}
+
+
+async def greet(sock: socket.socket, client_id: bytes | None) -> tuple[Hello, bytes]:
+    """Exchange hellos over a control socket; `client_id` for the command's side."""
+    endpoint = Endpoint(client=client_id is not None)
+    ours = Hello(Status.FRESH, client_id or bytes(16), bytes(16), 0, endpoint.window_bytes)
+    await write_fd(sock.fileno(), ours.encode())
+    reader = HelloReader()
+    while True:
+        data = await read_fd(sock.fileno())
+        if not data:
+            raise ProtocolError("hung up before a hello")
+        hello = reader.feed(data)
+        if hello is not None:
+            return hello, reader.rest

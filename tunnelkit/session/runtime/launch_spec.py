@@ -1,0 +1,141 @@
+"""What a session was asked to be: handed to its daemon, kept for its successor."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tunnelkit.config.schema import KEYS, Settings
+from tunnelkit.config.value_kinds import BadValue
+from tunnelkit.errors import ConfigError, NoSessionError, UsageError
+from tunnelkit.model import Hop
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The settings and the node that was asked for (None: whichever the scheduler gives).
+    take_over: the mirror's place on the cluster, from another laptop directory. attach_job: a
+    job that a person made, to be used instead of one of tk's own."""
+
+    settings: Settings
+    node: str | None
+    take_over: bool = False
+    attach_job: str | None = None
+
+    def save(self, path: Path) -> None:
+        """Write it for the daemon, 0600, atomically."""
+        login = self.settings.cluster.login
+        data = json.dumps(
+            {
+                # Apart from the settings: another version of tk may not read those.
+                "login": None if login is None else str(login),
+                "settings": self.settings.to_json(),
+                "node": self.node,
+                "take_over": self.take_over,
+                "attach_job": self.attach_job,
+            }
+        )
+        temporary = path.with_suffix(f".{os.getpid()}")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(data)
+        temporary.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> Launch:
+        """Read what `save` wrote. Raises NoSessionError if nothing usable is there."""
+        try:
+            data = json.loads(path.read_text())
+            settings = Settings.from_json(data["settings"])
+            return Launch(
+                settings, data["node"], bool(data.get("take_over")), data.get("attach_job")
+            )
+        except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+            raise NoSessionError(
+                "there is no earlier session here", cause=str(error), hint="start one: tk up"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a session that is gone left on record, perhaps one of another version of tk. login,
+    node, attach_job: None where they are not known. settings: as far as they can be read,
+    None if not at all."""
+
+    login: str | None = None
+    node: str | None = None
+    attach_job: str | None = None
+    settings: Settings | None = None
+
+    @staticmethod
+    def load(path: Path) -> Left | None:
+        """Read a launch file of any version; None if there is no such file."""
+        try:
+            data = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            return Left()
+        if not isinstance(data, dict):
+            return Left()
+        settings = _readable(data.get("settings"))
+        known = None if settings is None else settings.cluster.login
+        login = _text(data.get("login")) or (None if known is None else str(known))
+        return Left(login, _text(data.get("node")), _text(data.get("attach_job")), settings)
+
+    def launch(self, current: Callable[[], Settings]) -> Launch:
+        """What to look for on the cluster. current: the settings of now, for where nothing of
+        the earlier ones can be read. Raises what `current` raises."""
+        settings = self.settings
+        if settings is None or settings.cluster.login is None:
+            settings = current()
+            if self.login is not None:
+                cluster = replace(settings.cluster, login=_hop(self.login))
+                settings = replace(settings, cluster=cluster)
+        return Launch(settings, self.node, attach_job=self.attach_job)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _hop(login: str) -> Hop:
+    try:
+        return Hop(login)
+    except UsageError as error:
+        raise ConfigError(
+            "the login host of the earlier session can't be read",
+            cause=error.message,
+            hint="look for its job on the cluster by hand",
+        ) from None
+
+
+def _readable(data: Any) -> Settings | None:
+    """The settings without the values that this version can't read."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("values"), Mapping):
+        return None
+    values = {name: raw for name, raw in data["values"].items() if name in KEYS}
+    kept = {
+        "project_dir": data.get("project_dir"),
+        "config_file": data.get("config_file"),
+        "values": {name: raw for name, raw in values.items() if _reads(name, raw)},
+        "origins": {},
+    }
+    try:
+        return Settings.from_json(kept)
+    except ConfigError:
+        return None
+
+
+def _reads(name: str, raw: object) -> bool:
+    if raw is None:
+        return KEYS[name].default is None
+    try:
+        KEYS[name].kind.parse(raw)
+    except (BadValue, TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,276 @@
+"""Where a session keeps its sockets (runtime) and what must outlive it (state).
+
+`tk status` needs this file: what only others need is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired
+
+_SLUG = re.compile(r"[^A-Za-z0-9]+")
+_CONTROL = "control.sock"
+#: sockaddr_un holds 108 bytes on Linux, 104 elsewhere.
+_MAX_SOCKET_PATH_BYTES = 103
+#: ssh's control socket is made in ROOT/ID/l under a name of 30 bytes.
+_MAX_ROOT_BYTES = _MAX_SOCKET_PATH_BYTES - len("/01234567/l/") - 30
+#: The place that all users of this machine share.
+SHARED = Path("/tmp")  # noqa: S108 - each use of it checks whose the directory is
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """One session's places. `runtime` is 0700 and short; `state` survives a reboot."""
+
+    id: str
+    runtime: Path
+    state: Path
+
+    @property
+    def control_socket(self) -> Path:
+        return self.runtime / _CONTROL
+
+    @property
+    def link_dir(self) -> Path:
+        return self.runtime / "l"
+
+    @property
+    def lock(self) -> Path:
+        return self.runtime / "lock"
+
+    @property
+    def launch(self) -> Path:
+        """What the session was asked to be; there while something may be on the cluster."""
+        return self.state / "launch.json"
+
+    @property
+    def launch_wanted(self) -> Path:
+        """The same, until the session has reached the cluster."""
+        return self.state / "launch-wanted.json"
+
+    @property
+    def cancelled(self) -> Path:
+        """Jobs that were told to end (cancelled_jobs.py)."""
+        return self.state / "cancelled"
+
+    @property
+    def session_log(self) -> Path:
+        return self.state / "session.log"
+
+    @property
+    def loop_log(self) -> Path:
+        return self.state / "loop.log"
+
+    @property
+    def mirror_state(self) -> Path:
+        return self.state / "mirror"
+
+    def make(self) -> None:
+        """Create the directories, private to this user. Raises ConfigError if they can't be."""
+        if len(os.fsencode(self.control_socket)) > _MAX_SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"the path of the runtime directory is too long for sockets: {self.runtime}",
+                hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
+            )
+        # The parent too: whoever owned it could put another directory in our place.
+        for path in (
+            self.runtime.parent,
+            self.runtime,
+            self.link_dir,
+            self.state,
+            self.mirror_state,
+        ):
+            private_directory(path)
+
+
+def session_paths(project_dir: Path) -> SessionPaths:
+    """The places of the project's session; nothing is created but this machine's salt.
+
+    The id is the same for every call from the project on this machine, and no other
+    machine's: two laptops on one account never take each other's jobs.
+    """
+    key = f"{_machine_salt()}:{os.getuid()}:{project_dir.resolve()}"
+    session_id = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return SessionPaths(session_id, runtime_root() / session_id, state_root() / session_id)
+
+
+def job_name(project_dir: Path, session_id: str) -> str:
+    """The name under which the session's job is found again."""
+    slug = _SLUG.sub("-", project_dir.name).strip("-")[:24] or "project"
+    return f"tk-{slug}-{session_id}"
+
+
+def live_sessions() -> Iterator[SessionPaths]:
+    """Sessions of this user that have a control socket; it may be stale. What lies in a
+    directory that others could have made is none."""
+    root = runtime_root()
+    if is_private(root):
+        for entry in sorted(root.iterdir()):
+            if is_private(entry) and (entry / _CONTROL).exists():
+                yield SessionPaths(entry.name, entry, state_root() / entry.name)
+
+
+@contextmanager
+def hold_lock(paths: SessionPaths) -> Iterator[None]:
+    """Be the one process that has this session, daemon or `tk down` after a killed one.
+
+    The kernel lets go of it however the process ends. Raises NoSessionError if another
+    process has it.
+    """
+    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NoSessionError(
+                "another tk is just starting or ending this session",
+                hint="wait a moment, then see `tk status`",
+                transient=True,
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:
+    """Return once no daemon holds the session's lock. Raises TimeoutExpired."""
+    import asyncio
+
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while _locked(paths.lock):
+        if asyncio.get_running_loop().time() > deadline:
+            raise TimeoutExpired(
+                f"the session did not end within {timeout_s:.0f} s",
+                hint=f"see {paths.session_log}",
+            )
+        await asyncio.sleep(0.02)
+
+
+def is_locked(paths: SessionPaths) -> bool:
+    """Whether a process has this session: a daemon, be it just starting, or a `tk down`."""
+    return _locked(paths.lock)
+
+
+def _locked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def runtime_root() -> Path:
+    """The directory of all sessions' sockets: short, because socket paths are limited.
+
+    Where another user holds the name in /tmp it is one in a place of our own, and stays there:
+    a session must not be lost to commands because that user gives the name up again.
+    """
+    chosen = os.environ.get("TK_RUNTIME_DIR")
+    if chosen:
+        return Path(chosen) / "tk"
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and _is_ours(Path(base)):
+        return Path(base) / "tk"
+    shared, own = SHARED / f"tk-{os.getuid()}", _own_runtime_root()
+    foreign = os.path.lexists(shared) and not _is_ours(shared)
+    return own if foreign or is_private(own) else shared
+
+
+def _own_runtime_root() -> Path:
+    """Where nobody else can make anything; below the state directory if a link's sockets fit."""
+    below_state = state_root() / "run"
+    fits = len(os.fsencode(below_state)) <= _MAX_ROOT_BYTES
+    return below_state if fits else Path.home() / ".tk-run"
+
+
+def state_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The directory of all sessions' lasting state."""
+    override = environ.get("TK_STATE_DIR")
+    if override:
+        return Path(override)
+    from platformdirs import user_state_path
+
+    return user_state_path("tunnelkit")
+
+
+def cache_root() -> Path:
+    """Where names for TAB are kept, and the agent's zip for use on this machine."""
+    override = os.environ.get("TK_CACHE_DIR")
+    if override:
+        return Path(override)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("tunnelkit")
+
+
+def is_private(path: Path) -> bool:
+    """Whether nobody else can have made what lies in that directory: it is ours, 0700 and no
+    symlink."""
+    return _is_ours(path, forbidden=0o077)
+
+
+def _is_ours(path: Path, *, forbidden: int = 0o022) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.getuid()
+        and not stat.S_IMODE(status.st_mode) & forbidden
+    )
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path` 0700 and ours, or raise ConfigError if it is somebody else's."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise ConfigError(
+            f"can't make the directory {path}",
+            cause=error.strerror,
+            hint="TK_RUNTIME_DIR and TK_STATE_DIR choose other places",
+        ) from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise ConfigError(
+            f"{path} is not a directory of yours",
+            hint="set TK_RUNTIME_DIR to a private directory",
+        )
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def _machine_salt() -> str:
+    path = state_root() / "machine-id"
+    try:
+        return path.read_text().strip()
+    except OSError:
+        pass
+    private_directory(path.parent)
+    salt = os.urandom(16).hex()
+    try:
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(salt)
+    except FileExistsError:
+        return path.read_text().strip()
+    except OSError as error:
+        print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
+    return salt
