@@ -13,7 +13,7 @@ _LISTEN = "0A"
 _DAEMON = b"tunnelkit.session.daemon"
 
 
-class Owner(NamedTuple):
+class PortOwner(NamedTuple):
     """A process that listens on a port."""
 
     pid: int
@@ -33,14 +33,14 @@ def is_free(port: int) -> bool:
     return True
 
 
-def owner(port: int) -> Owner | None:
+def owner(port: int) -> PortOwner | None:
     """Who listens on `port`, as far as /proc tells (Linux; others' processes are hidden)."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and _holds(process, inodes):
-            return Owner(int(process.name), _program(process), _is_session(process))
+            return PortOwner(int(process.name), _program(process), _is_session(process))
     return None
 
 

@@ -17,7 +17,7 @@ SETUP = "LC_ALL=C; export LC_ALL; printf '\\0tk-mirror-1\\0'\n"
 _SSH_FAILED = 255
 
 
-class Remote(Protocol):
+class RemoteHost(Protocol):
     """The login host, which sees the cluster's shared file system."""
 
     async def run(
@@ -46,7 +46,7 @@ class ScriptResult:
 
 
 async def run_script(
-    remote: Remote,
+    remote: RemoteHost,
     script: str,
     args: Sequence[str],
     *,

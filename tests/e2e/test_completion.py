@@ -22,13 +22,13 @@ NODES = ("node01", "node02")
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home with names of a cluster in its cache; tests run in its project."""
-    told = completion_cache.Names(nodes=NODES, partitions=("gpu", "short"), jobs=("4711",))
+    told = completion_cache.ClusterNames(nodes=NODES, partitions=("gpu", "short"), jobs=("4711",))
     project = tmp_path / "project"
     project.mkdir()
     (project / "tunnelkit.toml").write_text('[cluster]\nlogin = "login"\n')
     cache = tmp_path / "cache" / "tunnelkit" / "names.json"
     completion_cache.remember("login", project, told, path=cache)
-    other = completion_cache.Names(nodes=("elsewhere",))
+    other = completion_cache.ClusterNames(nodes=("elsewhere",))
     completion_cache.remember("other", tmp_path, other, path=cache)
     return tmp_path
 

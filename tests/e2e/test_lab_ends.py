@@ -15,7 +15,7 @@ from tests.support.places import short_name
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ConfigError, MissingProgram, SchedulerError, UsageError
 from tunnelkit.lab import programs, slurm
-from tunnelkit.lab.processes import Process, identify, is_alive, lab_processes
+from tunnelkit.lab.processes import ProcessId, identify, is_alive, lab_processes
 
 
 @needs_lab
@@ -112,7 +112,7 @@ def test_down_does_not_touch_a_directory_that_is_no_labs(tmp_path: Path) -> None
 def test_a_reused_pid_is_a_stranger() -> None:
     me = identify(os.getpid())
     assert me and is_alive(me)
-    assert not is_alive(Process(me.pid, me.start - 1))
+    assert not is_alive(ProcessId(me.pid, me.start - 1))
 
 
 @pytest.mark.parametrize("bad", ["/tmp/" + "x" * 90, "/tmp/a b", "/tmp/a%b", "/tmp/ä"])

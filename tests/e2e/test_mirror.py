@@ -15,7 +15,7 @@ from tests.support.mirror_rig import (
     until,
 )
 from tunnelkit.mirror.api import MirrorState
-from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.scanner import Scan
@@ -82,16 +82,16 @@ async def test_what_comes_back_after_the_look_is_still_the_same_file(
     source = rig.write("a.py", "1\n")
     (rig.local / "to_a").symlink_to("a.py")
     mirror = await rig.started()
-    real, late = local_changes.fates, list[str]()
+    real, late = local_changes.classify_missing, list[str]()
 
-    def back(root: str, absent: Collection[str], scan: Scan, out: Outcome) -> object:
+    def back(root: str, absent: Collection[str], scan: Scan, out: PassResult) -> object:
         late.extend(absent)
         if absent and not source.exists():
             source.write_text("2\n")
             (rig.local / "to_a").symlink_to("b.py")
         return real(root, absent, scan, out)
 
-    monkeypatch.setattr(local_changes, "fates", back)
+    monkeypatch.setattr(local_changes, "classify_missing", back)
     source.unlink()
     (rig.local / "to_a").unlink()
     await until(lambda: source.exists(), "a look in between")

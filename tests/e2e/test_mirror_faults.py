@@ -21,7 +21,7 @@ from tests.support.mirror_rig import (
     until,
 )
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
-from tunnelkit.mirror.agent.channel import LiveChannel
+from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.transfer.rsync import Rsync
 
@@ -241,5 +241,5 @@ def _answers_lost_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         monkeypatch.setattr(whose, name, lose)
 
     losing(Rsync, "push")
-    losing(LiveChannel, "answer")
+    losing(MirrorChannel, "answer")
     return lost

@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
-from tunnelkit.mirror.agent.channel import LiveChannel, NotThere, OnProof
+from tunnelkit.mirror.agent.channel import MirrorChannel, NotThere, OnProof
 from tunnelkit.mirror.api import FileAgent, MirrorState
-from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.progress import PassRecord
 
 pytestmark = needs_rsync
 
@@ -53,7 +53,7 @@ async def test_a_save_asks_the_login_host_nothing(live_rig: Rig) -> None:
 
 async def test_what_git_has_written_is_staged_and_appears_at_once(live_rig: Rig) -> None:
     rig = live_rig
-    told: list[Batch] = []
+    told: list[PassRecord] = []
     (rig.local / ".git").mkdir()
     rig.write("main.py", "old\n")
     rig.write("pkg/a.py", "old\n")
@@ -150,7 +150,7 @@ async def test_an_agent_s_refusal_is_not_the_next_one_s(
     rig.write("a.py")
     mirror = await rig.started()
     await mirror.barrier(20)
-    first, opened = rig.node, LiveChannel.open.__func__  # type: ignore[attr-defined]
+    first, opened = rig.node, MirrorChannel.open.__func__  # type: ignore[attr-defined]
     assert first is not None
     left = rig.write(".tk-part-0123456789ab-1", "a killed one's\n", far=True)
 
@@ -159,7 +159,7 @@ async def test_an_agent_s_refusal_is_not_the_next_one_s(
             raise failure
         return await opened(cls, agent, *args, **more)
 
-    monkeypatch.setattr(LiveChannel, "open", classmethod(open_or_not))
+    monkeypatch.setattr(MirrorChannel, "open", classmethod(open_or_not))
     assert mirror._syncer is not None
     await mirror._syncer.close()
     rig.write("a.py", "by rsync\n")
@@ -186,11 +186,11 @@ async def test_a_change_of_kind_that_broke_off_twice_is_made(
     mirror = await rig.started()
     await mirror.barrier(20)
 
-    async def broken(live: LiveChannel, batch: int, rest: bytes) -> None:
+    async def broken(live: MirrorChannel, batch: int, rest: bytes) -> None:
         raise ConnectionFailed("cut", transient=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LiveChannel, "commit", broken)
+        patch.setattr(MirrorChannel, "commit", broken)
         source.write_text("2\n")
         with pytest.raises(TimeoutExpired):
             await mirror.barrier(0.5)
@@ -222,17 +222,17 @@ async def test_an_agent_that_is_gone_is_done_without(live_rig: Rig) -> None:
 def meddle(rig: Rig, path: str, work: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
     """Have somebody there at work between the next publication of that path and its reading
     back, and the agent tell of it."""
-    take = LiveChannel._take
+    take = MirrorChannel._take
     to_do = [work]
 
-    async def late(live: LiveChannel, header: dict[str, Any], on_proof: OnProof) -> None:
+    async def late(live: MirrorChannel, header: dict[str, Any], on_proof: OnProof) -> None:
         if path in header.get("proof", ()) and to_do:
             to_do.pop()()
             header["proof"].pop(path)
             header["differ"][path] = "content" if (rig.far / path).exists() else "absent"
         await take(live, header, on_proof)
 
-    patch.setattr(LiveChannel, "_take", late)
+    patch.setattr(MirrorChannel, "_take", late)
 
 
 async def test_an_edit_in_the_moment_of_the_publication_is_told(

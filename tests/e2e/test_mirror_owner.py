@@ -16,8 +16,8 @@ from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import MirrorHalted, MirrorState
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.passes.agent_pass import LivePass
-from tunnelkit.mirror.passes.bulk_pass import ShellPass
+from tunnelkit.mirror.passes.agent_pass import AgentPass
+from tunnelkit.mirror.passes.bulk_pass import BulkPass
 from tunnelkit.mirror.remote.owner import this_owner
 from tunnelkit.mirror.remote.root import claim, prepare, unmake
 from tunnelkit.model import MirrorSpec
@@ -208,8 +208,8 @@ async def test_what_a_kill_9_left_without_an_answer_is_known_as_ours(
         raise OSError("before it was written down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LivePass, "_record", killed)
-        patch.setattr(ShellPass, "_confirm", killed)
+        patch.setattr(AgentPass, "_record", killed)
+        patch.setattr(BulkPass, "_confirm", killed)
         for number, (source, link) in enumerate(zip(sources, links, strict=True)):
             source.write_text("longer than before\n")
             if number:

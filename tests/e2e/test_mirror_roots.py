@@ -13,7 +13,7 @@ from tests.support.tkrig import PATIENCE_S, Project, line_of, project
 from tunnelkit.errors import ExitCode, MirrorConflict, MirrorError
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.model import MirrorSpec
-from tunnelkit.session.files.mirror_set import Mirrors
+from tunnelkit.session.files.mirror_set import MirrorSet
 
 __all__ = ["project", "rig", "sshd"]
 
@@ -33,8 +33,8 @@ class Roots:
         self.states: list[tuple[str, MirrorState]] = []
         self.mirrors = self.make()
 
-    def make(self, far_lib: str = "~/tk/lib") -> Mirrors:
-        self.mirrors = Mirrors(
+    def make(self, far_lib: str = "~/tk/lib") -> MirrorSet:
+        self.mirrors = MirrorSet(
             [
                 MirrorSpec(str(self.rig.local), "~/tk/my project"),
                 MirrorSpec(str(self.lib), far_lib, name="../lib"),
@@ -202,7 +202,7 @@ async def test_a_session_with_two_roots(project: Project) -> None:
 async def test_links_that_are_ignored_stay_here(rig: Rig) -> None:
     rig.write("a.py")
     (rig.local / "link").symlink_to("a.py")
-    mirrors = Mirrors(
+    mirrors = MirrorSet(
         [MirrorSpec(str(rig.local), "~/tk/my project", symlinks="ignore")],
         rig.remote,
         state_dir=rig.state,

@@ -19,7 +19,7 @@ from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, Sshd, children, descendants, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror.api import MirrorState
-from tunnelkit.mirror.remote.root import Target
+from tunnelkit.mirror.remote.root import RemoteRoot
 from tunnelkit.mirror.transfer import tar as tar_module
 from tunnelkit.mirror.transfer.choose import FetchRule, choose_transfer
 from tunnelkit.mirror.transfer.tar import TarTransfer
@@ -366,7 +366,7 @@ async def test_an_rsync_there_that_won_t_do(rig: Rig, sshd: Sshd, tmp_path: Path
     said: list[str] = []
     root = str(rig.far)
     rsync = "rsync  version 2.6.9  protocol version 29"
-    target = Target(root, root, fresh=True, has_stat=True, rsync=rsync, tar=TARS["tar"])
+    target = RemoteRoot(root, root, fresh=True, has_stat=True, rsync=rsync, tar=TARS["tar"])
     transfer = await choose_transfer(rig.remote, str(rig.local), target, say=said.append)
     assert isinstance(transfer, TarTransfer)
     assert said == ["mirror: only rsync 2.6 on 127.0.0.1: sending by tar"]

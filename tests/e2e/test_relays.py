@@ -36,7 +36,7 @@ sys.path.insert(0, AGENT)
 
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.agent.nodes.relay_process import RelayFailed
-from tunnelkit.agent.nodes.relay_pool import Relays, other_nodes
+from tunnelkit.agent.nodes.relay_pool import RelayPool, other_nodes
 
 def tell(**what):
     print(json.dumps(what), flush=True)
@@ -45,7 +45,7 @@ class Driver:
     def __init__(self):
         self.table = ProcessTable()
         self.table.start()
-        self.relays = Relays(
+        self.relays = RelayPool(
             self.table, [sys.executable, "-I", "-S", AGENT, "relay", NAME])
         self.come = asyncio.Queue()
         self.lost = asyncio.Queue()

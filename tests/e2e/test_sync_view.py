@@ -22,7 +22,7 @@ from tunnelkit.lab import LabInfo
 from tunnelkit.mirror.explain import DIFFERS, IN_SYNC, PENDING, Explanation
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.passes.size_warnings import WARN_FILE_BYTES, SizeWatch
-from tunnelkit.mirror.progress import Batch, Progress
+from tunnelkit.mirror.progress import PassRecord, Progress
 
 pytestmark = needs_rsync
 
@@ -108,7 +108,7 @@ async def test_a_mirror_that_does_not_run_can_not_tell(rig: Rig) -> None:
 
 
 async def test_each_batch_is_told(rig: Rig) -> None:
-    told: list[Batch] = []
+    told: list[PassRecord] = []
     rig.write("a.py", "12345\n")
     rig.write("b/c.py", "123\n")
     mirror = await rig.started(on_batch=told.append)

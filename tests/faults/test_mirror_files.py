@@ -25,8 +25,8 @@ from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.errors import MirrorError, TimeoutExpired
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.passes.syncer import Syncer
-from tunnelkit.mirror.progress import Batch
-from tunnelkit.mirror.watch.coalescer import Gathering
+from tunnelkit.mirror.progress import PassRecord
+from tunnelkit.mirror.watch.coalescer import EventCoalescer
 
 pytestmark = needs_rsync
 
@@ -268,7 +268,7 @@ async def test_21_a_checkout_of_5000_files_is_one_generation(rig: Rig) -> None:
         _git(rig.local, "commit", "-q", "-m", branch)
         if branch == "one":
             _git(rig.local, "checkout", "-q", "-b", "two")
-    batches: list[Batch] = []
+    batches: list[PassRecord] = []
     mirror = await rig.started(on_batch=batches.append)
     await mirror.barrier(120)
     batches.clear()
@@ -288,11 +288,11 @@ async def test_21_a_checkout_that_begins_under_a_look_is_one_generation(
     lock.parent.mkdir()
     for number in range(40):
         rig.write(f"{number}.py", "one\n")
-    batches: list[Batch] = []
+    batches: list[PassRecord] = []
     mirror = await rig.started(on_batch=batches.append)
     await mirror.barrier(60)
     batches.clear()
-    look, waits = Syncer._look, Gathering.put_off
+    look, waits = Syncer._look, EventCoalescer.put_off
     began = threading.Event()
 
     def git_begins(*words: Any) -> Any:
@@ -303,7 +303,7 @@ async def test_21_a_checkout_that_begins_under_a_look_is_one_generation(
                 rig.write(f"{number}.py", "two\n")
         return look(*words)
 
-    def git_ends(self: Gathering, now: float) -> None:
+    def git_ends(self: EventCoalescer, now: float) -> None:
         """Once somebody waits for it."""
         if lock.exists():
             for number in range(20, 40):
@@ -312,7 +312,7 @@ async def test_21_a_checkout_that_begins_under_a_look_is_one_generation(
         waits(self, now)
 
     monkeypatch.setattr(Syncer, "_look", git_begins)
-    monkeypatch.setattr(Gathering, "put_off", git_ends)
+    monkeypatch.setattr(EventCoalescer, "put_off", git_ends)
     for number in range(20):
         rig.write(f"{number}.py", "saved\n")
     await mirror.barrier(60)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.mux import Mux
 from tunnelkit.session.agent.exec_relay import pump
 from tunnelkit.wire.endpoint import Endpoint
@@ -120,12 +120,12 @@ class Liar:
         for event in events:
             fields = {key: value for key, value in event.items() if key != "event"}
             payload = event_payload(event["event"], **fields)
-            await self.channels["loop-log"].write(Record(EVENT, 10**6, payload).encode())
+            await self.channels["loop-log"].write(LoopRecord(EVENT, 10**6, payload).encode())
 
     async def attack_history(self, size: int, count: int) -> None:
         """Records as large as they may be."""
         for number in range(count):
-            record = Record(EVENT, number, event_payload("none", text="x" * size))
+            record = LoopRecord(EVENT, number, event_payload("none", text="x" * size))
             await self.channels["loop-log"].write(record.encode())
 
     async def attack_length(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.hostile import far_relay
 from tests.unit.agent.relay_rig import Rig, local_step, read_all, relay_rig
 from tunnelkit.agent.debug.rank_support import visitor
-from tunnelkit.agent.processes.peer_process import Identity
+from tunnelkit.agent.processes.peer_process import PeerProcess
 from tunnelkit.mux.rpc import RpcError
 
 _LOOP = 7
@@ -86,7 +86,7 @@ async def test_debuggees_with_odd_headers(tmp_path: Path) -> None:
 )
 def test_an_odd_identity_is_refused_or_harmless(told: dict[str, Any]) -> None:
     try:
-        who = visitor(Identity.from_json(told), "liar")
+        who = visitor(PeerProcess.from_json(told), "liar")
     except ValueError:
         return
     assert who.rank is None or who.rank.global_rank < 2**31

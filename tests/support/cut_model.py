@@ -26,7 +26,7 @@ from tunnelkit.model import Completed
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.files.file_agents import FileHost
+from tunnelkit.session.files.file_agents import HeldFileAgent
 
 _SHELL = Path(__file__).with_name("cut_shell.py")
 _STEP_S = 10.0
@@ -286,7 +286,7 @@ class CutNode(Node):
             await cancel_all(self._life)
         await self.client.close("the session was killed")
         self.client = AgentClient(self._dial, on_channel=lambda channel, header: None, notices={})
-        self.host = FileHost(self.client, is_node=True)
+        self.host = HeldFileAgent(self.client, is_node=True)
         await self.start()
 
     async def _dial(self) -> ByteStream:

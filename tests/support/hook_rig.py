@@ -17,7 +17,7 @@ from typing import Any
 
 import tunnelkit
 from tests.support import processes
-from tunnelkit.agent.processes.peer_process import Identity, identify
+from tunnelkit.agent.processes.peer_process import PeerProcess, identify
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debuggee.ranks import Rank, rank_of
 from tunnelkit.demo.dap_client import DapClient
@@ -43,7 +43,7 @@ def pack(zip_path: Path) -> Path:
 class Target:
     """A process that dialled in, and the port where its editor connects."""
 
-    identity: Identity
+    identity: PeerProcess
     rank: Rank | None
     port: int
 

@@ -12,7 +12,7 @@ import pytest
 from tests.lab_fixtures import why_no_lab
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
-from tunnelkit.lab.processes import Process, lab_processes
+from tunnelkit.lab.processes import ProcessId, lab_processes
 from tunnelkit.lab.state import load
 
 needs_lab = pytest.mark.skipif(bool(why_no_lab()), reason=str(why_no_lab()))
@@ -25,13 +25,13 @@ def until(condition: Callable[[], object], deadline_s: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def processes_of(info: LabInfo) -> set[Process]:
+def processes_of(info: LabInfo) -> set[ProcessId]:
     state = load(Layout(info.dir))
     assert state
     return lab_processes(str(info.dir), state.processes)
 
 
-def name_of(process: Process) -> str:
+def name_of(process: ProcessId) -> str:
     try:
         return Path(f"/proc/{process.pid}/comm").read_text().strip()
     except OSError:

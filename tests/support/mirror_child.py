@@ -28,7 +28,7 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.tree import scanner
 from tunnelkit.model import MirrorSpec
-from tunnelkit.session.files.file_agents import FileHost
+from tunnelkit.session.files.file_agents import HeldFileAgent
 
 _PATIENCE_S = 150.0
 #: Small trees, too, are sent while they are looked at.
@@ -142,7 +142,7 @@ class _Far:
                 self._node = None
                 await node.client.close("the child has another one")
 
-    def agent(self) -> FileHost | None:
+    def agent(self) -> HeldFileAgent | None:
         return self._node.host if self._node is not None and self._node.host.is_up else None
 
     async def check(self, digests: Mapping[str, str]) -> list[str]:

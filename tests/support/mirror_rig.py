@@ -30,7 +30,7 @@ from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.local_agent import LocalAgent
-from tunnelkit.session.files.file_agents import FileHost
+from tunnelkit.session.files.file_agents import HeldFileAgent
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 needs_rsync = pytest.mark.skipif(
@@ -215,7 +215,7 @@ class Node:
         self._local = LocalAgent(directory, name)
         self._life: asyncio.Task[str] | None = None
         self.client = AgentClient(self._dial, on_channel=lambda channel, header: None, notices={})
-        self.host = FileHost(self.client, is_node=True)
+        self.host = HeldFileAgent(self.client, is_node=True)
         #: False: no new link can be had
         self.reachable = True
 
@@ -285,7 +285,7 @@ class Rig:
         self.mirrors.append(mirror)
         return mirror
 
-    def file_agent(self) -> FileHost | None:
+    def file_agent(self) -> HeldFileAgent | None:
         node = self.node
         return node.host if node is not None and node.host.is_up else None
 

@@ -19,7 +19,7 @@ from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.tree.ignore import IgnoreRules
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
 from tunnelkit.mirror.watch import event_source
-from tunnelkit.mirror.watch.coalescer import Dirty
+from tunnelkit.mirror.watch.coalescer import DirtyPaths
 from tunnelkit.mirror.watch.watcher import Watcher
 
 
@@ -44,7 +44,7 @@ class Watched:
         self.watcher = Watcher(
             str(root), self.woken.set, interesting=self._interesting, wanted=self.wanted
         )
-        self.batches: list[Dirty] = []
+        self.batches: list[DirtyPaths] = []
         self.contents: list[dict[str, bytes | None]] = []
         self._heard_at: list[float] = []
 
@@ -63,9 +63,9 @@ class Watched:
     async def start(self) -> None:
         self.scan = self.scanner.scan()
         await self.watcher.start()
-        self.apply(Dirty(everything="begin"))
+        self.apply(DirtyPaths(everything="begin"))
 
-    async def batch(self, timeout_s: float = 30.0) -> Dirty:
+    async def batch(self, timeout_s: float = 30.0) -> DirtyPaths:
         """The next settled batch that is not empty, applied to `scan`."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -79,7 +79,7 @@ class Watched:
                     self.apply(dirty)
                     return dirty
 
-    def apply(self, dirty: Dirty) -> None:
+    def apply(self, dirty: DirtyPaths) -> None:
         if dirty.everything is not None or self.scan is None:
             before, self.scan = None, self.scanner.scan()
         else:
@@ -93,7 +93,7 @@ class Watched:
         flushed = await self.watcher.flush(5.0)
         dirty = self.watcher.take()
         if not flushed:
-            dirty = Dirty(everything="not flushed")
+            dirty = DirtyPaths(everything="not flushed")
         self.batches.append(dirty)
         self.apply(dirty)
         return dirty.everything is None

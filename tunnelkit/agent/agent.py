@@ -17,20 +17,20 @@ from typing import Any, Dict, List, Optional, Set, Union
 from tunnelkit import __version__
 from tunnelkit.agent import zip_lease
 from tunnelkit.agent.debug import python_processes
-from tunnelkit.agent.debug.debuggee_connections import Debuggees
+from tunnelkit.agent.debug.debuggee_connections import DebuggeeConnections
 from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.debug.injection import Injection
-from tunnelkit.agent.debug.rank_support import RankDoors, Visitor
-from tunnelkit.agent.debug.restart_loop import Loop
+from tunnelkit.agent.debug.rank_support import DialedProcess, RankDialIns
+from tunnelkit.agent.debug.restart_loop import RestartLoop
 from tunnelkit.agent.links.reverse_connect import keep_dialling
-from tunnelkit.agent.links.session_links import Clients
-from tunnelkit.agent.links.socket_dir import NoPlace
+from tunnelkit.agent.links.session_links import SessionLinks
+from tunnelkit.agent.links.socket_dir import NoSocketDirectory
 from tunnelkit.agent.links.tcp_channel import listening, serve_tcp
-from tunnelkit.agent.mirror.service import Files
-from tunnelkit.agent.nodes.node_agents import Peers
-from tunnelkit.agent.nodes.relay_pool import Relays
+from tunnelkit.agent.mirror.service import MirrorService
+from tunnelkit.agent.nodes.node_agents import NodeAgents
+from tunnelkit.agent.nodes.relay_pool import RelayPool
 from tunnelkit.agent.processes.dial_in import HeldPorts
-from tunnelkit.agent.processes.exec_channel import Exec, command_of
+from tunnelkit.agent.processes.exec_channel import ExecChannel, command_of
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
@@ -54,18 +54,18 @@ class Agent:
     ) -> None:
         self._name = name
         self._invitation = invitation
-        self.files = Files()
+        self.files = MirrorService()
         self._table = ProcessTable()
-        self._relays = Relays(self._table, [*_own_argv(), "relay", name])
-        self._peers = Peers(self._table, name)
-        self._clients = Clients(listener, self._make_mux)
+        self._relays = RelayPool(self._table, [*_own_argv(), "relay", name])
+        self._peers = NodeAgents(self._table, name)
+        self._clients = SessionLinks(listener, self._make_mux)
         self._mux: Optional[Mux] = None
         self._peer: Optional[rpc.RpcPeer] = None
-        self._execs: Dict[int, Exec] = {}
-        self._loops: Dict[int, Union[Loop, Injection]] = {}
+        self._execs: Dict[int, ExecChannel] = {}
+        self._loops: Dict[int, Union[RestartLoop, Injection]] = {}
         self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
         self._tasks: Set[asyncio.Task[Any]] = set()
-        self._debuggees = Debuggees(self._spawn)
+        self._debuggees = DebuggeeConnections(self._spawn)
         self._held = HeldPorts()
         self._ending = asyncio.Event()
         self._why = ""
@@ -115,7 +115,7 @@ class Agent:
             self._spawn(self._peer.serve())
         elif kind == "exec":
             assert self._mux is not None
-            process = Exec(self._table, self._mux, channel)
+            process = ExecChannel(self._table, self._mux, channel)
             self._execs[channel.id] = process
             self._spawn(self._run_exec(channel.id, process, header))
         elif kind == "tcp":
@@ -149,14 +149,16 @@ class Agent:
             "shutdown": self._shutdown,
         }
 
-    async def _run_exec(self, channel_id: int, process: Exec, header: Dict[str, Any]) -> None:
+    async def _run_exec(
+        self, channel_id: int, process: ExecChannel, header: Dict[str, Any]
+    ) -> None:
         try:
             await process.run(header)
         finally:
             self._execs.pop(channel_id, None)
 
     async def _send_log(
-        self, debug_loop: Union[Loop, Injection], channel: Channel, header: Dict[str, Any]
+        self, debug_loop: Union[RestartLoop, Injection], channel: Channel, header: Dict[str, Any]
     ) -> None:
         first = int(header.get("from", 0))
         if first < 0:
@@ -217,21 +219,23 @@ class Agent:
         loop_id = max(self._loops, default=0) + 1
         spec, doors = dict(params), None
         if spec.get("ranks"):
-            doors = RankDoors(self._name, self._table, self._relays)
+            doors = RankDialIns(self._name, self._table, self._relays)
             try:
                 env = doors.environment(loop_id, spec, agent_path())
-            except (NoPlace, ValueError) as error:
+            except (NoSocketDirectory, ValueError) as error:
                 raise rpc.error(str(error)) from None
             spec["env"] = {**dict(spec.get("env") or {}), **env}
         gate = self.files.gate
-        debug_loop = Loop(loop_id, spec, self._table, self._dialled_in, doors, gate, self._held)
+        debug_loop = RestartLoop(
+            loop_id, spec, self._table, self._dialled_in, doors, gate, self._held
+        )
         self._debuggees.claim(loop_id)
         self._loops[loop_id] = debug_loop
         self._loop_tasks[loop_id] = asyncio.ensure_future(debug_loop.run())
         return debug_loop.describe()
 
     def _dialled_in(
-        self, debug_loop: Loop, generation: int, sock: socket.socket, who: Visitor
+        self, debug_loop: RestartLoop, generation: int, sock: socket.socket, who: DialedProcess
     ) -> None:
         self._debuggees.add(sock, debug_loop.id, generation, who)
 
@@ -256,7 +260,7 @@ class Agent:
         self._spawn(injection.hold())
         return injection.describe()
 
-    def _injected(self, injection: Injection, sock: socket.socket, who: Visitor) -> None:
+    def _injected(self, injection: Injection, sock: socket.socket, who: DialedProcess) -> None:
         self._debuggees.add(sock, injection.id, injection.generation, who, injection.hung_up)
 
     async def _loop_claim(self, params: Dict[str, Any]) -> int:
@@ -283,7 +287,7 @@ class Agent:
     async def _loop_attached(self, params: Dict[str, Any]) -> None:
         self._one_loop(params).attached(int(params["generation"]), str(params.get("client", "")))
 
-    def _one_loop(self, params: Dict[str, Any]) -> Union[Loop, Injection]:
+    def _one_loop(self, params: Dict[str, Any]) -> Union[RestartLoop, Injection]:
         debug_loop = self._loops.get(int(params["loop"]))
         if debug_loop is None:
             raise rpc.error(f"no loop {params['loop']} on this node")

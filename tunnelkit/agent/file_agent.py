@@ -15,7 +15,7 @@ from typing import Any, Dict, Optional, Set
 
 from tunnelkit import __version__
 from tunnelkit.agent import zip_lease
-from tunnelkit.agent.mirror.service import Files
+from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
@@ -50,7 +50,7 @@ class FileServer:
         self._read_end = read_end
         self._write_end = write_end
         self._server_id = os.urandom(16)
-        self._files = Files()
+        self._files = MirrorService()
         self._mux = Mux(Endpoint(client=False), self._opened, self._over)
         self._tasks: Set[asyncio.Task[Any]] = set()
         self._ending = asyncio.Event()

@@ -31,9 +31,9 @@ async def keep(path: str) -> None:
     # `attach` must not pay for it.
     import asyncio
 
-    from tunnelkit.agent.mirror.file_thread import Worker
+    from tunnelkit.agent.mirror.file_thread import FileThread
 
-    worker = Worker("lease")
+    worker = FileThread("lease")
     try:
         while True:
             await worker.do(renew, path)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Quick(NamedTuple):
+class FastCommand(NamedTuple):
     """A command: the function behind it, and option -> (parameter, type of its value or
     None for a switch)."""
 
@@ -29,9 +29,9 @@ class Quick(NamedTuple):
 
 
 QUICK = {
-    "down": Quick("down", "end_session", {"--keep": ("keep", None)}),
-    "status": Quick("status", "show_status", {"--json": ("as_json", None)}),
-    "ready": Quick(
+    "down": FastCommand("down", "end_session", {"--keep": ("keep", None)}),
+    "status": FastCommand("status", "show_status", {"--json": ("as_json", None)}),
+    "ready": FastCommand(
         "ready",
         "wait_ready",
         {
@@ -53,7 +53,7 @@ def run(words: list[str]) -> bool:
     return True
 
 
-def parse(quick: Quick, words: list[str]) -> dict[str, Any] | None:
+def parse(quick: FastCommand, words: list[str]) -> dict[str, Any] | None:
     """The values of a command's options; None if anything is unusual."""
     values: dict[str, Any] = {}
     rest = iter(words)

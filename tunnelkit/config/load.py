@@ -19,7 +19,7 @@ from tunnelkit.config.mirror_roots import check_apart
 from tunnelkit.config.profiles import user_config_dir
 from tunnelkit.config.project import FILE_NAME, find_project
 from tunnelkit.config.schema import KEYS, SECTIONS, Key, Origin, OriginKind, Settings, build
-from tunnelkit.config.toml_source import Document, read
+from tunnelkit.config.toml_source import TomlDocument, read
 from tunnelkit.config.unknown_keys import unknown_key, unknown_variable
 from tunnelkit.config.value_kinds import BadValue
 from tunnelkit.errors import ConfigError
@@ -75,7 +75,7 @@ def _check_owner(path: Path, cwd: Path) -> None:
 
 def assemble(
     project_dir: Path,
-    document: Document | None,
+    document: TomlDocument | None,
     *,
     cwd: Path,
     overrides: Mapping[str, object] | None = None,
@@ -118,7 +118,7 @@ def _defaults(project_dir: Path) -> Layer:
     return {"mirror.remote": (posixpath.join("~/tk", name), Origin())}
 
 
-def _from_document(document: Document, kind: OriginKind) -> Layer:
+def _from_document(document: TomlDocument, kind: OriginKind) -> Layer:
     layer: Layer = {}
     for name, raw in document.values.items():
         if name in SECTIONS:

@@ -32,8 +32,8 @@ class AlsoRoot:
         return os.path.abspath(project_dir / os.path.expanduser(self.local))
 
 
-_KINDS: Mapping[str, v.Kind] = {
-    "local": v.Kind(v.single_line),
+_KINDS: Mapping[str, v.ValueKind] = {
+    "local": v.ValueKind(v.single_line),
     "remote": v.REMOTE_DIR,
     "exclude": v.LINES,
     "symlinks": SYMLINKS,

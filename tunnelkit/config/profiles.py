@@ -80,7 +80,7 @@ def _unknown(name: str, chosen_by: str, environ: Mapping[str, str] | None) -> Co
 
 def read(
     name: str, *, chosen_by: str, environ: Mapping[str, str] | None = None
-) -> toml_source.Document:
+) -> toml_source.TomlDocument:
     """The profile `name`; raises ConfigError if it isn't there, or only explains something."""
     path = find(name, chosen_by=chosen_by, environ=environ)
     document = toml_source.read(path)

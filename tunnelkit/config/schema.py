@@ -141,7 +141,7 @@ class Key:
     name: str
     section: str
     attribute: str
-    kind: v.Kind
+    kind: v.ValueKind
     default: Any
 
     @property

@@ -28,7 +28,7 @@ _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class TomlDocument:
     """One TOML file: its values as tomllib gives them, and 1-based lines by dotted key."""
 
     path: Path
@@ -41,7 +41,7 @@ class Document:
         return str(self.path) if line is None else f"{self.path}:{line}"
 
 
-def read(path: Path) -> Document:
+def read(path: Path) -> TomlDocument:
     """Read one file; raises ConfigError naming file, line and column."""
     try:
         data = path.read_bytes()
@@ -52,7 +52,7 @@ def read(path: Path) -> Document:
     return parse(path, data)
 
 
-def parse(path: Path, data: bytes) -> Document:
+def parse(path: Path, data: bytes) -> TomlDocument:
     """The same for text in memory that is, or will be, the file at `path`."""
     text = _decode(path, data)
     try:
@@ -67,7 +67,7 @@ def parse(path: Path, data: bytes) -> Document:
             f"{path}: values are nested too deeply",
             hint="write them flat: tk's settings are two levels deep",
         ) from None
-    return Document(path, values, _lines(text))
+    return TomlDocument(path, values, _lines(text))
 
 
 def _decode(path: Path, data: bytes) -> str:

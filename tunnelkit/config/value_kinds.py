@@ -36,7 +36,7 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """One kind of value. `parse` and `from_text` raise BadValue; `dump` gives back
     what `parse` accepts, in types that JSON has."""
 
@@ -85,7 +85,7 @@ def _mem(raw: object) -> str:
     return text
 
 
-def _integer(at_least: int) -> Kind:
+def _integer(at_least: int) -> ValueKind:
     def parse(raw: object) -> int:
         if isinstance(raw, bool) or not isinstance(raw, int):
             raise BadValue(f"expected a whole number, got {type_name(raw)}")
@@ -93,7 +93,7 @@ def _integer(at_least: int) -> Kind:
             raise BadValue(f"{raw} is out of range", f"the least is {at_least}")
         return raw
 
-    return Kind(parse, _text_to_int)
+    return ValueKind(parse, _text_to_int)
 
 
 def _text_to_int(text: str) -> object:
@@ -131,7 +131,7 @@ def _model(make: Callable[[], T]) -> T:
         raise BadValue(error.message, error.hint) from None
 
 
-def choice(*allowed: str) -> Kind:
+def choice(*allowed: str) -> ValueKind:
     """One of a few words."""
 
     def parse(raw: object) -> str:
@@ -140,10 +140,10 @@ def choice(*allowed: str) -> Kind:
             raise BadValue(f"{text!r} is not known", "use one of: " + ", ".join(allowed))
         return text
 
-    return Kind(parse)
+    return ValueKind(parse)
 
 
-def list_of(item: Callable[[object], Any], dump: Callable[[Any], object] = _same) -> Kind:
+def list_of(item: Callable[[object], Any], dump: Callable[[Any], object] = _same) -> ValueKind:
     """A list. As text it is comma-separated, or a TOML array where items hold commas."""
 
     def parse(raw: object) -> tuple[Any, ...]:
@@ -151,7 +151,7 @@ def list_of(item: Callable[[object], Any], dump: Callable[[Any], object] = _same
             raise BadValue(f"expected a list, got {type_name(raw)}", 'write ["..."]')
         return tuple(item(one) for one in raw)
 
-    return Kind(parse, _text_to_list, lambda value: [dump(one) for one in value])
+    return ValueKind(parse, _text_to_list, lambda value: [dump(one) for one in value])
 
 
 def _text_to_list(text: str) -> object:
@@ -282,19 +282,19 @@ def _hop(raw: object) -> Hop:
     return _model(lambda: Hop(text))
 
 
-ARGUMENT = Kind(_argument)
-SCHEDULER_WORD = Kind(_scheduler_word)
-MEM = Kind(_mem)
+ARGUMENT = ValueKind(_argument)
+SCHEDULER_WORD = ValueKind(_scheduler_word)
+MEM = ValueKind(_mem)
 COUNT = _integer(1)
 COUNT_OR_ZERO = _integer(0)
-PORT = Kind(_port, _text_to_int)
-BOOLEAN = Kind(_boolean, _text_to_boolean)
-TIME = Kind(parse_time_s, dump=format_time)
-REMOTE_DIR = Kind(_remote_dir)
-CLUSTER_DIR = Kind(_cluster_dir)
-PROLOGUE = Kind(_prologue)
-PATH = Kind(_path, dump=str)
-HOP = Kind(_hop, dump=str)
+PORT = ValueKind(_port, _text_to_int)
+BOOLEAN = ValueKind(_boolean, _text_to_boolean)
+TIME = ValueKind(parse_time_s, dump=format_time)
+REMOTE_DIR = ValueKind(_remote_dir)
+CLUSTER_DIR = ValueKind(_cluster_dir)
+PROLOGUE = ValueKind(_prologue)
+PATH = ValueKind(_path, dump=str)
+HOP = ValueKind(_hop, dump=str)
 HOPS = list_of(_hop, dump=str)
 FORWARDS = list_of(_forward, dump=str)
 SHARED_FORWARDS = list_of(_shared_forward, dump=str)
@@ -323,7 +323,7 @@ def profile_name(raw: object) -> str:
     return text
 
 
-PROFILE = Kind(profile_name)
+PROFILE = ValueKind(profile_name)
 
 
 def _words_from_text(text: str) -> object:
@@ -336,4 +336,4 @@ def _words_from_text(text: str) -> object:
 
 
 #: Words of an argv. As text they are split like a shell does: options hold commas.
-WORDS = Kind(LINES.parse, _words_from_text, LINES.dump)
+WORDS = ValueKind(LINES.parse, _words_from_text, LINES.dump)

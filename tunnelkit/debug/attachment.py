@@ -10,11 +10,11 @@ from typing import Any
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.editor_port import EditorPort
-from tunnelkit.debug.dap.proxy import Place
-from tunnelkit.debug.debug_target import Target
+from tunnelkit.debug.dap.proxy import SourceFiles
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.errors import DebugError
-from tunnelkit.mux.loop_records import Record
+from tunnelkit.mux.loop_records import LoopRecord
 
 
 class Attachment(DebugLoop):
@@ -27,8 +27,8 @@ class Attachment(DebugLoop):
         port: EditorPort,
         adapters: Adapters,
         *,
-        place: Callable[[], Place | None] = lambda: None,
-        on_record: Callable[[Record], None] = lambda record: None,
+        place: Callable[[], SourceFiles | None] = lambda: None,
+        on_record: Callable[[LoopRecord], None] = lambda record: None,
     ) -> None:
         super().__init__(
             agent, port, adapters, on_disconnect="continue", place=place, on_record=on_record
@@ -77,7 +77,7 @@ class Attachment(DebugLoop):
             return f"Process {self.pid} can't be debugged (any more): see `tk logs`."
         return None
 
-    async def give_up(self, target: Target, why: str) -> None:
+    async def give_up(self, target: DebugTarget, why: str) -> None:
         """Its adapter is gone, and with it the process's connection: attach again."""
         target.left = True
         await self.stop()

@@ -11,8 +11,8 @@ from typing import Any
 
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor
-from tunnelkit.debug.dap.proxy import Conversation, Place
-from tunnelkit.debug.dap.session import View
+from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
+from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapGauge
@@ -27,7 +27,7 @@ class AdapterGone(DebugError):
 
 
 @dataclass(frozen=True)
-class Who:
+class TargetIdentity:
     """Which process a target is. rank: None if it is none; world_size: 0 if not told."""
 
     pid: int = 0
@@ -37,11 +37,11 @@ class Who:
     ancestors: tuple[int, ...] = ()
 
     @staticmethod
-    def from_header(header: dict[str, Any]) -> Who:
+    def from_header(header: dict[str, Any]) -> TargetIdentity:
         """From the agent's `debuggee` header (wire/PROTOCOL.md). Raises DebugError."""
         rank = header.get("rank")
         try:
-            return Who(
+            return TargetIdentity(
                 pid=int(header.get("pid") or 0),
                 node=str(header.get("node") or ""),
                 rank=int(rank[0]) if rank else None,
@@ -61,20 +61,20 @@ class Who:
 
 
 @dataclass
-class Events:
+class TargetEvents:
     """What a target tells its owner."""
 
-    armed: Callable[[Target], None] = lambda target: None
-    attached: Callable[[Target], None] = lambda target: None
-    terminated: Callable[[Target], None] = lambda target: None
+    armed: Callable[[DebugTarget], None] = lambda target: None
+    attached: Callable[[DebugTarget], None] = lambda target: None
+    terminated: Callable[[DebugTarget], None] = lambda target: None
     #: The main editor is leaving; awaited before its adapter hears of it.
-    leaving: Callable[[Target], Awaitable[None]] | None = None
+    leaving: Callable[[DebugTarget], Awaitable[None]] | None = None
     #: After each thing that the main editor said.
-    heard: Callable[[Target], Awaitable[None]] | None = None
+    heard: Callable[[DebugTarget], Awaitable[None]] | None = None
 
 
 @dataclass(eq=False)
-class Target:
+class DebugTarget:
     """Rules of this file: a target is over (`terminated`, `left`) before its editor can know
     it, so an editor that comes right after is never given the old one.
 
@@ -84,8 +84,8 @@ class Target:
 
     adapter: asyncio.Task[Adapter]
     ending: asyncio.Future[dict[str, Any]]
-    events: Events = field(default_factory=Events)
-    who: Who = field(default_factory=Who)
+    events: TargetEvents = field(default_factory=TargetEvents)
+    who: TargetIdentity = field(default_factory=TargetIdentity)
     hold_end: bool = True
     armed: bool = False
     attached: bool = False
@@ -97,7 +97,7 @@ class Target:
     #: The editor on another rank was told of it.
     announced_as_child: bool = False
     _children_seen: dict[Editor, int] = field(default_factory=dict)
-    _conversation: Conversation | None = None
+    _conversation: DapProxy | None = None
     _carried: int = 0
 
     @property
@@ -135,7 +135,7 @@ class Target:
         await splice(sock, channel, quickack=True, fits=DapGauge().fits)
 
     async def carry_editor(
-        self, editor: Editor, place: Place | None, opening: list[bytes] | None = None
+        self, editor: Editor, place: SourceFiles | None, opening: list[bytes] | None = None
     ) -> None:
         """Carry one editor's messages to the adapter and back until either hangs up.
 
@@ -147,13 +147,13 @@ class Target:
             adapter = await _connect((await self.adapter).client_port)
         except (OSError, DebugError) as error:
             raise AdapterGone(str(error)) from None
-        view = editor.view = editor.view or View(place.mirror if place is not None else None)
+        view = editor.view = editor.view or DapSession(place.mirror if place is not None else None)
         if not self.hold_end:
             view.hold_end = False
         if self.who.rank is not None and view.rank is None:
             # Its session is called as the launch configuration, which does not tell the rank.
             view.process_name = self.who.name
-        conversation = Conversation(
+        conversation = DapProxy(
             editor,
             adapter,
             view,
@@ -210,7 +210,7 @@ class Target:
         if isinstance(result, Adapter):
             result.close()
 
-    async def _heard_editor(self, editor: Editor, view: View) -> None:
+    async def _heard_editor(self, editor: Editor, view: DapSession) -> None:
         """Before the adapter hears it."""
         if self._has(editor, view) and not self.attached:
             self.attached = True
@@ -220,10 +220,10 @@ class Target:
         if view.goodbye is not None:
             await self._gone(editor)
 
-    def _has(self, editor: Editor, view: View) -> bool:
+    def _has(self, editor: Editor, view: DapSession) -> bool:
         return editor is self.editor and view.attached and view.sub_process_id is None
 
-    def _heard_adapter(self, editor: Editor, view: View) -> None:
+    def _heard_adapter(self, editor: Editor, view: DapSession) -> None:
         """Before the editor hears it."""
         self.children_expected += len(view.children) - self._children_seen.get(editor, 0)
         self._children_seen[editor] = len(view.children)

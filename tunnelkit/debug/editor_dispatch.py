@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from tunnelkit.debug.dap.attach_handshake import Wish, hear
+from tunnelkit.debug.dap.attach_handshake import AttachRequest, read_until_attach
 from tunnelkit.debug.dap.editor_port import Editor
-from tunnelkit.debug.dap.proxy import Place
-from tunnelkit.debug.debug_target import AdapterGone, Target
-from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.dap.proxy import SourceFiles
+from tunnelkit.debug.debug_target import AdapterGone, DebugTarget
+from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.mux.tasks import cancel_all
 
 #: An editor that comes while another has the debuggee is told so after this long:
@@ -26,7 +26,7 @@ _SECOND_EDITOR_WAIT_S = 1.0
 _LOOK_S = 0.25
 
 
-class Loop(Protocol):
+class DispatchedLoop(Protocol):
     """What is needed of the loop."""
 
     @property
@@ -45,16 +45,16 @@ class Loop(Protocol):
         """Set (and replaced) with every change."""
         ...
 
-    async def give_up(self, target: Target, why: str) -> None:
+    async def give_up(self, target: DebugTarget, why: str) -> None:
         """End the generation of this target."""
         ...
 
-    def editor_gone(self, target: Target) -> None:
+    def editor_gone(self, target: DebugTarget) -> None:
         """The main editor of this target has hung up."""
         ...
 
 
-class Editors:
+class EditorDispatch:
     """Serves the editors of one loop. `serve` for each; its caller closes the editor.
 
     refresh: awaited before an editor is given anything. capabilities: the body of an
@@ -63,9 +63,9 @@ class Editors:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: DispatchedLoop,
         *,
-        place: Callable[[], Place | None],
+        place: Callable[[], SourceFiles | None],
         refresh: Callable[[], Awaitable[None]],
         capabilities: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
@@ -80,14 +80,14 @@ class Editors:
         if self._loop.ranked:
             place = self._place()
             mirror = place.mirror if place is not None else None
-            wish = await hear(editor, await self._capabilities(), mirror)
+            wish = await read_until_attach(editor, await self._capabilities(), mirror)
             if wish is None:
                 return
             await self._give(editor, wish if rank is None else wish.for_rank(rank))
         else:
-            await self._give(editor, Wish())
+            await self._give(editor, AttachRequest())
 
-    async def _give(self, editor: Editor, wish: Wish) -> None:
+    async def _give(self, editor: Editor, wish: AttachRequest) -> None:
         while (target := await self._claim(editor, wish)) is not None:
             generation = self._loop.first()
             target.hold_end = generation is not None and target is generation.primary
@@ -104,7 +104,7 @@ class Editors:
                     target.editor = None
                     self._loop.editor_gone(target)
 
-    async def _claim(self, editor: Editor, wish: Wish) -> Target | None:
+    async def _claim(self, editor: Editor, wish: AttachRequest) -> DebugTarget | None:
         """Wait for a debuggee for this editor. None: it hung up or was refused."""
         receiving: asyncio.Task[bool] | None = None
         patience = asyncio.get_running_loop().time() + _SECOND_EDITOR_WAIT_S
@@ -112,7 +112,7 @@ class Editors:
             while True:
                 changed = self._loop.changed
                 answer = self._answer(editor, wish, patience)
-                if isinstance(answer, Target):
+                if isinstance(answer, DebugTarget):
                     return answer
                 if answer is not None:
                     break
@@ -134,13 +134,15 @@ class Editors:
             await editor.refuse(answer, wish.request or None)
         return None
 
-    def _answer(self, editor: Editor, wish: Wish, patience: float) -> Target | str | None:
+    def _answer(
+        self, editor: Editor, wish: AttachRequest, patience: float
+    ) -> DebugTarget | str | None:
         """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
         generation = self._loop.first()
         if generation is None:
             return self._loop.stand()
         its_rank_is_here = wish.rank is not None and generation.rank(wish.rank) is not None
-        if generation.claim is Claim.NOT_YET and not its_rank_is_here:
+        if generation.claim is Reservation.NOT_YET and not its_rank_is_here:
             return self._loop.stand()
         target = self._wanted(generation, wish)
         if isinstance(target, str) or target is None:
@@ -173,7 +175,7 @@ class Editors:
             )
         return None
 
-    def _wanted(self, generation: Generation, wish: Wish) -> Target | str | None:
+    def _wanted(self, generation: Generation, wish: AttachRequest) -> DebugTarget | str | None:
         if wish.sub_process_id is not None:
             parents = [one for one in generation.targets if one.announced(wish.sub_process_id)]
             return parents[-1] if parents else generation.primary
@@ -189,6 +191,6 @@ class Editors:
         return None
 
 
-def _held(generation: Generation) -> Target | None:
+def _held(generation: Generation) -> DebugTarget | None:
     """A rank that some editor has."""
     return next((one for one in generation.targets if one.is_debugged), None)

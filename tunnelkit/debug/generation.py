@@ -9,7 +9,7 @@ from typing import Any
 
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor
-from tunnelkit.debug.debug_target import Events, Target, Who
+from tunnelkit.debug.debug_target import DebugTarget, TargetEvents, TargetIdentity
 from tunnelkit.errors import DebugError
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
@@ -23,7 +23,7 @@ _RANKS_GRACE_S = 30.0
 MOST_TARGETS = 1024
 
 
-class Claim(Enum):
+class Reservation(Enum):
     """Who may have a generation now."""
 
     NOT_YET = "not yet"
@@ -46,7 +46,7 @@ class Generation:
         *,
         ranked: bool = False,
         only: Collection[int] | None = None,
-        events: Events | None = None,
+        events: TargetEvents | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.number = number
@@ -57,18 +57,18 @@ class Generation:
         self.left = False
         #: How it ended, once the agent has told.
         self.ending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.targets: list[Target] = []
+        self.targets: list[DebugTarget] = []
         self._make = make
-        self._events = events or Events()
+        self._events = events or TargetEvents()
         self._changed = changed
         self._settled = False
         self._timer: asyncio.TimerHandle | None = None
         if not ranked:
-            self._add(Who())
+            self._add(TargetIdentity())
 
     # -- its targets ------------------------------------------------------
 
-    def target_for(self, who: Who) -> Target:
+    def target_for(self, who: TargetIdentity) -> DebugTarget:
         """The target that a process which dialled in belongs to; a new one for a new rank. Raises
         DebugError if there are too many."""
         if not self.ranked:
@@ -82,13 +82,13 @@ class Generation:
             )
         return found if found is not None else self._add(who)
 
-    def rank(self, number: int) -> Target | None:
+    def rank(self, number: int) -> DebugTarget | None:
         """The target of that rank, if it is there. The newest: a launcher may start one anew."""
         of_rank = [one for one in self.targets if one.who.rank == number]
         return of_rank[-1] if of_rank else None
 
     @property
-    def primary(self) -> Target | None:
+    def primary(self) -> DebugTarget | None:
         """The target that F5 is on; None: it has not come yet."""
         if not self.ranked:
             return self.targets[0]
@@ -98,16 +98,18 @@ class Generation:
         return lowest
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> Reservation:
         """What an editor that comes now can expect of the primary."""
         primary = self.primary
         if self.ended or self.left or (primary is not None and primary.left):
-            return Claim.SPENT
+            return Reservation.SPENT
         if self.targets and all(one.over for one in self.targets):
-            return Claim.SPENT
+            return Reservation.SPENT
         if primary is None or not primary.armed:
-            return Claim.NOT_YET
-        return Claim.FREE if primary.editor is None and not primary.over else Claim.TAKEN
+            return Reservation.NOT_YET
+        return (
+            Reservation.FREE if primary.editor is None and not primary.over else Reservation.TAKEN
+        )
 
     @property
     def world_size(self) -> int:
@@ -150,7 +152,7 @@ class Generation:
 
     # -- inside -----------------------------------------------------------
 
-    def _kin(self, who: Who) -> Target | None:
+    def _kin(self, who: TargetIdentity) -> DebugTarget | None:
         """The target that this process is, or descends from."""
         for target in reversed(self.targets):
             if not target.over and (who.pid == target.who.pid or target.who.pid in who.ancestors):
@@ -161,8 +163,8 @@ class Generation:
         # Another process of a rank that lives: a child whose parents are gone.
         return known if known is not None and not known.over else None
 
-    def _add(self, who: Who) -> Target:
-        target = Target(self._make(), self.ending, self._events, who, hold_end=not self.ranked)
+    def _add(self, who: TargetIdentity) -> DebugTarget:
+        target = DebugTarget(self._make(), self.ending, self._events, who, hold_end=not self.ranked)
         self.targets.append(target)
         if self.ranked and self._timer is None:
             loop = asyncio.get_running_loop()

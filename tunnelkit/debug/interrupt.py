@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tunnelkit.debug.debug_target import Target
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.errors import DebugError
 
@@ -28,7 +28,7 @@ async def interrupt(generation: Generation | None, rank: int | None) -> list[dic
     ]
 
 
-def _targets(generation: Generation | None, rank: int | None) -> list[Target]:
+def _targets(generation: Generation | None, rank: int | None) -> list[DebugTarget]:
     if generation is None:
         raise DebugError("nothing runs that could be paused", hint="see `tk status`")
     if rank is None:

@@ -20,17 +20,17 @@ from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.editor_port import Editor, EditorPort
 from tunnelkit.debug.dap.exit_report import early_end
 from tunnelkit.debug.dap.peek import whole
-from tunnelkit.debug.dap.proxy import Place
-from tunnelkit.debug.debug_target import Events, Target, Who
-from tunnelkit.debug.editor_dispatch import Editors
-from tunnelkit.debug.generation import EXIT_GRACE_S, MOST_TARGETS, Claim, Closing, Generation
+from tunnelkit.debug.dap.proxy import SourceFiles
+from tunnelkit.debug.debug_target import DebugTarget, TargetEvents, TargetIdentity
+from tunnelkit.debug.editor_dispatch import EditorDispatch
+from tunnelkit.debug.generation import EXIT_GRACE_S, MOST_TARGETS, Closing, Generation, Reservation
 from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.loop_log import no_log, read_log
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, STDERR, Record
+from tunnelkit.mux.loop_records import EVENT, STDERR, LoopRecord
 from tunnelkit.mux.tasks import cancel_all
 
 _STDERR_TAIL_BYTES = 4096
@@ -56,8 +56,8 @@ class DebugLoop:
         adapters: Adapters,
         *,
         on_disconnect: str = "restart",
-        place: Callable[[], Place | None] = lambda: None,
-        on_record: Callable[[Record], None] = lambda record: None,
+        place: Callable[[], SourceFiles | None] = lambda: None,
+        on_record: Callable[[LoopRecord], None] = lambda record: None,
     ) -> None:
         self.id = 0
         self.state = "new"
@@ -68,7 +68,7 @@ class DebugLoop:
         self._adapters = adapters
         self._on_disconnect = on_disconnect
         self._on_record = on_record
-        self._editors = Editors(
+        self._editors = EditorDispatch(
             self, place=place, refresh=self._refresh, capabilities=adapters.capabilities
         )
         self._rank_ports = RankPorts(port.port, self._editors.serve)
@@ -185,7 +185,7 @@ class DebugLoop:
 
     def first(self) -> Generation | None:
         """The first generation that is not spent: the one that an F5 of now is about."""
-        return next((one for one in self._in_order() if one.claim is not Claim.SPENT), None)
+        return next((one for one in self._in_order() if one.claim is not Reservation.SPENT), None)
 
     async def wait_armed(self) -> int:
         """Wait until an F5 would find a debuggee; return its generation.
@@ -198,7 +198,7 @@ class DebugLoop:
         while True:
             changed = self.changed
             generation = self.first()
-            if generation is not None and generation.claim in (Claim.FREE, Claim.TAKEN):
+            if generation is not None and generation.claim in (Reservation.FREE, Reservation.TAKEN):
                 return generation.number
             if self._orphaned:
                 self._replace_orphan()
@@ -282,7 +282,7 @@ class DebugLoop:
             channel.abort({"error": "too late, or too many"})
             return
         try:
-            target = generation.target_for(Who.from_header(header))
+            target = generation.target_for(TargetIdentity.from_header(header))
         except DebugError as error:
             channel.abort({"error": str(error)})
             return
@@ -290,7 +290,7 @@ class DebugLoop:
             self._rank_ports.open(target.who.rank, target.who.world_size)
         self._spawn(self._carry_debuggee(channel, target))
 
-    async def _carry_debuggee(self, channel: Channel, target: Target) -> None:
+    async def _carry_debuggee(self, channel: Channel, target: DebugTarget) -> None:
         self._carried += 1
         try:
             await target.carry_debuggee(channel)
@@ -299,11 +299,11 @@ class DebugLoop:
         finally:
             self._carried -= 1
 
-    def _armed(self, target: Target) -> None:
+    def _armed(self, target: DebugTarget) -> None:
         self._wake()
         self._announce(self._generation_with(target))
 
-    def _generation_with(self, target: Target) -> Generation | None:
+    def _generation_with(self, target: DebugTarget) -> Generation | None:
         return next((one for one in self._generations.values() if target in one.targets), None)
 
     def _generation_of(self, number: int) -> Generation | None:
@@ -317,7 +317,7 @@ class DebugLoop:
                 self._ahead.take,
                 ranked=self.ranked,
                 only=(self.info.get("ranks") or {}).get("only"),
-                events=Events(
+                events=TargetEvents(
                     armed=self._armed,
                     attached=self._attached,
                     terminated=self._terminated,
@@ -351,14 +351,14 @@ class DebugLoop:
             self._replace_orphan()
         return None
 
-    async def give_up(self, target: Target, why: str) -> None:
+    async def give_up(self, target: DebugTarget, why: str) -> None:
         """End the generation of this target."""
         generation = self._generation_with(target)
         if generation is not None:
             generation.left = True
             self._spawn(self.restart(why, generation.number))
 
-    def _attached(self, target: Target) -> None:
+    def _attached(self, target: DebugTarget) -> None:
         generation = self._generation_with(target)
         if generation is None:
             return
@@ -366,7 +366,7 @@ class DebugLoop:
         number = generation.number
         self._spawn(self._agent.call("loop.attached", loop=self.id, generation=number, client=name))
 
-    async def _heard(self, target: Target) -> None:
+    async def _heard(self, target: DebugTarget) -> None:
         self._announce(self._generation_with(target))
 
     def _announce(self, generation: Generation | None) -> None:
@@ -374,7 +374,7 @@ class DebugLoop:
         if generation is not None and generation.ranked:
             self._spawn(announce(generation, self._rank_ports))
 
-    async def _leaving(self, target: Target) -> None:
+    async def _leaving(self, target: DebugTarget) -> None:
         """The editor says goodbye: end its debuggee where it stands, if that is the policy."""
         generation = self._generation_with(target)
         if generation is None or generation.terminated or generation.ended:
@@ -391,7 +391,7 @@ class DebugLoop:
                 while not generation.ended:
                     await self.changed.wait()
 
-    def editor_gone(self, target: Target) -> None:
+    def editor_gone(self, target: DebugTarget) -> None:
         """The main editor of this target has hung up."""
         self._wake()
         generation = self._generation_with(target)
@@ -413,7 +413,7 @@ class DebugLoop:
             target.left = False
             target.attached = False
 
-    def _terminated(self, target: Target) -> None:
+    def _terminated(self, target: DebugTarget) -> None:
         generation = self._generation_with(target)
         if generation is not None and generation.terminated:
             self._spawn(self._end_later(generation))

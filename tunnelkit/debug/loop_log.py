@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, Record, RecordReader, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, RecordReader, event_payload
 
 #: Words of the session to its terminals, which no agent may put into its mouth.
 _SESSIONS_OWN = frozenset({"loop", "lost", "notice", "time-limit"})
 _MAX_WHY_CHARS = 200
 
 
-async def read_log(channel: Channel) -> AsyncIterator[tuple[Record, dict[str, Any]]]:
+async def read_log(channel: Channel) -> AsyncIterator[tuple[LoopRecord, dict[str, Any]]]:
     """Each record, and its event ({} for output). Raises RecordError."""
     reader = RecordReader()
     while data := await channel.read():
@@ -23,8 +23,8 @@ async def read_log(channel: Channel) -> AsyncIterator[tuple[Record, dict[str, An
                 yield record, event
 
 
-def no_log(error: Exception) -> Record:
+def no_log(error: Exception) -> LoopRecord:
     """What the loop's terminals are told when its log could not be read."""
     why = f"{type(error).__name__}: {error}"[:_MAX_WHY_CHARS]
     text = f"the agent sent what is no log of a loop ({why}); the loop can't be watched"
-    return Record(EVENT, 0, event_payload("notice", text=text))
+    return LoopRecord(EVENT, 0, event_payload("notice", text=text))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunnelkit.debug.dap.session import RANK_KEY, View
-from tunnelkit.debug.debug_target import Target
+from tunnelkit.debug.dap.session import RANK_KEY, DapSession
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.rank_ports import RankPorts
 
@@ -32,7 +32,7 @@ async def announce(generation: Generation, ports: RankPorts) -> None:
         await primary.tell([_child(view, one, editor.port)])
 
 
-def _waits(target: Target, primary: Target) -> bool:
+def _waits(target: DebugTarget, primary: DebugTarget) -> bool:
     return (
         target is not primary
         and target.armed
@@ -42,7 +42,7 @@ def _waits(target: Target, primary: Target) -> bool:
     )
 
 
-def _child(view: View, target: Target, port: int) -> bytes:
+def _child(view: DapSession, target: DebugTarget, port: int) -> bytes:
     """port: where the editor came to. It may know that from elsewhere than its configuration; an
     empty `connect` would be null by the time that Emacs gives it back."""
     more: dict[str, Any] = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
@@ -52,7 +52,7 @@ def _child(view: View, target: Target, port: int) -> bytes:
     return view.start_child(configuration)
 
 
-def _by_hand(targets: list[Target], ports: RankPorts) -> str:
+def _by_hand(targets: list[DebugTarget], ports: RankPorts) -> str:
     """For editors without child sessions."""
     places = [
         f"{one.who.name}: port {port}"

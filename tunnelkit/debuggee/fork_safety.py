@@ -23,7 +23,7 @@ class Signatures:
     @staticmethod
     def of_loaded(preload: List[str], read: Optional[Dict[str, Signature]] = None) -> "Signatures":
         """Of the interpreter and its environment; of the preloaded modules (top-level names
-        count) and of all that they brought. `read`: what `Reading` has seen."""
+        count) and of all that they brought. `read`: what `ImportRecorder` has seen."""
         files = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg")]
         debugger = getattr(sys.modules.get("debugpy"), "__file__", None)
         if isinstance(debugger, str):
@@ -51,14 +51,14 @@ class Signatures:
         return None
 
 
-class Reading:
+class ImportRecorder:
     """On sys.meta_path while modules are imported: takes each file's signature just before it
     is read. One that is edited while others are still imported would otherwise go unnoticed."""
 
     def __init__(self) -> None:
         self.seen: Dict[str, Signature] = {}
 
-    def __enter__(self) -> "Reading":
+    def __enter__(self) -> "ImportRecorder":
         position = next((n for n, one in enumerate(sys.meta_path) if one is PathFinder), None)
         if position is not None:
             sys.meta_path.insert(position, self)

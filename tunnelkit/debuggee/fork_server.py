@@ -33,7 +33,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tunnelkit.debuggee import debugpy_launcher, process_mark
 from tunnelkit.debuggee.environ_tag import retag
-from tunnelkit.debuggee.fork_safety import Reading, Signatures, unfit
+from tunnelkit.debuggee.fork_safety import ImportRecorder, Signatures, unfit
 from tunnelkit.debuggee.import_timer import watch_imports
 
 #: Starts a server; what it returns is called last, in the debuggee alone.
@@ -67,7 +67,7 @@ def serve() -> Program:
             importlib.import_module(name)
         except ImportError:
             pass
-    with Reading() as reading:
+    with ImportRecorder() as reading:
         took = {name: _import(name, sock) for name in preload}
     changes = _changes(before)
     signatures = Signatures.of_loaded(preload, reading.seen)

@@ -16,7 +16,7 @@ DECIDED = "TK_RANKS_DECIDED"
 _OURS = ("DEBUGPY_EXTRA_ARGV", "DEBUGPY_RUNNING")
 
 
-def arrive(site: str) -> None:
+def install(site: str) -> None:
     """Decide and act. `site` is the PYTHONPATH entry that brought us. Returns unless the
     process is replaced. Raises ValueError for a malformed TK_RANKS."""
     environ = os.environ
@@ -37,11 +37,11 @@ def arrive(site: str) -> None:
         if rank is not None:
             _start(_Start(contract, rank, given, program, switches), environ)
     if rank is not None or decided:
-        leave(site, environ)
+        uninstall(site, environ)
     torch_timeouts.install(contract.keep_collectives, rank.global_rank if rank else None)
 
 
-def leave(site: str, environ: MutableMapping[str, str]) -> None:
+def uninstall(site: str, environ: MutableMapping[str, str]) -> None:
     """Take the hook out of this process and of those that it will start: the first Python of
     a rank is the rank, and the debugger takes care of its children itself."""
     kept = [

@@ -7,7 +7,7 @@ What counts, by the sources of torch 2.13; a release that names it otherwise is 
   a rank is stopped before it has joined;
 - NCCL's heartbeat monitor (8 min), which kills a process whose watchdog is stuck;
 - torchrun's exit barrier (5 min): nodes that are done wait so long for the others.
-Not reached: `Work.wait(timeout)` and `Store.wait(keys, timeout)` with a timeout of the
+Not reached: `PassPlan.wait(timeout)` and `Store.wait(keys, timeout)` with a timeout of the
 person's own (often polls), torch.distributed.rpc, and other frameworks.
 """
 

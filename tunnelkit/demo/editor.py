@@ -26,7 +26,7 @@ class Stop:
         return f"{self.path.name}:{self.line}"
 
 
-class Editor:
+class DemoEditor:
     """One debug session of a file. `attach`, then look and step, then `close`."""
 
     def __init__(self, program: Path, remote_root: str, port: int) -> None:

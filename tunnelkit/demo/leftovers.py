@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 from tunnelkit.demo.places import Places
-from tunnelkit.lab.processes import Process, end_all, identify, is_alive, lab_processes, send
+from tunnelkit.lab.processes import ProcessId, end_all, identify, is_alive, lab_processes, send
 
 #: The agent's socket lies outside of the demo's directory (agent/links/socket_dir.py).
 _AGENT_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only looked at
 
 
-def processes(places: Places) -> set[Process]:
+def processes(places: Places) -> set[ProcessId]:
     """Every live process that carries the demo's directory in its environment or command
     line, and all below; never this one or its ancestors."""
     named = {
@@ -26,7 +26,7 @@ def processes(places: Places) -> set[Process]:
     return lab_processes(str(places.lab), named - _lineage())
 
 
-def ssh_processes(daemon_pid: int) -> list[Process]:
+def ssh_processes(daemon_pid: int) -> list[ProcessId]:
     """The ssh processes below a session's daemon: all that joins it to the cluster."""
     daemon = identify(daemon_pid)
     below = lab_processes("", {daemon}) if daemon else set()
@@ -34,7 +34,7 @@ def ssh_processes(daemon_pid: int) -> list[Process]:
     return sorted(found, key=lambda process: process.pid)
 
 
-def kill(victims: list[Process]) -> None:
+def kill(victims: list[ProcessId]) -> None:
     """kill -9 each."""
     for process in victims:
         send(process, signal.SIGKILL)
@@ -45,7 +45,7 @@ def end(places: Places) -> None:
     end_all(lambda: processes(places), grace_s=1.0)
 
 
-def wait_none(places: Places, known: set[Process], timeout_s: float = 5.0) -> list[str]:
+def wait_none(places: Places, known: set[ProcessId], timeout_s: float = 5.0) -> list[str]:
     """What is still there after a moment to end; see `leftovers`."""
     deadline = time.monotonic() + timeout_s
     while (left := leftovers(places, known)) and time.monotonic() < deadline:
@@ -53,7 +53,7 @@ def wait_none(places: Places, known: set[Process], timeout_s: float = 5.0) -> li
     return left
 
 
-def leftovers(places: Places, known: set[Process]) -> list[str]:
+def leftovers(places: Places, known: set[ProcessId]) -> list[str]:
     """What is still there, in words: of the processes once seen, new ones, files, sockets."""
     alive = {process for process in known if is_alive(process)} | processes(places)
     found = [f"process {p.pid} ({_title(p.pid)})" for p in sorted(alive, key=lambda p: p.pid)]
@@ -74,7 +74,7 @@ def _names(pid: int, base: bytes) -> bool:
     return base in _read(pid, "environ") or base in _read(pid, "cmdline")
 
 
-def _lineage() -> set[Process]:
+def _lineage() -> set[ProcessId]:
     """This process and its ancestors."""
     found, pid = set(), os.getpid()
     while pid > 0 and (process := identify(pid)):

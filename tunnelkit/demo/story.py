@@ -10,13 +10,13 @@ from typing import Any
 
 from tunnelkit import lab
 from tunnelkit.demo import leftovers
-from tunnelkit.demo.editor import Editor, Stop, find_line
+from tunnelkit.demo.editor import DemoEditor, Stop, find_line
 from tunnelkit.demo.places import Places
 from tunnelkit.demo.programs import Failed, Tk
 from tunnelkit.demo.timeline import Timeline
 from tunnelkit.demo.watch import watching
 from tunnelkit.errors import TimeoutExpired
-from tunnelkit.lab.processes import Process
+from tunnelkit.lab.processes import ProcessId
 
 _NODE = "node1"
 _UP = ("up", _NODE, "--gpus", "1", "--cpus", "2")
@@ -42,7 +42,7 @@ class Story:
         self._daemon_pid = 0
         self._run = 0
         self._breakpoint = find_line(places.program, _BREAKPOINT)
-        self._seen: set[Process] = set()
+        self._seen: set[ProcessId] = set()
 
     async def play(self) -> None:
         """From nothing to a program that has ended well. Raises TunnelkitError, OSError,
@@ -157,7 +157,7 @@ class Story:
         finally:
             await editor.close()
 
-    async def _f5(self, editor: Editor, remark: str) -> Stop:
+    async def _f5(self, editor: DemoEditor, remark: str) -> Stop:
         self._show.step("F5", remark)
         ready = json.loads(await self._tk.run("ready", "--sync", "--json"))
         self._run = int(ready["generation"])
@@ -170,7 +170,7 @@ class Story:
         self._show.detail(f"{stop}  {stop.text}", "cyan")
         return stop
 
-    async def _tell_where(self, editor: Editor) -> None:
+    async def _tell_where(self, editor: DemoEditor) -> None:
         """Node, job and GPU as the stopped program itself sees them."""
         node = await editor.variable("SLURMD_NODENAME") or await editor.variable("TK_LAB_HOST")
         job, gpus = await editor.variable("SLURM_JOB_ID"), None
@@ -184,7 +184,7 @@ class Story:
         )
         self._show.detail(f"The program says: {', '.join(found)}")
 
-    async def _losses(self, editor: Editor) -> tuple[float, float]:
+    async def _losses(self, editor: DemoEditor) -> tuple[float, float]:
         """An untrained model's loss, and the loss after the first epoch."""
         return float(await editor.text("Line().loss(points)")), float(await editor.text("loss"))
 
@@ -205,7 +205,7 @@ class Story:
             await watch.until("ready", _LINK_S)
         self._show.done("The session says: ready. The editor has noticed nothing of it.")
 
-    async def _step_on(self, editor: Editor, pid: str) -> None:
+    async def _step_on(self, editor: DemoEditor, pid: str) -> None:
         self._show.step(f"F10, {_STEPS} times", "next, in the same debug session")
         stop = [await editor.next() for _ in range(_STEPS)][-1]
         now = await editor.text("os.getpid()")
@@ -214,7 +214,7 @@ class Story:
         self._show.done(f"epoch = {epoch}, still process {pid} on {_NODE}; now at:")
         self._show.detail(f"{stop}  {stop.text}", "cyan")
 
-    async def _finish(self, editor: Editor) -> None:
+    async def _finish(self, editor: DemoEditor) -> None:
         self._show.step("F5", "continue, without the breakpoint")
         await editor.run_to_end()
         code = await self._exit_code()
@@ -237,8 +237,8 @@ class Story:
 
     # -- inside --------------------------------------------------------------
 
-    def _editor(self) -> Editor:
-        return Editor(self._places.program, self._remote_root, self._places.port)
+    def _editor(self) -> DemoEditor:
+        return DemoEditor(self._places.program, self._remote_root, self._places.port)
 
     def _see(self) -> None:
         """Remember the demo's processes, so that their end can be checked."""

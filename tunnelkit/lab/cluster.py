@@ -14,8 +14,8 @@ from pathlib import Path
 from tunnelkit.errors import MissingProgram, TunnelkitError, UsageError
 from tunnelkit.lab import environment, layout, network, programs, proxy, slurm, ssh, wait_ready
 from tunnelkit.lab.layout import LOGIN, NODES, TAG, DaemonStatus, LabInfo, LabStatus, Layout
-from tunnelkit.lab.processes import Process, end_all, lab_processes
-from tunnelkit.lab.state import PROXY, SUPERVISOR, Daemon, State, load, require
+from tunnelkit.lab.processes import ProcessId, end_all, lab_processes
+from tunnelkit.lab.state import PROXY, SUPERVISOR, LabDaemon, State, load, require
 
 Progress = Callable[[str], None]
 #: So often ports are chosen: between choice and use another program may take one.
@@ -176,7 +176,7 @@ def _bring_up(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
     return state.info
 
 
-def _ssh_daemons(state: State) -> list[Daemon]:
+def _ssh_daemons(state: State) -> list[LabDaemon]:
     plan, found = state.network, state.layout
     inside = "127.0.0.1" if plan.namespaces else plan.address[LOGIN]
     words = [
@@ -191,9 +191,9 @@ def _ssh_daemons(state: State) -> list[Daemon]:
     words += ["--upstream", f"{inside}:{plan.ssh_port[LOGIN]}"]
     words += ["--control", str(found.proxy_socket)]
     sshds = [
-        Daemon(f"sshd-{host}", host, tuple(ssh.sshd_argv(found, host))) for host in layout.HOSTS
+        LabDaemon(f"sshd-{host}", host, tuple(ssh.sshd_argv(found, host))) for host in layout.HOSTS
     ]
-    return [Daemon(PROXY, LOGIN, tuple(words)), *sshds]
+    return [LabDaemon(PROXY, LOGIN, tuple(words)), *sshds]
 
 
 def _start_slurm(state: State) -> State:
@@ -201,7 +201,7 @@ def _start_slurm(state: State) -> State:
     task_env = {node: environment.host_environment(found, node, slurm=True) for node in NODES}
     slurm.write_files(found, state.network, task_env)
     for name, host, argv in slurm.daemons(found):
-        state = state.start(Daemon(name, host, tuple(argv)))
+        state = state.start(LabDaemon(name, host, tuple(argv)))
         if name == "munged":
             wait_ready.wait_for_file(state, found.munge_socket, name)
     return state
@@ -276,9 +276,9 @@ def _take_down(state: State) -> None:
     if controller and controller.alive:
         slurm.cancel_all_jobs(state.on(LOGIN))
     supervisor = state.daemons.get(SUPERVISOR)
-    last = {supervisor.process} if supervisor and supervisor.process else set[Process | None]()
+    last = {supervisor.process} if supervisor and supervisor.process else set[ProcessId | None]()
 
-    def remaining() -> set[Process]:
+    def remaining() -> set[ProcessId]:
         return lab_processes(str(found.dir), state.processes)
 
     # The supervisor goes last: below it orphans stay findable.

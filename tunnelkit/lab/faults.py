@@ -8,7 +8,7 @@ from tunnelkit.errors import UsageError
 from tunnelkit.lab import network, proxy
 from tunnelkit.lab.layout import Layout, resolve_dir
 from tunnelkit.lab.processes import end_all, is_alive
-from tunnelkit.lab.state import SUPERVISOR, Daemon, State, require
+from tunnelkit.lab.state import SUPERVISOR, LabDaemon, State, require
 
 
 def cut(dir: Path | None = None) -> None:
@@ -72,7 +72,7 @@ def _require(dir: Path | None) -> State:
     return require(Layout(resolve_dir(dir)))
 
 
-def _daemon(state: State, name: str) -> Daemon:
+def _daemon(state: State, name: str) -> LabDaemon:
     known = [found for found in state.daemons if found != SUPERVISOR]
     if name not in known:
         raise UsageError(f"the lab has no daemon {name!r}", hint=f"it has {', '.join(known)}")

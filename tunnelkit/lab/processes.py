@@ -22,24 +22,24 @@ from tunnelkit.lab.layout import TAG
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessId:
     """pid and start time (clock ticks since boot, field 22 of /proc/PID/stat)."""
 
     pid: int
     start: int
 
 
-def identify(pid: int) -> Process | None:
+def identify(pid: int) -> ProcessId | None:
     """That pid's process, or None if there is none (a zombie counts as none)."""
     found = _stat(pid)
     return found[0] if found else None
 
 
-def is_alive(process: Process) -> bool:
+def is_alive(process: ProcessId) -> bool:
     return identify(process.pid) == process
 
 
-def _stat(pid: int) -> tuple[Process, int] | None:
+def _stat(pid: int) -> tuple[ProcessId, int] | None:
     """The process and its parent's pid."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -50,7 +50,7 @@ def _stat(pid: int) -> tuple[Process, int] | None:
     fields = text[text.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
         return None
-    return Process(pid, int(fields[19])), int(fields[1])
+    return ProcessId(pid, int(fields[19])), int(fields[1])
 
 
 def _has_tag(pid: int, tag: bytes) -> bool:
@@ -61,12 +61,12 @@ def _has_tag(pid: int, tag: bytes) -> bool:
         return False
 
 
-def lab_processes(lab_dir: str, roots: Iterable[Process]) -> set[Process]:
+def lab_processes(lab_dir: str, roots: Iterable[ProcessId]) -> set[ProcessId]:
     """Every live process of the lab: `roots`, tagged ones, and all that descends from either.
 
     Never this process or its ancestors.
     """
-    everything: dict[int, tuple[Process, int]] = {}
+    everything: dict[int, tuple[ProcessId, int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := _stat(int(name))):
             everything[int(name)] = found
@@ -91,7 +91,7 @@ def lab_processes(lab_dir: str, roots: Iterable[Process]) -> set[Process]:
     return {everything[pid][0] for pid in members}
 
 
-def send(process: Process, signum: signal.Signals) -> None:
+def send(process: ProcessId, signum: signal.Signals) -> None:
     """Signal exactly that process; one that has ended is left alone."""
     try:
         fd = os.pidfd_open(process.pid)
@@ -106,14 +106,16 @@ def send(process: Process, signum: signal.Signals) -> None:
         os.close(fd)
 
 
-def end_all(find: Callable[[], set[Process]], *, grace_s: float, deadline_s: float = 10.0) -> None:
+def end_all(
+    find: Callable[[], set[ProcessId]], *, grace_s: float, deadline_s: float = 10.0
+) -> None:
     """TERM, then after `grace_s` KILL, all that `find` returns, until it returns nothing.
 
     Asked again each round, since what is ending may still start something. Raises
     TimeoutExpired with the pids if some are there after `deadline_s`.
     """
     started = time.monotonic()
-    asked: set[Process] = set()
+    asked: set[ProcessId] = set()
     while alive := find():
         spent_s = time.monotonic() - started
         if spent_s > deadline_s:

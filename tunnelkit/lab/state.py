@@ -12,7 +12,7 @@ from tunnelkit.lab import supervisor
 from tunnelkit.lab.environment import daemon_environment, own_program_environment
 from tunnelkit.lab.layout import LOGIN, LabInfo, Layout, write_private
 from tunnelkit.lab.network import Network
-from tunnelkit.lab.processes import Process, identify, is_alive
+from tunnelkit.lab.processes import ProcessId, identify, is_alive
 
 _VERSION = 1
 SUPERVISOR = "supervisor"
@@ -20,13 +20,13 @@ PROXY = "proxy"
 
 
 @dataclass(frozen=True)
-class Daemon:
+class LabDaemon:
     """One daemon: on which host, how it is started, and which process it is since."""
 
     name: str
     host: str
     argv: tuple[str, ...]
-    process: Process | None = None
+    process: ProcessId | None = None
 
     @property
     def alive(self) -> bool:
@@ -39,7 +39,7 @@ class State:
 
     info: LabInfo
     network: Network
-    daemons: Mapping[str, Daemon]
+    daemons: Mapping[str, LabDaemon]
     made_privsep_dir: bool = False
 
     @property
@@ -47,7 +47,7 @@ class State:
         return Layout(self.info.dir)
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[ProcessId]:
         return [daemon.process for daemon in self.daemons.values() if daemon.process]
 
     def on(self, host: str) -> tuple[str, ...]:
@@ -67,13 +67,13 @@ class State:
         }
         write_private(self.layout.state, json.dumps(data, indent=1) + "\n")
 
-    def with_daemon(self, daemon: Daemon) -> State:
+    def with_daemon(self, daemon: LabDaemon) -> State:
         """The same lab with that daemon on record; saved."""
         changed = replace(self, daemons={**self.daemons, daemon.name: daemon})
         changed.save()
         return changed
 
-    def start(self, daemon: Daemon) -> State:
+    def start(self, daemon: LabDaemon) -> State:
         """Start a daemon and put it on record. Raises TunnelkitError if it can't be started."""
         layout = self.layout
         if daemon.name == PROXY:
@@ -98,7 +98,7 @@ class State:
             env=own_program_environment(layout, LOGIN),
             log=layout.log(SUPERVISOR),
         )
-        return self.with_daemon(Daemon(SUPERVISOR, LOGIN, (), identify(pid)))
+        return self.with_daemon(LabDaemon(SUPERVISOR, LOGIN, (), identify(pid)))
 
 
 def load(layout: Layout) -> State | None:
@@ -132,7 +132,7 @@ def require(layout: Layout) -> State:
     return state
 
 
-def _daemon_to_json(daemon: Daemon) -> dict[str, Any]:
+def _daemon_to_json(daemon: LabDaemon) -> dict[str, Any]:
     process = daemon.process
     return {
         "name": daemon.name,
@@ -143,6 +143,6 @@ def _daemon_to_json(daemon: Daemon) -> dict[str, Any]:
     }
 
 
-def _daemon_from_json(data: dict[str, Any]) -> Daemon:
-    process = Process(data["pid"], data["start"]) if data["pid"] else None
-    return Daemon(data["name"], data["host"], tuple(data["argv"]), process)
+def _daemon_from_json(data: dict[str, Any]) -> LabDaemon:
+    process = ProcessId(data["pid"], data["start"]) if data["pid"] else None
+    return LabDaemon(data["name"], data["host"], tuple(data["argv"]), process)

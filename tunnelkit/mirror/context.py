@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from tunnelkit.mirror.api import DELETE_LIMIT_FILES, FileAgent
 from tunnelkit.mirror.progress import NAMED, Progress
-from tunnelkit.mirror.record.manifest import Manifest, Row
-from tunnelkit.mirror.remote.edits import as_sent
-from tunnelkit.mirror.remote.owner import Claim
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
+from tunnelkit.mirror.remote.edits import matches_sent
+from tunnelkit.mirror.remote.owner import OwnerRecord
 from tunnelkit.mirror.remote.scripts import RemoteStat
-from tunnelkit.mirror.tree.name_collisions import EXACT, Folding
-from tunnelkit.remote_script import Remote
+from tunnelkit.mirror.tree.name_collisions import EXACT, CaseFolding
+from tunnelkit.remote_script import RemoteHost
 
 _TRIED_LIMIT = 8
 #: What was sent over a link that then broke may still be on its way, in a socket's buffer or with
@@ -22,7 +22,7 @@ _LATE_S = 600.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class PassResult:
     """What one pass did. changing: paths that changed while they were read or sent.
     failed: paths that can't be read or written, and why. conflicts: paths that were changed
     on the cluster and are left alone."""
@@ -49,19 +49,19 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Ground:
+class SyncContext:
     """One root here and one there. remote_root: absolute, symlinks resolved. fresh: tk has
     just made it, nothing can be in it. folding: which names the file system there holds for
     the same. delete_limit: how many files may be deleted at once. quick: the local root is on a
     disk of this machine, so that a file which was just written is in its memory."""
 
-    remote: Remote
+    remote: RemoteHost
     local_root: str
     remote_root: str
     manifest: Manifest
-    claim: Claim | None = None
+    claim: OwnerRecord | None = None
     fresh: bool = False
-    folding: Folding = EXACT
+    folding: CaseFolding = EXACT
     delete_limit: int = DELETE_LIMIT_FILES
     quick: bool = False
     #: sent by rsync, but not yet known to have arrived as they are here: what is there is ours
@@ -89,7 +89,7 @@ class Ground:
         if path in self.in_flight:
             return True
         row = self.manifest.rows.get(path)
-        return row is not None and as_sent(row, found)
+        return row is not None and matches_sent(row, found)
 
     def owe(self, agent: FileAgent | None) -> None:
         """Note that what was sent to this agent has no answer."""
@@ -115,7 +115,7 @@ class Ground:
         for path in dropped:
             self.arrived(path)
 
-    def attempt(self, path: str, intent: Row, digest: str) -> Row:
+    def attempt(self, path: str, intent: ManifestEntry, digest: str) -> ManifestEntry:
         """Note that this content is about to be sent. Returns `intent`, which is to replace what
         is on record of the path, with what may be there after a kill -9 in the middle."""
         if not digest:

@@ -1,7 +1,7 @@
 """Why a path is mirrored or isn't: the scan's own rules, asked about one path.
 
 `explain` works by lstat from the root down and needs neither a session nor a cluster;
-`standing` adds how the path stands there.
+`sync_state` adds how the path stands there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.api import DigestCheck
-from tunnelkit.mirror.record.manifest import Manifest, Row, same_content
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry, same_content
 from tunnelkit.mirror.remote import scripts
-from tunnelkit.mirror.remote.edits import as_sent, edited
+from tunnelkit.mirror.remote.edits import matches_sent, remotely_edited
 from tunnelkit.mirror.tree.ignore import (
     DEFAULT,
     GITIGNORE,
@@ -28,7 +28,7 @@ from tunnelkit.mirror.tree.ignore import (
 )
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, digest, lstat, read_rules
 from tunnelkit.mirror.tree.symlinks import IGNORE
-from tunnelkit.remote_script import Remote
+from tunnelkit.remote_script import RemoteHost
 
 #: How a mirrored path stands; `Explanation.state` is one of them, or None.
 IN_SYNC, PENDING, DIFFERS = "in_sync", "pending", "differs"
@@ -207,19 +207,19 @@ def _mirrored(root: str, relative: str, mode: int | None, rule: Rule | None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class RemoteComparison:
     """Both ends of a running mirror. check: reads digests back on the compute node.
     conflicts: paths that are known to have been changed on the cluster."""
 
     local_root: str
-    remote: Remote
+    remote: RemoteHost
     remote_root: str
     manifest: Manifest
     check: DigestCheck | None = None
     conflicts: Collection[str] = ()
 
 
-async def standing(found: Explanation, ends: Ends) -> Explanation:
+async def sync_state(found: Explanation, ends: RemoteComparison) -> Explanation:
     """`found` with its state. Where the cluster can't be asked, what was last known of it."""
     if not found.mirrored or found.path == ".":
         return found
@@ -262,12 +262,12 @@ def _read(root: str, path: str) -> tuple[Entry | None, str]:
     return entry, digest(root, path, entry.kind)
 
 
-async def _differs(path: str, row: Row, ends: Ends) -> str | None:
+async def _differs(path: str, row: ManifestEntry, ends: RemoteComparison) -> str | None:
     """How the cluster's differs from what was sent; None if it doesn't."""
-    there = (await scripts.survey(ends.remote, ends.remote_root, [path])).get(path)
+    there = (await scripts.stat_paths(ends.remote, ends.remote_root, [path])).get(path)
     if there is None:
         return "it is gone on the cluster"
-    if not as_sent(row, there) and await edited(
+    if not matches_sent(row, there) and await remotely_edited(
         ends.remote, ends.remote_root, {path: there}, {path: (row.digest,)}
     ):
         return "it was changed on the cluster"

@@ -19,21 +19,21 @@ from tunnelkit.mirror.api import (
     MirrorStatus,
     SyncReport,
 )
-from tunnelkit.mirror.context import Ground
-from tunnelkit.mirror.explain import Ends, Explanation, explain, standing
-from tunnelkit.mirror.passes.initial_scan import FirstLook
-from tunnelkit.mirror.passes.options import Wishes
+from tunnelkit.mirror.context import SyncContext
+from tunnelkit.mirror.explain import Explanation, RemoteComparison, explain, sync_state
+from tunnelkit.mirror.passes.initial_scan import InitialScan
+from tunnelkit.mirror.passes.options import PassOptions
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.passes.syncer import Syncer
-from tunnelkit.mirror.progress import Batch, Progress
+from tunnelkit.mirror.progress import PassRecord, Progress
 from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.push_worker import Request, Worker
+from tunnelkit.mirror.push_worker import PushWorker, Request
 from tunnelkit.mirror.record.manifest import Manifest
-from tunnelkit.mirror.remote.edits import chosen, relative_to
-from tunnelkit.mirror.remote.owner import Claim, this_owner
+from tunnelkit.mirror.remote.edits import relative_to, select_conflicts
+from tunnelkit.mirror.remote.owner import OwnerRecord, this_owner
 from tunnelkit.mirror.remote.root import (
-    Target,
+    RemoteRoot,
     check_local_dir,
     check_remote_dir,
     claim,
@@ -45,11 +45,11 @@ from tunnelkit.mirror.transfer.choose import Transfer, choose_transfer
 from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
 from tunnelkit.mirror.tree.scanner import Scanner
-from tunnelkit.mirror.tree.symlinks import Links
+from tunnelkit.mirror.tree.symlinks import SymlinkPolicy
 from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.remote_script import Remote
+from tunnelkit.remote_script import RemoteHost
 
 _RELEASE_S = 3.0
 _UNMAKE_S = 1.5
@@ -74,7 +74,7 @@ class Mirror:
     def __init__(
         self,
         spec: MirrorSpec,
-        remote: Remote,
+        remote: RemoteHost,
         *,
         state_dir: Path,
         agent: Callable[[], FileAgent | None] = lambda: None,
@@ -82,7 +82,7 @@ class Mirror:
         may_write: Callable[[], Awaitable[None]] | None = None,
         verify: Callable[[], DigestCheck | None] = lambda: None,
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
-        on_batch: Callable[[Batch], None] = lambda batch: None,
+        on_batch: Callable[[PassRecord], None] = lambda batch: None,
         warn: Callable[[str], None] = lambda text: None,
         say: Callable[[str], None] = lambda text: None,
         take_over: bool = False,
@@ -100,10 +100,10 @@ class Mirror:
         self._on_batch = on_batch
         self._say = say
         self._take_over = take_over
-        self._claim: Claim | None = None
+        self._claim: OwnerRecord | None = None
         self._rsync: Transfer | None = None
         self.sizes = SizeWatch(warn)
-        self.links = Links(spec.symlinks)
+        self.links = SymlinkPolicy(spec.symlinks)
         self._rules = IgnoreRules()
         self._syncer: Syncer | None = None
         self.taken_from: str | None = None
@@ -112,9 +112,9 @@ class Mirror:
         self._real_root = ""
         self._manifest: Manifest | None = None
         self._watcher: Watcher | None = None
-        self._worker: Worker | None = None
+        self._worker: PushWorker | None = None
         self._task: asyncio.Task[None] | None = None
-        self._look: FirstLook | None = None
+        self._look: InitialScan | None = None
 
     def status(self) -> MirrorStatus:
         """The state of this moment; costs nothing."""
@@ -129,7 +129,7 @@ class Mirror:
         MirrorError if the mirror is not running."""
         _, manifest = self._running()
         found = await asyncio.to_thread(explain, self.local_root, self._rules, path)
-        ends = Ends(
+        ends = RemoteComparison(
             self.local_root,
             self._remote,
             self._real_root,
@@ -137,7 +137,7 @@ class Mirror:
             self._verify(),
             self._syncer.ground.conflicts if self._syncer is not None else (),
         )
-        return await standing(found, ends)
+        return await sync_state(found, ends)
 
     async def look(self) -> None:
         """Begin to look at what is here, which needs no connection; `start` goes on with it.
@@ -149,7 +149,7 @@ class Mirror:
         never = inside(self._state_dir, local)
         self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
         scanner = Scanner(self.local_root, self._rules, self.links.judge, kinds=self.links.kinds)
-        self._look = FirstLook(scanner, self._state_dir, self._agent_soon)
+        self._look = InitialScan(scanner, self._state_dir, self._agent_soon)
         self._look.begin()
 
     async def start(self) -> None:
@@ -180,14 +180,14 @@ class Mirror:
             await cancel_all(hurrying, preparing)
             await look.close()
 
-    async def _hurry(self, look: FirstLook, preparing: asyncio.Task[Target]) -> None:
+    async def _hurry(self, look: InitialScan, preparing: asyncio.Task[RemoteRoot]) -> None:
         """A first copy of much will wait for an agent: have it come."""
         if self._agent_soon is None or not await look.is_much() or look.is_first:
             return  # or the look itself has called for one
         if (await preparing).fresh:
             await self._agent_soon()
 
-    async def _start_at(self, target: Target, look: FirstLook) -> None:
+    async def _start_at(self, target: RemoteRoot, look: InitialScan) -> None:
         self._real_root = target.real
         if self._may_write is not None:
             await self._may_write()
@@ -204,7 +204,7 @@ class Mirror:
         )
         manifest = self._manifest = Manifest(file)
         await asyncio.to_thread(manifest.open)
-        ground = Ground(
+        ground = SyncContext(
             self._remote,
             self.local_root,
             target.real,
@@ -236,15 +236,15 @@ class Mirror:
             known=syncer.known,
         )
         await watcher.start()  # before the first scan, so that nothing falls between
-        worker = self._worker = Worker(
+        worker = self._worker = PushWorker(
             syncer, manifest, watcher, wake=wake, on_status=self._on_change, on_batch=self._on_batch
         )
-        request = worker.post(Wishes(repair=True), partial_ok=True)
+        request = worker.post(PassOptions(repair=True), partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
         await worker.first(request)
         self.sizes.news()  # told to who started this
 
-    async def _choose(self, target: Target) -> Transfer:
+    async def _choose(self, target: RemoteRoot) -> Transfer:
         remote, root = self._remote, self.local_root
         return await choose_transfer(remote, root, target, say=self._say)
 
@@ -256,7 +256,7 @@ class Mirror:
         self._claim = await claim(self._remote, self._real_root, owner, take_over=take_over)
         self.taken_from = self._claim.taken_from or self.taken_from
 
-    async def _prepare(self) -> Target:
+    async def _prepare(self) -> RemoteRoot:
         target = await prepare(self._remote, self.spec.remote_dir, guarded=self.spec.guarded)
         if not target.has_stat:
             raise MissingProgram(
@@ -285,7 +285,7 @@ class Mirror:
         """
         begin = time.monotonic()
         worker, manifest = self._running()
-        request = worker.post(Wishes(allow_deletes=allow_deletes))
+        request = worker.post(PassOptions(allow_deletes=allow_deletes))
         # Its round trip costs nothing while this side is looked at. Not needed if files are sent.
         greeting = asyncio.create_task(self._greet())
         try:
@@ -311,13 +311,14 @@ class Mirror:
             )
         await self._hold(take_over=False)
         worker, _ = self._running()
-        report = await self._wait(worker.post(Wishes(repair=True)), begin + timeout_s, timeout_s)
+        request = worker.post(PassOptions(repair=True))
+        report = await self._wait(request, begin + timeout_s, timeout_s)
         return replace(report, duration_s=time.monotonic() - begin)
 
     def look_again(self) -> None:
         """There is an agent (again): have it look at all that was sent. Waits for nothing."""
         if self._worker is not None:
-            self._worker.post(Wishes(repair=True), partial_ok=True)
+            self._worker.post(PassOptions(repair=True), partial_ok=True)
 
     async def resolve(
         self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
@@ -332,10 +333,11 @@ class Mirror:
         wanted = [relative_to(self.local_root, path) for path in paths]
         # What a person names is looked at closely: stat may not tell the difference.
         named = frozenset(path for path in wanted if path in manifest.rows)
-        await self._wait(worker.post(Wishes(force=named), partial_ok=True), deadline, timeout_s)
-        found = frozenset(chosen(worker.status.conflicts, wanted))
+        request = worker.post(PassOptions(force=named), partial_ok=True)
+        await self._wait(request, deadline, timeout_s)
+        found = frozenset(select_conflicts(worker.status.conflicts, wanted))
         kept_dir = await take_theirs(sides, found) if theirs else None
-        request = worker.post(Wishes(ours=frozenset() if theirs else found), partial_ok=True)
+        request = worker.post(PassOptions(ours=frozenset() if theirs else found), partial_ok=True)
         report = await self._wait(request, deadline, timeout_s)
         if kept_dir is not None:
             report = replace(report, replaced=tuple(sorted(found)), replaced_dir=kept_dir)
@@ -408,7 +410,7 @@ class Mirror:
                 async with asyncio.timeout(_RELEASE_S):
                     await release(self._remote, held, timeout_s=_RELEASE_S)
 
-    def _running(self) -> tuple[Worker, Manifest]:
+    def _running(self) -> tuple[PushWorker, Manifest]:
         if self._worker is None or self._manifest is None:
             raise MirrorError("the mirror is not running", hint="`tk up` starts it")
         return self._worker, self._manifest
@@ -422,7 +424,7 @@ class Mirror:
 
     async def _greet(self) -> bool:
         assert self._syncer is not None
-        return self._verify() is not None and await self._syncer.greet()
+        return self._verify() is not None and await self._syncer.ping()
 
     async def _prove(
         self, manifest: Manifest, greeting: Awaitable[bool], deadline: float, timeout_s: float
@@ -435,7 +437,7 @@ class Mirror:
 
         async def resend(paths: frozenset[str]) -> None:
             worker, _ = self._running()
-            await self._wait(worker.post(Wishes(force=paths)), deadline, timeout_s)
+            await self._wait(worker.post(PassOptions(force=paths)), deadline, timeout_s)
 
         return await prove(
             self._syncer,

@@ -12,7 +12,7 @@ from tunnelkit.mirror.tree.scanner import DIR, Entry
 #: A transfer of so much is worth a look at how far it is.
 SHOW_FILES = 200
 SHOW_BYTES = 4 << 20
-#: How many names a `Batch` carries.
+#: How many names a `PassRecord` carries.
 NAMED = 8
 
 # `--info=progress2 --no-human-readable`: bytes, per cent, rate, time, and, once a file is done,
@@ -21,7 +21,7 @@ _LINE = re.compile(rb"\s*(\d+)\s+\d+%\s+\S+\s+\S+(?:\s+\(xfr#(\d+),)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PassRecord:
     """One pass that changed something on the cluster. at: Unix time of its end; files and
     bytes: what was sent; paths: the first of those sent or deleted."""
 

@@ -25,7 +25,7 @@ from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, ti
 from tunnelkit.mirror.transfer.listing import stream_items
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.paths import parents
-from tunnelkit.remote_script import Remote
+from tunnelkit.remote_script import RemoteHost
 
 _LIST = rf"""
 cd -- "$1" || exit 91
@@ -70,7 +70,7 @@ class Sides:
     """Both sides of a pull. real_root: the remote root, symlinks resolved; remote_root: as the
     user names it."""
 
-    remote: Remote
+    remote: RemoteHost
     rsync: Transfer
     local_root: str
     remote_root: str

@@ -22,15 +22,15 @@ from tunnelkit.mirror.api import (
     SyncReport,
     name_paths,
 )
-from tunnelkit.mirror.context import Outcome
-from tunnelkit.mirror.passes.content_recheck import Reread
-from tunnelkit.mirror.passes.options import NOTHING_SPECIAL, Wishes
+from tunnelkit.mirror.context import PassResult
+from tunnelkit.mirror.passes.content_recheck import ContentRecheck
+from tunnelkit.mirror.passes.options import NOTHING_SPECIAL, PassOptions
 from tunnelkit.mirror.passes.syncer import Syncer
-from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.progress import PassRecord
 from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.remote.edits import conflict_error
-from tunnelkit.mirror.watch.coalescer import Dirty
-from tunnelkit.mirror.watch.missed_changes import Sweep
+from tunnelkit.mirror.watch.coalescer import DirtyPaths
+from tunnelkit.mirror.watch.missed_changes import MissedChanges
 from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.mux.tasks import cancel_all
 
@@ -52,12 +52,12 @@ class Request:
     files could not be sent. `done` is set by the worker only."""
 
     done: asyncio.Future[SyncReport]
-    wishes: Wishes
+    wishes: PassOptions
     partial_ok: bool
     report: SyncReport = field(default_factory=SyncReport)
 
 
-class Worker:
+class PushWorker:
     """Runs passes until cancelled. Owned by Mirror, which runs `run` as its task."""
 
     def __init__(
@@ -68,13 +68,13 @@ class Worker:
         *,
         wake: asyncio.Event,
         on_status: Callable[[MirrorStatus], None],
-        on_batch: Callable[[Batch], None] = lambda batch: None,
+        on_batch: Callable[[PassRecord], None] = lambda batch: None,
     ) -> None:
         self._syncer = syncer
         self._manifest = manifest
         self._watcher = watcher
-        self._sweep = Sweep(syncer.ground.local_root)
-        self._reread = Reread(syncer.ground.local_root)
+        self._sweep = MissedChanges(syncer.ground.local_root)
+        self._reread = ContentRecheck(syncer.ground.local_root)
         self._wake = wake
         self._on_status = on_status
         self._on_batch = on_batch
@@ -90,7 +90,7 @@ class Worker:
         #: why the last pass failed, None after one that did not
         self.error: TunnelkitError | None = None
 
-    def post(self, wishes: Wishes = NOTHING_SPECIAL, *, partial_ok: bool = False) -> Request:
+    def post(self, wishes: PassOptions = NOTHING_SPECIAL, *, partial_ok: bool = False) -> Request:
         """Ask for a pass now, whatever the back-off."""
         done: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
         request = Request(done, wishes, partial_ok)
@@ -154,7 +154,7 @@ class Worker:
         rows = dict(self._manifest.rows)
         found = await asyncio.to_thread(self._reread.differing, rows, self._wake.is_set)
         if found:
-            self.post(Wishes(force=found), partial_ok=True)
+            self.post(PassOptions(force=found), partial_ok=True)
 
     async def _pass(self) -> None:
         self._urgent = False
@@ -197,49 +197,49 @@ class Worker:
             self._tell(outcome, time.monotonic() - begin)
             self._settle(taken, outcome, wishes)
 
-    def _wishes(self, taken: list[Request]) -> Wishes:
+    def _wishes(self, taken: list[Request]) -> PassOptions:
         verifies = self._syncer.can_verify and time.monotonic() >= self._verify_at
         if not (taken or verifies):
             return NOTHING_SPECIAL
         wanted = [request.wishes for request in taken]
-        return Wishes.together([*wanted, Wishes(repair=verifies)])
+        return PassOptions.together([*wanted, PassOptions(repair=verifies)])
 
-    async def _dirty(self, *, asked: bool) -> Dirty:
+    async def _dirty(self, *, asked: bool) -> DirtyPaths:
         """What to look at. asked: somebody wants to be sure that nothing is overlooked."""
-        flushed, swept = await self._vouched() if asked else (True, Dirty())
+        flushed, swept = await self._vouched() if asked else (True, DirtyPaths())
         dirty = self._watcher.take()
         if not self._watcher.alive():
-            return Dirty(everything="polling")
+            return DirtyPaths(everything="polling")
         if not flushed:
-            return Dirty(everything="events are late")
+            return DirtyPaths(everything="events are late")
         if time.monotonic() >= self._scan_at:
-            return Dirty(everything="events are only hints")
+            return DirtyPaths(everything="events are only hints")
         return dirty.joined(swept)
 
-    async def _vouched(self) -> tuple[bool, Dirty]:
+    async def _vouched(self) -> tuple[bool, DirtyPaths]:
         """Whether all events of what happened before this have come, and what changed without
         any: both are found out side by side."""
         scan = self._syncer.last_scan
         if scan is None or not self._watcher.alive() or time.monotonic() >= self._scan_at:
-            return await self._watcher.flush(_FLUSH_S), Dirty()  # all is looked at anyway
+            return await self._watcher.flush(_FLUSH_S), DirtyPaths()  # all is looked at anyway
         sweeping = asyncio.create_task(self._sweep.changed(scan))
         try:
             flushed = await self._watcher.flush(_FLUSH_S)
-            return flushed, await sweeping if flushed else Dirty()
+            return flushed, await sweeping if flushed else DirtyPaths()
         finally:
             await cancel_all(sweeping)
 
-    async def _again(self) -> Dirty | None:
+    async def _again(self) -> DirtyPaths | None:
         """A checkout that began under the look would be published by halves."""
         if not await self._watcher.git_began():
             return None
         self._watcher.take()
-        return Dirty(everything="git")
+        return DirtyPaths(everything="git")
 
-    def _tell(self, outcome: Outcome, duration_s: float) -> None:
+    def _tell(self, outcome: PassResult, duration_s: float) -> None:
         """For those who look on."""
         if outcome.sent or outcome.deleted:
-            batch = Batch(
+            batch = PassRecord(
                 time.time(),
                 outcome.sent,
                 outcome.sent_bytes,
@@ -258,7 +258,7 @@ class Worker:
         self._next_at = time.monotonic() + delay_s
         self._set(state, reason=error.one_line(), paths=self._syncer.pending)
 
-    def _settle(self, taken: list[Request], outcome: Outcome, wishes: Wishes) -> None:
+    def _settle(self, taken: list[Request], outcome: PassResult, wishes: PassOptions) -> None:
         """After a pass that ran to its end."""
         self._failures = 0
         now = time.monotonic()
@@ -340,7 +340,7 @@ class Worker:
             self._on_status(new)
 
 
-def _add(report: SyncReport, outcome: Outcome) -> SyncReport:
+def _add(report: SyncReport, outcome: PassResult) -> SyncReport:
     return replace(
         report,
         sent=report.sent + outcome.sent,

@@ -26,8 +26,8 @@ from tunnelkit.mount.mount_table import (
     resolve,
     sshfs_pids,
 )
-from tunnelkit.mount.sshfs import Answer
-from tunnelkit.remote_script import Remote
+from tunnelkit.mount.sshfs import ProbeAnswer
+from tunnelkit.remote_script import RemoteHost
 
 log = logging.getLogger("tunnelkit.mirror")
 #: Asked so often, with so long to answer: a silent server is known after 15 s at most.
@@ -38,7 +38,7 @@ _ANSWER_S = 5.0
 @dataclass(slots=True)
 class _Watched:
     record: MountRecord
-    state: str = Answer.OK.value
+    state: str = ProbeAnswer.OK.value
     since: float = field(default_factory=time.time)
 
 
@@ -48,7 +48,7 @@ class Mounts:
 
     def __init__(
         self,
-        remote: Remote,
+        remote: RemoteHost,
         *,
         state_dir: Path,
         owner: str,
@@ -160,16 +160,16 @@ class Mounts:
             self._drop(one)
             return
         answer = await sshfs.ask(where, timeout_s=self._answer_s)
-        if answer is Answer.SILENT:
+        if answer is ProbeAnswer.SILENT:
             sshfs.cut(where, state_dir=self._state_dir)
         self._become(one, answer)
 
-    def _become(self, one: _Watched, answer: Answer) -> None:
+    def _become(self, one: _Watched, answer: ProbeAnswer) -> None:
         if answer.value == one.state or not is_mounted(Path(one.record.mountpoint)):
             return
-        was_ok = one.state == Answer.OK.value
+        was_ok = one.state == ProbeAnswer.OK.value
         one.state, one.since = answer.value, time.time()
-        if answer is Answer.OK:
+        if answer is ProbeAnswer.OK:
             self._say(f"mount: {one.record.mountpoint} is back")
         elif was_ok:
             what = f"{one.record.host}:{one.record.remote_root} {answer.value}"

@@ -39,7 +39,7 @@ from tunnelkit.mount.mount_table import (
     ssh_pid,
     sshfs_pids,
 )
-from tunnelkit.remote_script import Remote, run_script
+from tunnelkit.remote_script import RemoteHost, run_script
 
 _MOUNT_S = 30.0
 _UMOUNT_S = 3.0
@@ -62,7 +62,7 @@ cd -- "$1" && printf '%s\0' "$(pwd)"
 """
 
 
-class Answer(Enum):
+class ProbeAnswer(Enum):
     """What a mount says when it is asked something that no cache knows."""
 
     OK = "ok"
@@ -76,7 +76,7 @@ def default_state_dir() -> Path:
 
 
 async def mount(
-    remote: Remote,
+    remote: RemoteHost,
     remote_dir: str,
     mountpoint: Path,
     *,
@@ -128,7 +128,7 @@ async def _mounted(
 ) -> None:
     deadline = time.monotonic() + _MOUNT_S
     # sshfs mounts first and connects then: only an answer to a question means ready.
-    while not (is_mounted(where) and await ask(where) is Answer.OK):
+    while not (is_mounted(where) and await ask(where) is ProbeAnswer.OK):
         if process.returncode is not None:
             text = "; ".join(log.read_text("utf-8", "replace").split("\n")).strip("; ")
             if "No such file" in text or "Not a directory" in text:
@@ -153,7 +153,7 @@ async def _mounted(
         await asyncio.sleep(_POLL_S)
 
 
-async def ask(where: Path, *, timeout_s: float = _ANSWER_S) -> Answer:
+async def ask(where: Path, *, timeout_s: float = _ANSWER_S) -> ProbeAnswer:
     """Whether the server behind a mount answers: a name that no cache can know is looked up,
     by a child, which may block."""
     process = await asyncio.create_subprocess_exec(
@@ -167,13 +167,13 @@ async def ask(where: Path, *, timeout_s: float = _ANSWER_S) -> Answer:
         async with asyncio.timeout(timeout_s):
             _, said = await process.communicate()
     except TimeoutError:
-        return Answer.SILENT
+        return ProbeAnswer.SILENT
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
     answers = (b"No such file", b"Permission denied")
-    return Answer.OK if any(text in said for text in answers) else Answer.ERROR
+    return ProbeAnswer.OK if any(text in said for text in answers) else ProbeAnswer.ERROR
 
 
 def cut(where: Path, *, state_dir: Path | None = None) -> bool:
@@ -243,7 +243,7 @@ def _check_mountpoint(where: Path) -> None:
         raise MirrorError(f"can't mount at {where}", cause=cause, hint=hint)
 
 
-def _sshfs_argv(remote: Remote, root: str, where: Path, record: Path) -> list[str]:
+def _sshfs_argv(remote: RemoteHost, root: str, where: Path, record: Path) -> list[str]:
     # sshfs splits ssh_command at blanks and FUSE splits options at commas, neither with
     # quotes: the remote shell's words go into a script, which is called by a plain name.
     script = record / "ssh"

@@ -18,7 +18,7 @@ class RecordError(Exception):
     """The bytes are no records."""
 
 
-class Record(NamedTuple):
+class LoopRecord(NamedTuple):
     """One event (JSON) or piece of output. `number` counts all records of a log from 0."""
 
     kind: int
@@ -49,7 +49,7 @@ class RecordReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> List[Record]:
+    def feed(self, data: bytes) -> List[LoopRecord]:
         """Take the next bytes and return the records they complete. Raises RecordError."""
         self._buffer += data
         records = []
@@ -60,6 +60,6 @@ class RecordReader:
             end = _HEAD.size + length
             if len(self._buffer) < end:
                 break
-            records.append(Record(kind, number, bytes(self._buffer[_HEAD.size : end])))
+            records.append(LoopRecord(kind, number, bytes(self._buffer[_HEAD.size : end])))
             del self._buffer[:end]
         return records

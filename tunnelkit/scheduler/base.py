@@ -22,7 +22,7 @@ class Command:
     stdin: bytes = b""
 
 
-class Verdict(Enum):
+class PendingCause(Enum):
     """What a job that does not run yet is waiting for.
 
     WAIT: resources or its turn. QUOTA: a limit that gives way when other jobs
@@ -67,7 +67,7 @@ class Scheduler(Protocol):
         asked raises SchedulerError (transient)."""
         ...
 
-    def verdict(self, status: JobStatus) -> Verdict:
+    def verdict(self, status: JobStatus) -> PendingCause:
         """What a PENDING job waits for. FIX: cancel it and tell the person why."""
         ...
 

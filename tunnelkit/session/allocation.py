@@ -16,8 +16,8 @@ from tunnelkit.scheduler import job_script
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.factory import adapter
 from tunnelkit.session.agent.attach_job import (
-    Adoption,
-    Steps,
+    InJobLauncher,
+    JobAttachment,
     check_adoptable,
     enters_from_login,
 )
@@ -25,18 +25,18 @@ from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.agent.install import Installed, install, starting
 from tunnelkit.session.agent.node_agents import peer_name
 from tunnelkit.session.agent.routes import (
-    ByDialIn,
-    ByLoginSsh,
-    ByScheduler,
-    BySsh,
-    Way,
-    Ways,
+    LoginSshRoute,
+    ReverseRoute,
+    Route,
+    Routes,
+    SchedulerRoute,
+    SshRoute,
     invitation,
 )
 from tunnelkit.session.connection.probe import scheduler_of
-from tunnelkit.session.job.cancelled_jobs import Cancelled
-from tunnelkit.session.job.job import JobHolder, in_words
-from tunnelkit.session.job.outcome import Fate, fate_of, who_cancelled
+from tunnelkit.session.job.cancelled_jobs import CancelledJobs
+from tunnelkit.session.job.job import JobHandle, in_words
+from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome, who_cancelled
 
 Say = Callable[[str], None]
 
@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 _LOOKS, _LOOK_S = 50, 0.2
 
 
-class Cluster:
+class AllocationManager:
     """Gets nodes and streams to their agent. Holds no task of its own.
 
     name: of the job and of the agent. attach_job: the id of a job that a person made, to be
@@ -70,15 +70,15 @@ class Cluster:
         self._settings = settings
         self._name = name
         self._say = say
-        self._cancelled = Cancelled(cancelled)
+        self._cancelled = CancelledJobs(cancelled)
         #: The job whose agent was met, by this session or one before.
-        self._reached = Cancelled(cancelled.with_name("reached"))
+        self._reached = CancelledJobs(cancelled.with_name("reached"))
         self._attach_job = attach_job
         self._installed: Installed | None = None
         self._is_prepared = asyncio.Event()
-        self._ways: Ways | None = None
+        self._ways: Routes | None = None
         self.scheduler: Scheduler | None = None
-        self.job: JobHolder | None = None
+        self.job: JobHandle | None = None
         self.allocation: Allocation | None = None
         self.adopted = False
         #: A job that a person made does not run: nothing of ours can be in it.
@@ -110,7 +110,7 @@ class Cluster:
             await cancel_all(installing, finding)
         self._is_prepared.set()
         if self.scheduler is not None:
-            self.job = JobHolder(
+            self.job = JobHandle(
                 self.scheduler,
                 self._run,
                 job_name=self._name,
@@ -265,7 +265,7 @@ class Cluster:
     async def start_peer(self, node: str) -> tuple[str, int] | None:
         """Have an agent on another node of the allocation: its name and pid. None where the first
         agent is the one to start it. Raises AllocationError, ConnectionFailed."""
-        if not isinstance(self.scheduler, Steps) or enters_from_login(self.scheduler):
+        if not isinstance(self.scheduler, InJobLauncher) or enters_from_login(self.scheduler):
             return None
         assert self.allocation is not None and self.allocation.job_id is not None
         job_id, name = self.allocation.job_id, peer_name(self._name, node)
@@ -292,9 +292,9 @@ class Cluster:
             )
         return name, told.pid
 
-    def _adoption(self, name: str | None = None) -> Adoption:
+    def _adoption(self, name: str | None = None) -> JobAttachment:
         assert self.scheduler is not None
-        return Adoption(
+        return JobAttachment(
             self._link,
             self.scheduler,
             self.installed,
@@ -317,7 +317,7 @@ class Cluster:
                 node=self.node,
             )
         if self._ways is None:
-            self._ways = Ways(
+            self._ways = Routes(
                 self._link, self.node, self._ways_in(str(self.node), self._name), self._say
             )
         return await self._ways.open()
@@ -328,25 +328,25 @@ class Cluster:
         await self._wait_link()
         return await self._link.open_stream(starting(self._settings.cluster, "files"))
 
-    def _ways_in(self, node: str, name: str) -> list[Way]:
+    def _ways_in(self, node: str, name: str) -> list[Route]:
         """The ways to agent `name` in our job, as the settings allow them."""
         assert self.scheduler is not None
         assert self.allocation is not None and self.allocation.job_id is not None
         wanted = self._settings.cluster.node_ssh
         attach = self.installed.argv("attach", name)
-        by_ssh = BySsh(self._link, node, attach)
+        by_ssh = SshRoute(self._link, node, attach)
         if wanted == "yes":
             return [by_ssh]
         enter = self.scheduler.enter(
             self.allocation.job_id, node, attach, cpus=self._settings.allocation.cpus
         )
         if enter is not None:
-            own: Way = ByScheduler(self._link, enter)
+            own: Route = SchedulerRoute(self._link, enter)
             return [own] if wanted == "no" else [by_ssh, own]
-        dial_in = ByDialIn(self._link, self.installed, name, node)
+        dial_in = ReverseRoute(self._link, self.installed, name, node)
         if wanted == "no":
             return [dial_in]
-        return [by_ssh, ByLoginSsh(self._link, self.installed, node, attach), dial_in]
+        return [by_ssh, LoginSshRoute(self._link, self.installed, node, attach), dial_in]
 
     async def peer_stream(self, node: str, name: str) -> ByteStream:
         """A stream to agent `name` on another node of the allocation, by the way that works for
@@ -357,15 +357,15 @@ class Cluster:
         route = self._ways.route if self._ways is not None else None
         ways = self._ways_in(node, name)
         known = [way for way in ways if way.name == route]
-        return await Ways(self._link, node, known or ways, self._say).open()
+        return await Routes(self._link, node, known or ways, self._say).open()
 
-    async def fate(self, *, gone: bool = False) -> Fate:
+    async def fate(self, *, gone: bool = False) -> JobOutcome:
         """What became of the job, as the scheduler tells. gone: its agent is; the scheduler may
         be about to learn why. Raises SchedulerError."""
         if self.job is None or self.allocation is None:
-            return Fate()
+            return JobOutcome()
         may_come_back = self._settings.allocation.requeue and not self.job.foreign
-        return await fate_of(self.job.watch(hurried=gone), may_come_back=may_come_back)
+        return await wait_job_outcome(self.job.watch(hurried=gone), may_come_back=may_come_back)
 
     async def has_ended(self, no_agent: bool = False) -> str | None:
         """Why the allocation is over, as the scheduler or the job tells; None if it isn't (known

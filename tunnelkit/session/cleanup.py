@@ -10,13 +10,13 @@ from tunnelkit.link.base import Prompter
 from tunnelkit.link.factory import make_link
 from tunnelkit.mount.mounts import umount_all
 from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.allocation import Cluster
+from tunnelkit.session.allocation import AllocationManager
 from tunnelkit.session.connection.probe import link_options
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, state_root
 
 
-async def sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None = None) -> str:
+async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None = None) -> str:
     """End the job or agent of a session whose daemon is gone; says what was done. prompter:
     for where the connection has to be made anew."""
     with hold_lock(paths):
@@ -24,7 +24,7 @@ async def sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None =
         return await _sweep(launch, paths, prompter)
 
 
-async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None) -> str:
+async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None) -> str:
     settings = launch.settings
     link = make_link(
         settings.cluster.link,
@@ -32,7 +32,7 @@ async def _sweep(launch: Launch, paths: SessionPaths, prompter: Prompter | None)
         control_dir=paths.link_dir,
         prompter=prompter,
     )
-    cluster = Cluster(
+    cluster = AllocationManager(
         link,
         settings,
         name=job_name(settings.project_dir, paths.id),
@@ -67,7 +67,7 @@ def _remove_sockets(paths: SessionPaths) -> None:
                 path.unlink(missing_ok=True)
 
 
-async def _leave(cluster: Cluster, launch: Launch, job_id: str) -> str:
+async def _leave(cluster: AllocationManager, launch: LaunchSpec, job_id: str) -> str:
     """End what tk started in a job that a person made; the job itself goes on."""
     assert cluster.job is not None
     if own := await cluster.job.cancel():
@@ -81,7 +81,7 @@ async def _leave(cluster: Cluster, launch: Launch, job_id: str) -> str:
     return f"{await _end_agent(cluster)}; job {job_id} goes on"
 
 
-async def _end_agent(cluster: Cluster) -> str:
+async def _end_agent(cluster: AllocationManager) -> str:
     client = AgentClient(
         cluster.open_stream, on_channel=lambda channel, header: channel.close(), notices={}
     )

@@ -22,11 +22,11 @@ from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.malloc import one_heap
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.handlers.service import Service
+from tunnelkit.session.handlers.service import ControlHandlers
 from tunnelkit.session.runtime.control_server import ControlServer
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
-from tunnelkit.session.runtime.shutdown import BUDGET_S, Ending
+from tunnelkit.session.runtime.shutdown import BUDGET_S, ShutdownSequence
 from tunnelkit.session.session import Session
 from tunnelkit.text_format import shown
 
@@ -49,7 +49,7 @@ class Daemon:
         self._paths = paths
         self._end_within = end_within
         self._session = Session(
-            Launch.load(paths.launch_wanted),
+            LaunchSpec.load(paths.launch_wanted),
             paths,
             prompter=self._prompt,
             present=lambda: any(one.follows for one in self._control.connections),
@@ -58,7 +58,7 @@ class Daemon:
             tell=lambda event: self._control.notify_watchers(event),
             sending=lambda progress: self._control.notify_followers("sending", **progress),
         )
-        self._service = Service(self._session, self._stop)
+        self._service = ControlHandlers(self._session, self._stop)
         self._control = ControlServer(
             paths.control_socket, self._service.handlers, self._service.opened
         )
@@ -80,7 +80,7 @@ class Daemon:
             await asyncio.wait([life, stop], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._end_within(BUDGET_S + _CLOSING_S)
-            ending = Ending()
+            ending = ShutdownSequence()
             await ending.step("the session's life", cancel_all(life, stop), 6.0)
             await self._finish(ending)
             await ending.step("the control socket", self._control.close(), 2.0)
@@ -127,7 +127,7 @@ class Daemon:
                     came = came or follows
                     await asyncio.sleep(0.02)
 
-    async def _finish(self, ending: Ending) -> None:
+    async def _finish(self, ending: ShutdownSequence) -> None:
         failed = self._session.failure is not None and not self._stopping.is_set()
         if self._keep or (failed and not self._session.may_cancel()):
             await self._session.close("session ended", ending)

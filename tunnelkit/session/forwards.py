@@ -71,7 +71,7 @@ class _Entry:
 
 
 @dataclass
-class Forwards:
+class SessionForwards:
     """All forwards of a session. `node` is None where the login host is the node."""
 
     link: Link

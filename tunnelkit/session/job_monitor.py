@@ -8,20 +8,22 @@ from collections.abc import Callable
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import JobState
-from tunnelkit.session.allocation import Cluster
+from tunnelkit.session.allocation import AllocationManager
 from tunnelkit.session.job.job import in_words
-from tunnelkit.session.job.outcome import Fate
+from tunnelkit.session.job.outcome import JobOutcome
 from tunnelkit.session.job.time_limit import TimeLimit
 
 #: How long a scheduler may take to say how a job ended whose processes it clears away.
 _LAST_STATE_S = 120.0
 
 
-class JobWatch:
+class JobMonitor:
     """`run` beside a session that has an agent; `fate` once that is gone. lost: told why no
     agent can be in the job any more, as soon as the scheduler says so: a hung node is silent."""
 
-    def __init__(self, cluster: Cluster, limit: TimeLimit, lost: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: AllocationManager, limit: TimeLimit, lost: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
         self._limit = limit
         self._lost = lost
@@ -45,13 +47,13 @@ class JobWatch:
                 if self._over is not None:
                     return
 
-    async def fate(self) -> Fate:
+    async def fate(self) -> JobOutcome:
         """What became of the job whose agent is gone."""
         if self._over is not None:
-            return Fate(ended=self._over)
+            return JobOutcome(ended=self._over)
         with contextlib.suppress(TunnelkitError):
             return await self._cluster.fate(gone=True)
-        return Fate()
+        return JobOutcome()
 
     async def last_state(self) -> str | None:
         """How the job ended, if that was not known at once; None if it was, or can't be told."""

@@ -17,7 +17,7 @@ from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_command import loop_spec, understand
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all, first_of
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.local_agent import LocalAgent
@@ -25,20 +25,20 @@ from tunnelkit.session.debugging.loop_checks import check_here
 from tunnelkit.session.runtime.paths import cache_root
 
 
-class View(Protocol):
+class LoopTerminal(Protocol):
     """What shows the loop: `cli/views/loop.py`."""
 
     quit: asyncio.Event
 
     def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None: ...
 
-    def show(self, record: Record) -> None: ...
+    def show(self, record: LoopRecord) -> None: ...
 
 
 async def run_local(
     words: list[str],
     settings: Settings,
-    make_view: Callable[[], View],
+    make_view: Callable[[], LoopTerminal],
     *,
     ranks: bool = False,
     only: Sequence[int] | None = None,
@@ -69,7 +69,7 @@ async def run_local(
         loops.append(loop)
         view.mind_signals(lambda: loop.restart("restarted by you"))
         payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
-        view.show(Record(EVENT, 0, payload))
+        view.show(LoopRecord(EVENT, 0, payload))
         spec = loop_spec(
             # The agent was started by us, but cut off from our environment's Python settings.
             replace(command, env={**os.environ, **command.env}),
@@ -94,7 +94,9 @@ async def run_local(
         await port.close()
 
 
-async def _live(agent: AgentClient, loop: DebugLoop, view: View, spec: dict[str, Any]) -> None:
+async def _live(
+    agent: AgentClient, loop: DebugLoop, view: LoopTerminal, spec: dict[str, Any]
+) -> None:
     life = asyncio.create_task(agent.run())
     quitting = asyncio.create_task(view.quit.wait())
     try:

@@ -22,22 +22,22 @@ from tunnelkit.model import Allocation, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
-from tunnelkit.session.agent.exec_streams import Execs
+from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.find_python import introduced
-from tunnelkit.session.agent.node_agents import Peers
-from tunnelkit.session.allocation import Cluster
-from tunnelkit.session.connection.login_connection import Connection
+from tunnelkit.session.agent.node_agents import PeerAgents
+from tunnelkit.session.allocation import AllocationManager
+from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.loops import Loops
 from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
 from tunnelkit.session.files.mirror_json import Tell
-from tunnelkit.session.forwards import Forwards
+from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
-from tunnelkit.session.job_monitor import JobWatch
+from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.completion_cache import learn
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
-from tunnelkit.session.runtime.shutdown import Ending
+from tunnelkit.session.runtime.shutdown import ShutdownSequence
 
 log = logging.getLogger("tunnelkit.session")
 #: A job that failed to be of use this soon after it came is not worth keeping.
@@ -52,7 +52,7 @@ class Session:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         paths: SessionPaths,
         *,
         prompter: Prompter,
@@ -75,7 +75,7 @@ class Session:
         self._say = say
         self._changed = changed
         self._name = job_name(settings.project_dir, paths.id)
-        self._connection = Connection(
+        self._connection = LoginConnection(
             settings,
             paths,
             prompter=prompter,
@@ -85,7 +85,7 @@ class Session:
             changed=self._has_changed,
         )
         self.link = self._connection.link
-        cluster = self.cluster = Cluster(
+        cluster = self.cluster = AllocationManager(
             self.link,
             settings,
             name=self._name,
@@ -102,16 +102,16 @@ class Session:
             place=lambda: self.files.place(),
             log=paths.loop_log,
         )
-        self.forwards = Forwards(
+        self.forwards = SessionForwards(
             self.link,
             self.agent,
             node=lambda: self.cluster.node,
             by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
         )
-        self.execs = Execs(self.agent)
-        self.peers = Peers(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
+        self.execs = ExecStreams(self.agent)
+        self.peers = PeerAgents(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
         self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
-        self._watch = JobWatch(self.cluster, self.time_limit, self._agent_is_lost)
+        self._watch = JobMonitor(self.cluster, self.time_limit, self._agent_is_lost)
         #: How often the job went back into the queue.
         self.requeues = 0
         self.files = SessionFiles(
@@ -303,10 +303,10 @@ class Session:
             return False
         return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
 
-    async def down(self, ending: Ending | None = None) -> None:
+    async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` tells whether that is sure.
         Idempotent. Never takes much longer than `ending` allows, whatever hangs."""
-        over, ending = self.state == "ended", ending or Ending()
+        over, ending = self.state == "ended", ending or ShutdownSequence()
         self._become("closing")
         # But the link is kept: one that is cut just now may be back before patience ends.
         others = [task for task in self._tasks if task is not self._keeping]
@@ -322,9 +322,9 @@ class Session:
         self.all_ended = ended
         await self.close("tk down", ending)
 
-    async def close(self, why: str, ending: Ending | None = None) -> None:
+    async def close(self, why: str, ending: ShutdownSequence | None = None) -> None:
         """Let go of everything on the laptop; the allocation lives on. As bounded as `down`."""
-        ending = ending or Ending()
+        ending = ending or ShutdownSequence()
         await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
         await ending.step("the debug loops", self.loops.close(), 7.0)
         self.time_limit.close()

@@ -15,7 +15,7 @@ from tunnelkit import lab as tk_lab
 from tunnelkit.errors import SchedulerError
 from tunnelkit.lab import LabInfo
 from tunnelkit.model import Completed, JobState, ResourceRequest
-from tunnelkit.scheduler.base import Command, Verdict
+from tunnelkit.scheduler.base import Command, PendingCause
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.scheduler.factory import adapter
 from tunnelkit.scheduler.job_script import parse_status, read_status
@@ -155,7 +155,7 @@ def test_what_can_never_run_is_known(pbs: Cluster) -> None:
         return
     job_id = pbs.submit("tk-never", request)
     status = pbs.until(job_id, lambda s: bool(s.reason), "the reason")
-    assert pbs.scheduler.verdict(status) is Verdict.FIX
+    assert pbs.scheduler.verdict(status) is PendingCause.FIX
     assert "ngpus: 9 asked for, 2 free of 2" in (status.explanation or "")
 
 
@@ -167,7 +167,7 @@ def test_a_full_node_is_waited_for(pbs: Cluster) -> None:
     pbs_only = pbs.scheduler.name == "pbs"
     status = pbs.until(second, lambda s: bool(s.reason) or not pbs_only, "the reason")
     assert status.state is JobState.PENDING
-    assert pbs.scheduler.verdict(status) is Verdict.WAIT
+    assert pbs.scheduler.verdict(status) is PendingCause.WAIT
     assert status.explanation
     estimate = pbs.scheduler.estimate(second)
     assert estimate is not None
@@ -190,7 +190,7 @@ def test_a_held_job(pbs: Cluster, server: StandIn) -> None:
     job_id = pbs.run(Command(argv, b"sleep 100\n")).text.strip()
     status = pbs.status(job_id)
     assert status.state is JobState.PENDING
-    assert pbs.scheduler.verdict(status) is Verdict.HELD
+    assert pbs.scheduler.verdict(status) is PendingCause.HELD
     assert f"qrls {job_id}" in (status.explanation or "")
 
 

@@ -16,7 +16,7 @@ from tests.contract.scheduler.rig import DEADLINE_S, Cluster, cluster, hold, unt
 from tunnelkit.errors import SchedulerError
 from tunnelkit.lab import LabInfo
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
-from tunnelkit.scheduler.base import Command, Verdict
+from tunnelkit.scheduler.base import Command, PendingCause
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.scheduler.job_script import HolderStatus, parse_status, read_status
 from tunnelkit.scheduler.poller import Poller
@@ -145,7 +145,7 @@ def test_accepted_but_never_to_start(slurm: Cluster, request_: ResourceRequest, 
     job_id = slurm.submit("tk-never", request_)
     status = slurm.until(
         job_id,
-        lambda s: slurm.scheduler.verdict(s) is Verdict.FIX and words in (s.explanation or ""),
+        lambda s: slurm.scheduler.verdict(s) is PendingCause.FIX and words in (s.explanation or ""),
         "the verdict",
     )
     assert status.state is JobState.PENDING
@@ -158,7 +158,7 @@ def test_a_full_node_is_waited_for(slurm: Cluster) -> None:
     job_id = slurm.submit("tk-waits", full)
     status = slurm.until(job_id, lambda s: s.reason in ("Resources", "Priority"), "the reason")
     assert status.state is JobState.PENDING
-    assert slurm.scheduler.verdict(status) is Verdict.WAIT
+    assert slurm.scheduler.verdict(status) is PendingCause.WAIT
     assert status.explanation
 
     def estimate() -> str | None:
@@ -173,7 +173,7 @@ def test_a_full_node_is_waited_for(slurm: Cluster) -> None:
 def test_a_held_job(slurm: Cluster) -> None:
     job_id = slurm.submit("tk-held", ResourceRequest(extra=("--hold",)))
     status = slurm.until(job_id, lambda s: s.reason == "JobHeldUser", "the reason")
-    assert slurm.scheduler.verdict(status) is Verdict.HELD
+    assert slurm.scheduler.verdict(status) is PendingCause.HELD
 
 
 def test_a_job_that_never_was_is_unknown(slurm: Cluster) -> None:

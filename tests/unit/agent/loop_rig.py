@@ -17,14 +17,14 @@ from typing import Any
 
 from tests.support import processes
 from tests.unit.agent.relay_rig import process_table
-from tunnelkit.agent.debug.rank_support import Visitor
-from tunnelkit.agent.debug.restart_loop import Loop
-from tunnelkit.agent.processes.peer_process import Identity
+from tunnelkit.agent.debug.rank_support import DialedProcess
+from tunnelkit.agent.debug.restart_loop import RestartLoop
+from tunnelkit.agent.processes.peer_process import PeerProcess
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.loop_command import loop_spec, understand
 from tunnelkit.demo.dap_client import DapClient, Message
-from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, Record
+from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, LoopRecord
 from tunnelkit.mux.tasks import cancel_all
 
 DEADLINE_S = 60.0
@@ -38,7 +38,7 @@ class Stop:
     editor: DapClient
     thread: int
     frame: Message
-    identity: Identity
+    identity: PeerProcess
 
     async def evaluate(self, expression: str) -> str:
         return await self.editor.evaluate(expression, self.frame)
@@ -54,12 +54,12 @@ class Stop:
 class LoopRig:
     """Use `loop_rig()`. events, out: all that the loop has told and its programs have written."""
 
-    loop: Loop
+    loop: RestartLoop
     table: ProcessTable
     directory: Path
     events: list[Event] = field(default_factory=list)
     out: bytes = b""
-    come: dict[int, tuple[socket.socket, Identity]] = field(default_factory=dict)
+    come: dict[int, tuple[socket.socket, PeerProcess]] = field(default_factory=dict)
     _attached: set[int] = field(default_factory=set)
     _running: asyncio.Task[None] | None = None
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -77,7 +77,7 @@ class LoopRig:
         async for record in self.loop.log.read(0):
             await self._take(record)
 
-    async def _take(self, record: Record) -> None:
+    async def _take(self, record: LoopRecord) -> None:
         if record.kind == EVENT:
             self.events.append(record.event())
         elif record.kind in (STDOUT, STDERR):
@@ -88,7 +88,9 @@ class LoopRig:
         async with self._changed:
             self._changed.notify_all()
 
-    def dialled(self, loop: Loop, number: int, sock: socket.socket, who: Visitor) -> None:
+    def dialled(
+        self, loop: RestartLoop, number: int, sock: socket.socket, who: DialedProcess
+    ) -> None:
         self.come[number] = (sock, who.identity)
         self._tasks.append(asyncio.create_task(self._wake()))
 
@@ -211,7 +213,7 @@ async def loop_rig(
     spec["grace_s"] = 1.0
     async with process_table() as table:
         rigs: list[LoopRig] = []
-        loop = Loop(next(_ids), spec, table, lambda *told: rigs[0].dialled(*told))
+        loop = RestartLoop(next(_ids), spec, table, lambda *told: rigs[0].dialled(*told))
         rig = LoopRig(loop, table, directory)
         rigs.append(rig)
         rig.begin()

@@ -1,4 +1,4 @@
-"""A laptop's end of the mirror channel, without a channel: parcels straight into `Batches`."""
+"""A laptop's end of the mirror channel, without a channel: parcels straight into `BatchChannel`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.agent.mirror.batch_channel import Batches
+from tunnelkit.agent.mirror.batch_channel import BatchChannel
 from tunnelkit.agent.mirror.dirfd_tree import stamp_of
-from tunnelkit.agent.mirror.file_thread import Gate
-from tunnelkit.agent.mirror.root import Root
+from tunnelkit.agent.mirror.file_thread import FileGate
+from tunnelkit.agent.mirror.root import MirroredRoot
 from tunnelkit.mux.parcels import ParcelCutter, encode
 
 MTIME_NS = 1_700_000_000_123_456_789
@@ -47,11 +47,13 @@ class Side:
 
     def __init__(self, root: Path, owner: Header | None = None, nonce: str = "test") -> None:
         self.root = root
-        self.gate = Gate()
+        self.gate = FileGate()
         self.answers: list[Header] = []
         self.on_answer: Callable[[Header], None] = lambda header: None
         self._cutter = ParcelCutter()
-        self._batches = Batches(Root(str(root), owner), nonce, self.gate, self._answered)
+        self._batches = BatchChannel(
+            MirroredRoot(str(root), owner), nonce, self.gate, self._answered
+        )
         self._number = 0
 
     def _answered(self, data: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tunnelkit import agent_zip
 from tunnelkit.agent.links import socket_dir
-from tunnelkit.agent.nodes.relay_pool import Relays
+from tunnelkit.agent.nodes.relay_pool import RelayPool
 from tunnelkit.agent.processes.table import ProcessTable
 
 _SET_CHILD_SUBREAPER = 36
@@ -46,7 +46,7 @@ async def process_table() -> AsyncIterator[ProcessTable]:
 class Rig:
     """An agent's relays, and what they have brought."""
 
-    relays: Relays
+    relays: RelayPool
     table: ProcessTable
     name: str
     come: asyncio.Queue[tuple[socket.socket, dict[str, Any]]] = field(default_factory=asyncio.Queue)
@@ -90,7 +90,7 @@ async def relay_rig(
     agent.write_bytes(agent_zip.build().data)
     argv = [python, "-I", "-S", str(agent), "relay", name]
     async with process_table() as table:
-        relays = Relays(table, argv, step=step, timeout_s=timeout_s)
+        relays = RelayPool(table, argv, step=step, timeout_s=timeout_s)
         rig = Rig(relays, table, name)
         try:
             yield rig

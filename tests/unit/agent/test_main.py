@@ -19,7 +19,7 @@ _SERVE = """
 import os, signal, sys
 from tunnelkit.agent import main
 from tunnelkit.agent.links import session_links
-listen, stop = main._listen, session_links.Clients.stop
+listen, stop = main._listen, session_links.SessionLinks.stop
 
 def listen_then_end(path):
     listener = listen(path)
@@ -30,7 +30,7 @@ async def tell_then_stop(self, reason):
     print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), reason, flush=True)
     await stop(self, reason)
 
-main._listen, session_links.Clients.stop = listen_then_end, tell_then_stop
+main._listen, session_links.SessionLinks.stop = listen_then_end, tell_then_stop
 sys.exit(main.main(["serve", sys.argv[1]]))
 """
 

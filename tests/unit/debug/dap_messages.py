@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tunnelkit.debug.dap.session import View
+from tunnelkit.debug.dap.session import DapSession
 
 Message = dict[str, Any]
 
@@ -54,7 +54,7 @@ def names(bodies: list[bytes]) -> list[str]:
     return [str(message.get("event") or message.get("command")) for message in read(bodies)]
 
 
-def attached(view: View, **arguments: Any) -> View:
+def attached(view: DapSession, **arguments: Any) -> DapSession:
     """The view after an editor's whole handshake."""
     for body in (
         request(1, "initialize", clientID="vscode", clientName="Visual Studio Code"),

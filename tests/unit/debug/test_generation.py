@@ -9,8 +9,8 @@ import pytest
 
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor
-from tunnelkit.debug.debug_target import Who
-from tunnelkit.debug.generation import Claim, Generation
+from tunnelkit.debug.debug_target import TargetIdentity
+from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.errors import DebugError
 
 
@@ -21,8 +21,8 @@ def generation(*, ranked: bool = True, only: list[int] | None = None) -> Generat
     return Generation(1, make, ranked=ranked, only=only)
 
 
-def who(rank: int | None, pid: int, *ancestors: int, world: int = 4) -> Who:
-    return Who(pid, "node1", rank, world, ancestors)
+def who(rank: int | None, pid: int, *ancestors: int, world: int = 4) -> TargetIdentity:
+    return TargetIdentity(pid, "node1", rank, world, ancestors)
 
 
 def editor() -> Any:
@@ -31,16 +31,16 @@ def editor() -> Any:
 
 async def test_a_plain_run_is_one_target_and_its_children_are_the_adapters_affair() -> None:
     one = generation(ranked=False)
-    assert one.claim is Claim.NOT_YET
-    first = one.target_for(Who(10))
+    assert one.claim is Reservation.NOT_YET
+    first = one.target_for(TargetIdentity(10))
     assert first.who.pid == 10
-    assert one.target_for(Who(11, ancestors=(10, 1))) is first
+    assert one.target_for(TargetIdentity(11, ancestors=(10, 1))) is first
     first.armed = True
-    assert one.claim is Claim.FREE
+    assert one.claim is Reservation.FREE
     first.editor = editor()
-    assert one.claim is Claim.TAKEN
+    assert one.claim is Reservation.TAKEN
     first.terminated = True
-    assert one.claim is Claim.SPENT
+    assert one.claim is Reservation.SPENT
     await one.close()
 
 
@@ -48,11 +48,11 @@ async def test_every_rank_is_a_target_and_f5_is_on_the_lowest() -> None:
     one = generation()
     third = one.target_for(who(3, 13))
     third.armed = True
-    assert one.primary is None and one.claim is Claim.NOT_YET
+    assert one.primary is None and one.claim is Reservation.NOT_YET
     first = one.target_for(who(0, 10))
-    assert one.primary is first and one.claim is Claim.NOT_YET
+    assert one.primary is first and one.claim is Reservation.NOT_YET
     first.armed = True
-    assert one.claim is Claim.FREE
+    assert one.claim is Reservation.FREE
     assert one.world_size == 4
     assert third.who.name == "rank 3 · node1"
     await one.close()
@@ -106,7 +106,7 @@ async def test_if_the_lowest_never_comes_another_takes_its_place() -> None:
     second = one.target_for(who(2, 12))
     second.armed = True
     one._settle()
-    assert one.primary is second and one.claim is Claim.FREE
+    assert one.primary is second and one.claim is Reservation.FREE
     # And gives it back.
     first = one.target_for(who(0, 10))
     assert one.primary is first
@@ -119,10 +119,10 @@ async def test_spent_is_one_whose_ranks_are_all_over() -> None:
     first.armed = second.armed = True
     first.editor = editor()
     first.terminated = True
-    assert one.claim is Claim.TAKEN and not one.terminated
+    assert one.claim is Reservation.TAKEN and not one.terminated
     second.left = True
-    assert one.claim is Claim.SPENT
+    assert one.claim is Reservation.SPENT
     first.terminated, second.left = False, False
     first.left = True
-    assert one.claim is Claim.SPENT
+    assert one.claim is Reservation.SPENT
     await one.close()

@@ -16,7 +16,7 @@ from tests.unit.mux.test_hostile_peer import run
 from tunnelkit.cli.views.loop import LoopView
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
-from tunnelkit.mux.loop_records import EVENT, STDOUT, Record
+from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import told
 from tunnelkit.session.debugging.loops import LoopLogFile, SessionLoop
 
@@ -53,7 +53,7 @@ def test_every_event_has_words(event: dict[str, Any]) -> None:
 async def _shown(event: dict[str, Any]) -> None:
     assert isinstance(told(event), str)
     view = LoopView()
-    view.show(Record(EVENT, 0, json.dumps(event).encode()))
+    view.show(LoopRecord(EVENT, 0, json.dumps(event).encode()))
 
 
 @given(st.lists(EVENTS, max_size=6), st.lists(_HEADERS, max_size=4), st.booleans())
@@ -69,10 +69,10 @@ def test_a_loop_lives_or_is_told_as_ended(
 async def _followed(events: list[Any], headers: list[dict[str, Any]], ranked: bool) -> None:
     adapters, agent, port = Pipes(), Agent(), EditorPort(0)
     port.open()
-    records: list[Record] = []
+    records: list[LoopRecord] = []
     log = LoopLogFile(_NOWHERE)
 
-    def on_record(record: Record) -> None:
+    def on_record(record: LoopRecord) -> None:
         log.write(record)
         records.append(record)
 
@@ -81,7 +81,7 @@ async def _followed(events: list[Any], headers: list[dict[str, Any]], ranked: bo
     loop.info["ranks"] = {"only": None} if ranked else None
     for event in events:
         assert agent.log is not None
-        agent.log.received(Record(EVENT, 0, json.dumps(event).encode()).encode())
+        agent.log.received(LoopRecord(EVENT, 0, json.dumps(event).encode()).encode())
         await asyncio.sleep(0)
     for header in headers:
         channel = agent.mux.open({})
@@ -103,6 +103,6 @@ async def test_what_a_terminal_is_shown_of_the_past_is_bounded_in_bytes() -> Non
     port = EditorPort(0)
     loop = SessionLoop(DebugLoop(Agent(), port, Pipes()), port, own_port=False)
     for number in range(30):
-        loop.record(Record(STDOUT, number, b"x" * (4 << 20)))
+        loop.record(LoopRecord(STDOUT, number, b"x" * (4 << 20)))
     assert sum(len(one.payload) for one in loop.history) <= 20 << 20
     assert loop.history[-1].number == 29

@@ -14,7 +14,7 @@ from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.mux import Mux
 from tunnelkit.wire.endpoint import Endpoint
 
@@ -74,7 +74,7 @@ class Agent:
     def tell(self, event: str, number: int) -> None:
         assert self.log is not None
         payload = event_payload(event, generation=number, pid=1, code=0)
-        self.log.received(Record(EVENT, 0, payload).encode())
+        self.log.received(LoopRecord(EVENT, 0, payload).encode())
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_an_end_in_the_middle_of_a_generations_end_leaves_no_adapter(
     agent = Agent()
     closing: list[asyncio.Task[None]] = []
 
-    def told(record: Record) -> None:
+    def told(record: LoopRecord) -> None:
         if record.event()["event"] == "ended":
             closing.append(asyncio.create_task(loop.close()))
 

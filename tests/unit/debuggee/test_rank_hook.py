@@ -51,7 +51,7 @@ class Process:
         self.monkeypatch.setattr(sys, "orig_argv", ["python", *shlex.split(line)])
         self.monkeypatch.setattr(sys, "path", [SITE, *sys.path])
         try:
-            rank_hook.arrive(SITE)
+            rank_hook.install(SITE)
         except Replaced:
             return True
         return False

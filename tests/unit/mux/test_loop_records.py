@@ -13,13 +13,13 @@ from tunnelkit.mux.loop_records import (
     MAX_PAYLOAD_BYTES,
     STDERR,
     STDOUT,
-    Record,
+    LoopRecord,
     RecordError,
     RecordReader,
 )
 
 RECORDS = st.builds(
-    Record,
+    LoopRecord,
     st.sampled_from([EVENT, STDOUT, STDERR]),
     st.integers(0, 2**64 - 1),
     st.binary(max_size=200),
@@ -27,10 +27,10 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=8), st.integers(1, 64))
-def test_any_split_gives_the_same_records(records: list[Record], piece: int) -> None:
+def test_any_split_gives_the_same_records(records: list[LoopRecord], piece: int) -> None:
     data = b"".join(record.encode() for record in records)
     reader = RecordReader()
-    found: list[Record] = []
+    found: list[LoopRecord] = []
     for start in range(0, len(data), piece):
         found += reader.feed(data[start : start + piece])
     assert found == records
@@ -50,11 +50,11 @@ def test_a_record_of_no_known_kind_is_refused() -> None:
 @given(st.binary(max_size=300))
 def test_an_event_is_an_object_or_an_error(payload: bytes) -> None:
     try:
-        assert isinstance(Record(EVENT, 0, payload).event(), dict)
+        assert isinstance(LoopRecord(EVENT, 0, payload).event(), dict)
     except RecordError:
         pass
 
 
 def test_an_event_nested_without_end_is_an_error() -> None:
     with pytest.raises(RecordError):
-        Record(EVENT, 0, b"[" * 200_000).event()
+        LoopRecord(EVENT, 0, b"[" * 200_000).event()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.mux.rig import Ends, ends, soon, until
 from tests.unit.wire.test_frames import pieces
 from tunnelkit.mux.fd_io import read_fd, write_fd
-from tunnelkit.mux.loop_records import Record, RecordReader, event_payload
+from tunnelkit.mux.loop_records import LoopRecord, RecordReader, event_payload
 from tunnelkit.mux.splice import splice
 
 
@@ -115,16 +115,18 @@ async def test_descriptors_that_are_not_ready() -> None:
     os.close(reading)
 
 
-RECORDS = st.builds(Record, st.integers(0, 2), st.integers(0, 2**64 - 1), st.binary(max_size=300))
+RECORDS = st.builds(
+    LoopRecord, st.integers(0, 2), st.integers(0, 2**64 - 1), st.binary(max_size=300)
+)
 
 
 @given(st.lists(RECORDS, max_size=8), st.lists(st.integers(0, 5000), max_size=20))
-def test_records_split_anywhere(sent: list[Record], cuts: list[int]) -> None:
+def test_records_split_anywhere(sent: list[LoopRecord], cuts: list[int]) -> None:
     reader = RecordReader()
     data = b"".join(record.encode() for record in sent)
     assert [one for piece in pieces(data, cuts) for one in reader.feed(piece)] == sent
 
 
 def test_an_event() -> None:
-    record = Record(0, 7, event_payload("armed", generation=2))
+    record = LoopRecord(0, 7, event_payload("armed", generation=2))
     assert record.event() == {"event": "armed", "generation": 2}

@@ -20,7 +20,7 @@ from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.daemon import Daemon
 from tunnelkit.session.runtime import control_client
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 from tunnelkit.session.session import Session
 
@@ -41,7 +41,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionPaths]:
     )
     made = session_paths(base / "project")
     made.make()
-    Launch(load(base / "project", environ={}), None).save(made.launch_wanted)
+    LaunchSpec(load(base / "project", environ={}), None).save(made.launch_wanted)
     yield made
     shutil.rmtree(base)
 
@@ -159,7 +159,7 @@ async def test_a_task_beside_that_fails_is_logged(
         raise LookupError(f"of {os.getpid()}")
 
     session = Session(
-        Launch.load(paths.launch_wanted),
+        LaunchSpec.load(paths.launch_wanted),
         paths,
         prompter=None,  # type: ignore[arg-type]
         say=lambda text: None,

@@ -10,9 +10,9 @@ import tunnelkit.wire
 from tunnelkit.agent.agent import Agent
 from tunnelkit.agent.mirror import batch_channel
 from tunnelkit.agent.mirror.replaced_files import REPLACED_DIR
-from tunnelkit.agent.mirror.service import Files
+from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.agent.mirror.staging import PART_PREFIX
-from tunnelkit.agent.nodes.node_agents import Peers
+from tunnelkit.agent.nodes.node_agents import NodeAgents
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.mux import loop_records, parcels, rpc
 from tunnelkit.wire import endpoint, frames, handshake
@@ -113,8 +113,8 @@ def test_limits() -> None:
 def test_the_layer_above() -> None:
     assert f"at most {rpc.MAX_MESSAGE_BYTES}" in TEXT
     agent = Agent.__new__(Agent)
-    agent.files = Files()
-    agent._peers = Peers(ProcessTable(), "tk")
+    agent.files = MirrorService()
+    agent._peers = NodeAgents(ProcessTable(), "tk")
     handlers = agent._handlers()
     assert sorted(name for name, *_ in table("call", "params")) == sorted(handlers)
     kinds = (

@@ -13,7 +13,7 @@ import json
 import socket
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from tunnelkit.agent.debug.rank_support import Visitor
+from tunnelkit.agent.debug.rank_support import DialedProcess
 from tunnelkit.agent.processes import port_file
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
@@ -27,7 +27,9 @@ _READ_BYTES = 64 * 1024
 class Debuggee:
     """One connection. `run` carries it to its end, over one session after the other."""
 
-    def __init__(self, sock: socket.socket, loop_id: int, generation: int, who: Visitor) -> None:
+    def __init__(
+        self, sock: socket.socket, loop_id: int, generation: int, who: DialedProcess
+    ) -> None:
         self.loop_id = loop_id
         self.generation = generation
         self.who = who
@@ -136,7 +138,7 @@ class Debuggee:
                     self._stopped.pop(told.get("threadId"), None)
 
 
-class Debuggees:
+class DebuggeeConnections:
     """All debuggees of the agent, and which loops the session of the moment has claimed."""
 
     def __init__(self, spawn: Callable[[Any], None]) -> None:
@@ -169,8 +171,8 @@ class Debuggees:
         sock: socket.socket,
         loop_id: int,
         generation: int,
-        who: Visitor,
-        on_end: Callable[[Visitor], None] = lambda who: None,
+        who: DialedProcess,
+        on_end: Callable[[DialedProcess], None] = lambda who: None,
     ) -> None:
         """A debuggee dialled in. on_end: called when its connection is over."""
         debuggee = Debuggee(sock, loop_id, generation, who)
@@ -192,7 +194,7 @@ class Debuggees:
             )
         )
 
-    async def _carry(self, debuggee: Debuggee, on_end: Callable[[Visitor], None]) -> None:
+    async def _carry(self, debuggee: Debuggee, on_end: Callable[[DialedProcess], None]) -> None:
         try:
             with contextlib.suppress(OSError, DapError):
                 await debuggee.run()

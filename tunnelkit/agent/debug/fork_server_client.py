@@ -8,7 +8,7 @@ import socket
 import sys
 from typing import Any, Dict, Optional, Sequence
 
-from tunnelkit.agent.processes.loop_run import OnOutput, Run, spawn
+from tunnelkit.agent.processes.loop_run import LoopRun, OnOutput, spawn
 from tunnelkit.agent.processes.table import Exit, ProcessTable
 from tunnelkit.debuggee.fork_server import SERVE
 from tunnelkit.mux.loop_records import STDERR, STDOUT
@@ -61,7 +61,7 @@ class ForkServer:
         self._env = env
         self._preload = list(preload)
         self._on_output = on_output
-        self._run: Optional[Run] = None
+        self._run: Optional[LoopRun] = None
         self._sock: Optional[socket.socket] = None
         self._text = b""
         self._asked = 0
@@ -122,7 +122,7 @@ class ForkServer:
                 return dict(told["ready"])
             importing = str(told["importing"])
 
-    async def fork(self, number: int, words: Sequence[str]) -> Run:
+    async def fork(self, number: int, words: Sequence[str]) -> LoopRun:
         """A debuggee, dialling in and waiting for its turn. Raises Unfit, ServerEnded."""
         async with self._asking:
             if self._run is None:
@@ -155,7 +155,7 @@ class ForkServer:
             ours.setblocking(False)
             with contextlib.suppress(OSError):
                 ours.send(b"a")
-            return Run(number, process, {STDOUT: out_read, STDERR: err_read}, ours)
+            return LoopRun(number, process, {STDOUT: out_read, STDERR: err_read}, ours)
 
     async def changed(self) -> Optional[str]:
         """Whether what it has imported is still what lies on the disk; if not, what changed."""

@@ -19,9 +19,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.debug.loop_log import LoopLog
 from tunnelkit.agent.debug.python_processes import start_time
-from tunnelkit.agent.debug.rank_support import Visitor, visitor
+from tunnelkit.agent.debug.rank_support import DialedProcess, visitor
 from tunnelkit.agent.processes.dial_in import DialIn
-from tunnelkit.agent.processes.loop_run import Run, spawn
+from tunnelkit.agent.processes.loop_run import LoopRun, spawn
 from tunnelkit.agent.processes.peer_process import identify, of_process
 from tunnelkit.agent.processes.table import Exit, ProcessTable
 from tunnelkit.debuggee import ranks
@@ -39,7 +39,7 @@ _GENERATION = 1
 _CAP_SYS_PTRACE = 19
 _FROM_THE_START = "or start it debuggable: tk loop"
 
-OnDebuggee = Callable[["Injection", socket.socket, Visitor], None]
+OnDebuggee = Callable[["Injection", socket.socket, DialedProcess], None]
 
 
 class Hindrance(NamedTuple):
@@ -172,7 +172,7 @@ class Injection:
             return None
         return explain(text)
 
-    async def _end(self, run: Run) -> None:
+    async def _end(self, run: LoopRun) -> None:
         await self._table.end(run.process, _GRACE_S)
         await run.drain(0.5)
         await run.close()
@@ -246,7 +246,7 @@ class Injection:
             self._become("armed", pid=self.pid)
         self._on_debuggee(self, sock, visitor(who))
 
-    def hung_up(self, who: Visitor) -> None:
+    def hung_up(self, who: DialedProcess) -> None:
         """The connection of what had dialled in is over."""
         if who.identity.pid == self.pid:
             self._hung_up.set()

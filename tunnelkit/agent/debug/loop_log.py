@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Any, AsyncIterator, Deque
 
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 
 #: Enough for some 100,000 lines; a session that was away reads it from here.
 MAX_BYTES = 8 * 1024 * 1024
@@ -14,7 +14,7 @@ class LoopLog:
     """Records of one loop. The process never waits for readers: a slow one skips."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._records: Deque[Record] = deque()
+        self._records: Deque[LoopRecord] = deque()
         self._bytes = 0
         self._max_bytes = max_bytes
         self._next = 0
@@ -32,7 +32,7 @@ class LoopLog:
 
     def append(self, kind: int, payload: bytes) -> None:
         """Append a record; drop the oldest ones when the log is full."""
-        self._records.append(Record(kind, self._next, payload))
+        self._records.append(LoopRecord(kind, self._next, payload))
         self._next += 1
         self._bytes += len(payload)
         while self._bytes > self._max_bytes and len(self._records) > 1:
@@ -56,7 +56,7 @@ class LoopLog:
                     break
         return b"".join(parts)[-max_bytes:]
 
-    async def read(self, start: int) -> AsyncIterator[Record]:
+    async def read(self, start: int) -> AsyncIterator[LoopRecord]:
         """Records from number `start` on, as they come, until `close`."""
         position = start
         while True:
@@ -65,7 +65,7 @@ class LoopLog:
             if position < first:
                 lost = first - position
                 position = first
-                yield Record(EVENT, position, event_payload("skipped", records=lost))
+                yield LoopRecord(EVENT, position, event_payload("skipped", records=lost))
             while position < self._next and position >= self._first():
                 yield self._records[position - self._first()]
                 position += 1

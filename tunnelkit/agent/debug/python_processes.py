@@ -7,13 +7,13 @@ from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional
 
 from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.processes import port_file
-from tunnelkit.agent.processes.peer_process import Identity, of_process
+from tunnelkit.agent.processes.peer_process import PeerProcess, of_process
 from tunnelkit.debuggee import python_command, ranks
 
 _PYTHON = re.compile(r"python([\d.]*)(t|d|td)?")
 
 
-class Found(NamedTuple):
+class PythonProcess(NamedTuple):
     """A process, and why it can't be attached to ("" if it can). node: where it counts itself.
     python: an interpreter with the packages that it has. launcher: it starts others."""
 
@@ -30,7 +30,7 @@ class Found(NamedTuple):
         return dict(self._asdict())
 
 
-def find(debugged: Collection[int]) -> List[Found]:
+def find(debugged: Collection[int]) -> List[PythonProcess]:
     """All of ours that are a program of the person's, oldest first. debugged: pids that have
     a debugger already."""
     found = []
@@ -43,7 +43,7 @@ def find(debugged: Collection[int]) -> List[Found]:
     return sorted(found, key=lambda one: one.pid)
 
 
-def look(pid: int, debugged: Collection[int]) -> Optional[Found]:
+def look(pid: int, debugged: Collection[int]) -> Optional[PythonProcess]:
     """One process; None if there is no such one below this agent."""
     identity = of_process(pid)
     if not identity.tag.startswith(f"{os.getpid()}."):
@@ -62,7 +62,7 @@ def look(pid: int, debugged: Collection[int]) -> Optional[Found]:
         why = f"it runs on {node}; only processes on {port_file.node_name()} can be attached to"
     elif pid in debugged:
         why = "it has a debugger already: press F5 on its loop's port"
-    return Found(
+    return PythonProcess(
         pid,
         node,
         rank.global_rank if rank is not None else None,
@@ -94,7 +94,7 @@ def _is_program(command: List[str]) -> bool:
     return program is None or not python_command.is_helper(program)
 
 
-def _interpreter(identity: Identity, command: List[str]) -> str:
+def _interpreter(identity: PeerProcess, command: List[str]) -> str:
     """A path that starts the same Python; in a virtual environment /proc/PID/exe would be the
     one outside. "" if it is no Python."""
     exe = _link(identity.pid, "exe")

@@ -11,20 +11,20 @@ import socket
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from tunnelkit.agent.links import socket_dir
-from tunnelkit.agent.nodes.relay_pool import Relays, other_nodes
+from tunnelkit.agent.nodes.relay_pool import RelayPool, other_nodes
 from tunnelkit.agent.processes import port_file
-from tunnelkit.agent.processes.peer_process import Identity
+from tunnelkit.agent.processes.peer_process import PeerProcess
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.debuggee import ranks
 from tunnelkit.mux import rpc
 
-OnFar = Callable[[socket.socket, "Visitor"], None]
+OnFar = Callable[[socket.socket, "DialedProcess"], None]
 
 
-class Visitor(NamedTuple):
+class DialedProcess(NamedTuple):
     """A process that dialled in, the node that it runs on, and its rank, if it is one."""
 
-    identity: Identity
+    identity: PeerProcess
     node: str
     rank: Optional[ranks.Rank] = None
 
@@ -38,17 +38,17 @@ class Visitor(NamedTuple):
         }
 
 
-def visitor(identity: Identity, node: str = "") -> Visitor:
+def visitor(identity: PeerProcess, node: str = "") -> DialedProcess:
     """A visitor from `node`, else from this one. Its environment, which may be large, is not
     kept."""
     rank = ranks.rank_of(identity.environ)
-    return Visitor(identity._replace(environ={}), node or port_file.node_name(), rank)
+    return DialedProcess(identity._replace(environ={}), node or port_file.node_name(), rank)
 
 
-class RankDoors:
+class RankDialIns:
     """The dial-in ports of one loop of ranks. `environment`, `open`, then `close`."""
 
-    def __init__(self, name: str, table: ProcessTable, relays: Relays) -> None:
+    def __init__(self, name: str, table: ProcessTable, relays: RelayPool) -> None:
         self._name = name
         self._table = table
         self._relays = relays
@@ -58,7 +58,7 @@ class RankDoors:
 
     def environment(self, loop_id: int, spec: Mapping[str, Any], agent: str) -> Dict[str, str]:
         """What every process of the loop must carry. agent: where this code lies. Raises
-        rendezvous.NoPlace, ValueError."""
+        NoSocketDirectory, ValueError."""
         directory = socket_dir.make_directory()
         path = port_file.path_of(directory, self._name, loop_id, port_file.node_name())
         ending = f".{port_file.node_name()}.port"
@@ -88,7 +88,7 @@ class RankDoors:
         return len([one for one in only if one < rank.world_size])
 
     def open(self, loop_id: int, port: int) -> None:
-        """Tell this node's processes the port. Raises OSError, rendezvous.NoPlace."""
+        """Tell this node's processes the port. Raises OSError, NoSocketDirectory."""
         self._loop_id = loop_id
         self._port = port
         self._path = port_file.write(self._name, loop_id, port)
@@ -104,7 +104,7 @@ class RankDoors:
 
         def opened(sock: socket.socket, told: Dict[str, Any]) -> None:
             try:
-                who = visitor(Identity.from_json(told), str(told["node"]))
+                who = visitor(PeerProcess.from_json(told), str(told["node"]))
             except ValueError:
                 sock.close()
                 return

@@ -20,14 +20,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tunnelkit.agent.debug.fork_server_client import ServerEnded
 from tunnelkit.agent.debug.loop_log import LoopLog
-from tunnelkit.agent.debug.rank_support import RankDoors, Visitor, visitor
-from tunnelkit.agent.debug.run_starter import Starter
-from tunnelkit.agent.debug.unidentified_peers import Strangers
-from tunnelkit.agent.links.socket_dir import NoPlace
-from tunnelkit.agent.mirror.file_thread import Gate
+from tunnelkit.agent.debug.rank_support import DialedProcess, RankDialIns, visitor
+from tunnelkit.agent.debug.run_starter import RunStarter
+from tunnelkit.agent.debug.unidentified_peers import UnidentifiedPeers
+from tunnelkit.agent.links.socket_dir import NoSocketDirectory
+from tunnelkit.agent.mirror.file_thread import FileGate
 from tunnelkit.agent.processes.dial_in import DialIn, HeldPorts
 from tunnelkit.agent.processes.exec_channel import start_error
-from tunnelkit.agent.processes.loop_run import Run
+from tunnelkit.agent.processes.loop_run import LoopRun
 from tunnelkit.agent.processes.memory import memory_of
 from tunnelkit.agent.processes.peer_process import identify
 from tunnelkit.agent.processes.table import ProcessTable
@@ -38,10 +38,10 @@ from tunnelkit.mux.tasks import cancel_all, first_of
 #: two don't compete while F5 is on its way.
 _STANDBY_AFTER_S = 0.05
 
-OnDebuggee = Callable[["Loop", int, socket.socket, Visitor], None]
+OnDebuggee = Callable[["RestartLoop", int, socket.socket, DialedProcess], None]
 
 
-class Loop:
+class RestartLoop:
     """One restart loop. `run` owns everything of it until `stop`.
 
     spec: argv, cwd, env as for exec; `debug`: the command dials in and waits for an
@@ -59,8 +59,8 @@ class Loop:
         spec: Dict[str, Any],
         table: ProcessTable,
         on_debuggee: OnDebuggee,
-        doors: Optional[RankDoors] = None,
-        gate: Optional[Gate] = None,
+        doors: Optional[RankDialIns] = None,
+        gate: Optional[FileGate] = None,
         held: Optional[HeldPorts] = None,
     ) -> None:
         self.id = loop_id
@@ -77,13 +77,13 @@ class Loop:
         self._doors = doors
         self._gate = gate
         self._held = held
-        self._starter = Starter(spec, table, self.log.append, self._tell)
+        self._starter = RunStarter(spec, table, self.log.append, self._tell)
         self._made = 0
-        self._front: Optional[Run] = None
-        self._next: Optional[Run] = None
+        self._front: Optional[LoopRun] = None
+        self._next: Optional[LoopRun] = None
         #: Dialled in while the run that they belong to is being made.
-        self._early: Optional[List[Tuple[socket.socket, Visitor]]] = None
-        self._strangers = Strangers(self._admit)
+        self._early: Optional[List[Tuple[socket.socket, DialedProcess]]] = None
+        self._strangers = UnidentifiedPeers(self._admit)
         self._failures = 0
         #: Two that ask at once both get what is true after what the first one did.
         self._refreshing = asyncio.Lock()
@@ -173,7 +173,7 @@ class Loop:
                     await self._live(self._front)
                 if not self._stopped.is_set() and self._restart is None:
                     await self._back_off()
-        except (OSError, NoPlace) as error:
+        except (OSError, NoSocketDirectory) as error:
             self._note_end(self._made, {"error": str(error)}, "not started", attached=False)
         finally:
             self._give_up_port()
@@ -244,7 +244,7 @@ class Loop:
             for sock, who in early:
                 self._visit(sock, who)
 
-    async def _make(self, number: int) -> Run:
+    async def _make(self, number: int) -> LoopRun:
         if self._gate is not None:
             await self._gate.wait_open()
         return await self._starter.make(number, self._dialin.port)
@@ -261,7 +261,7 @@ class Loop:
         finally:
             await cancel_all(whole, stopped)
 
-    async def _live(self, run: Run) -> None:
+    async def _live(self, run: LoopRun) -> None:
         """A run's turn, from its first moment to the last of its processes."""
         self.generation = run.number
         self._become("starting", pid=run.process.pid, port=self._dialin.port)
@@ -284,7 +284,7 @@ class Loop:
             await cancel_all(wanted, ahead)
         self._front = None
 
-    async def _stand_by(self, run: Run) -> None:
+    async def _stand_by(self, run: LoopRun) -> None:
         """Once `run` has its editor, make the next one, which waits for its turn."""
         if not self._debug or not self._starter.can_stand_by:
             return
@@ -306,7 +306,7 @@ class Loop:
             self._next = None
             await self._end(following, "ended while it stood by")
 
-    async def _end(self, run: Run, why: str) -> None:
+    async def _end(self, run: LoopRun, why: str) -> None:
         """End a run with all that it started, and tell how it ended."""
         how = await self._table.end(run.process, self._grace_s)
         await run.drain(0.5)
@@ -318,13 +318,13 @@ class Loop:
         likely = [run.process.pid for run in (self._front, self._next) if run is not None]
         self._visit(sock, visitor(identify(sock, likely)))
 
-    def _dialled_far(self, sock: socket.socket, who: Visitor) -> None:
+    def _dialled_far(self, sock: socket.socket, who: DialedProcess) -> None:
         self._visit(sock, who)
 
-    def _admit(self, sock: socket.socket, who: Visitor) -> None:
+    def _admit(self, sock: socket.socket, who: DialedProcess) -> None:
         self._visit(sock, who, stayed=True)
 
-    def _visit(self, sock: socket.socket, who: Visitor, *, stayed: bool = False) -> None:
+    def _visit(self, sock: socket.socket, who: DialedProcess, *, stayed: bool = False) -> None:
         """A process has dialled in: hand it over as one of the run that it belongs to. stayed:
         nobody knows it, but it has not hung up."""
         runs = [run for run in (self._front, self._next) if run is not None]

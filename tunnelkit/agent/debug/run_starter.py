@@ -11,7 +11,7 @@ from tunnelkit.agent.debug.fork_server_client import (
     is_possible,
 )
 from tunnelkit.agent.processes.exec_channel import command_of
-from tunnelkit.agent.processes.loop_run import OnOutput, Run, spawn
+from tunnelkit.agent.processes.loop_run import LoopRun, OnOutput, spawn
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.debuggee import postmortem
 from tunnelkit.debuggee.debugpy_launcher import START
@@ -22,7 +22,7 @@ PORT_MARK = "@TK_DIALIN_PORT@"
 _TRIES = 3
 
 
-class Starter:
+class RunStarter:
     """Makes one run after the other. `close` it at the end.
 
     spec: as for Loop. tell(event, fields) hears what becomes of the fork server.
@@ -49,7 +49,7 @@ class Starter:
         """True if a run may be made while another one lives: its program waits for its turn."""
         return self._forks and bool(self._spec.get("standby"))
 
-    async def make(self, number: int, port: int) -> Run:
+    async def make(self, number: int, port: int) -> LoopRun:
         """The run of this generation. Raises OSError, ValueError or ServerEnded."""
         tries = 0
         while self._forks:
@@ -86,7 +86,7 @@ class Starter:
         if server is not None:
             await server.close()
 
-    async def _fork(self, number: int, port: int) -> Run:
+    async def _fork(self, number: int, port: int) -> LoopRun:
         words = [str(word).replace(PORT_MARK, str(port)) for word in self._spec["words"]]
         for fresh in (False, True):
             if self._server is None or not self._server.is_alive:
@@ -129,7 +129,7 @@ class Starter:
         env.setdefault("PYTHONUNBUFFERED", "1")
         return argv, cwd, env
 
-    def _spawn(self, port: int, number: int) -> Run:
+    def _spawn(self, port: int, number: int) -> LoopRun:
         argv, cwd, env = self._command(port)
         if self._spec.get("interpreter"):
             words = [str(word).replace(PORT_MARK, str(port)) for word in self._spec["words"]]
@@ -138,7 +138,7 @@ class Starter:
                 return self._spawn_heard(number, argv, cwd, env)
         return spawn(self._table, number, argv, cwd=cwd, env=env)
 
-    def _spawn_heard(self, number: int, argv: List[str], cwd: str, env: Dict[str, str]) -> Run:
+    def _spawn_heard(self, number: int, argv: List[str], cwd: str, env: Dict[str, str]) -> LoopRun:
         """A run that can tell us something, as forked ones do."""
         ours, theirs = socket.socketpair()
         env = {**env, postmortem.CONTROL_VARIABLE: str(theirs.fileno())}

@@ -9,20 +9,20 @@ import asyncio
 import socket
 from typing import Callable, Dict, Tuple
 
-from tunnelkit.agent.debug.rank_support import Visitor
+from tunnelkit.agent.debug.rank_support import DialedProcess
 
 _PATIENCE_S = 1.0
 _ESTABLISHED = 1
 
 
-class Strangers:
+class UnidentifiedPeers:
     """Holds them for a moment. admit: given those that have stayed. `close` at the end."""
 
-    def __init__(self, admit: Callable[[socket.socket, Visitor], None]) -> None:
+    def __init__(self, admit: Callable[[socket.socket, DialedProcess], None]) -> None:
         self._admit = admit
-        self._held: Dict[socket.socket, Tuple[Visitor, asyncio.TimerHandle]] = {}
+        self._held: Dict[socket.socket, Tuple[DialedProcess, asyncio.TimerHandle]] = {}
 
-    def hold(self, sock: socket.socket, who: Visitor) -> None:
+    def hold(self, sock: socket.socket, who: DialedProcess) -> None:
         """Look again at this one, which is ours now, in a moment."""
         timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._look, sock)
         self._held[sock] = (who, timer)

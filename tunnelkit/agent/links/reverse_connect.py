@@ -51,7 +51,7 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class NotOurs(Exception):
+class UnknownPeer(Exception):
     """Who is at the other end has not read the invitation."""
 
 
@@ -153,7 +153,7 @@ class _Meeting:
         self._peers.add(writer)
         try:
             await asyncio.wait_for(_challenge(reader, writer, self._secret), _PROOF_S)
-        except (OSError, NotOurs, asyncio.IncompleteReadError, asyncio.TimeoutError):
+        except (OSError, UnknownPeer, asyncio.IncompleteReadError, asyncio.TimeoutError):
             writer.transport.abort()
         else:
             if self._came.done():
@@ -224,7 +224,7 @@ async def _challenge(
     answer = await reader.readexactly(_NONCE_BYTES + _PROOF_BYTES)
     theirs, said = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
     if not hmac.compare_digest(said, proof(secret, b"agent", nonce, theirs)):
-        raise NotOurs("a wrong proof")
+        raise UnknownPeer("a wrong proof")
     writer.write(proof(secret, b"login", nonce, theirs))
     await writer.drain()
 
@@ -352,7 +352,7 @@ async def _dial(told: _Invitation) -> Optional[Streams]:
     writers: List[asyncio.StreamWriter] = []
     try:
         return await asyncio.wait_for(_prove(told, writers.append), _DIAL_TIMEOUT_S)
-    except (OSError, ValueError, NotOurs, asyncio.IncompleteReadError, asyncio.TimeoutError):
+    except (OSError, ValueError, UnknownPeer, asyncio.IncompleteReadError, asyncio.TimeoutError):
         for writer in writers:
             writer.transport.abort()
         return None
@@ -373,11 +373,11 @@ async def _prove(told: _Invitation, opened: Callable[[asyncio.StreamWriter], Non
     )
     opened(writer)
     if writer.get_extra_info("ssl_object").getpeercert(True) != told.certificate:
-        raise NotOurs("another certificate")
+        raise UnknownPeer("another certificate")
     nonce = await reader.readexactly(_NONCE_BYTES)
     own = os.urandom(_NONCE_BYTES)
     writer.write(own + proof(told.secret, b"agent", nonce, own))
     said = await reader.readexactly(_PROOF_BYTES)
     if not hmac.compare_digest(said, proof(told.secret, b"login", nonce, own)):
-        raise NotOurs("a wrong proof")
+        raise UnknownPeer("a wrong proof")
     return reader, writer

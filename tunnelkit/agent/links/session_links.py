@@ -28,7 +28,7 @@ _MAX_REMEMBERED = 16
 MakeMux = Callable[[Endpoint], Mux]
 
 
-class Clients:
+class SessionLinks:
     """Accepts bridges on a listening unix socket and attaches their links."""
 
     def __init__(self, listener: socket.socket, make_mux: MakeMux) -> None:

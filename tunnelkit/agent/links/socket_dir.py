@@ -22,7 +22,7 @@ _SECRET_NAMES = 16
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class NoPlace(Exception):
+class NoSocketDirectory(Exception):
     """No directory on this node can hold the socket safely."""
 
 
@@ -53,7 +53,7 @@ def make_directory() -> str:
         else:
             path = _first(_known_to_us(secret), reasons)
     if path is None:
-        raise NoPlace("; ".join(reasons))
+        raise NoSocketDirectory("; ".join(reasons))
     return path
 
 

@@ -4,11 +4,11 @@ import itertools
 import os
 from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
 
-from tunnelkit.agent.mirror.dirfd_tree import Tree, text_of
+from tunnelkit.agent.mirror.dirfd_tree import DirfdTree, text_of
 from tunnelkit.agent.mirror.publish import publish
 from tunnelkit.agent.mirror.replaced_files import REPLACED_DIR
-from tunnelkit.agent.mirror.root import Refused, Root
-from tunnelkit.agent.mirror.staging import PART_PREFIX, Batch, NoSense
+from tunnelkit.agent.mirror.root import MirroredRoot, RootRefused
+from tunnelkit.agent.mirror.staging import PART_PREFIX, BadParcel, StagedBatch
 from tunnelkit.agent.mirror.verify import prove
 from tunnelkit.mux.parcels import ParcelCutter, ParcelError, encode
 
@@ -16,7 +16,7 @@ from tunnelkit.mux.parcels import ParcelCutter, ParcelError, encode
 _PROOF_PATHS = 10_000
 
 
-class Batches:
+class BatchChannel:
     """Takes what comes on a channel. All in one thread but `stop`; `close` at the end.
 
     nonce: tells the temporaries of this channel from all others. gate: closed while a batch
@@ -24,13 +24,17 @@ class Batches:
     """
 
     def __init__(
-        self, root: Root, nonce: str, gate: ContextManager[Any], send: Callable[[bytes], None]
+        self,
+        root: MirroredRoot,
+        nonce: str,
+        gate: ContextManager[Any],
+        send: Callable[[bytes], None],
     ) -> None:
         self._root = root
         self._gate = gate
         self._send = send
         self._cutter = ParcelCutter()
-        self._batch: Optional[Batch] = None
+        self._batch: Optional[StagedBatch] = None
         self._stopped = False
         numbers = itertools.count(1)
         prefix = f"{PART_PREFIX}{nonce}-".encode()
@@ -48,9 +52,9 @@ class Batches:
                     return False
                 self._take(header, content)
             return True
-        except Refused as refused:
+        except RootRefused as refused:
             told = refused.as_json()
-        except (ParcelError, NoSense, KeyError, ValueError, TypeError, AttributeError) as error:
+        except (ParcelError, BadParcel, KeyError, ValueError, TypeError, AttributeError) as error:
             told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
         except OSError as error:
             told = {"error": "failed", "message": error.strerror or str(error)}
@@ -69,13 +73,13 @@ class Batches:
         op = header["op"]
         if op == "begin":
             if self._batch is not None:
-                raise NoSense("a batch begins within another")
+                raise BadParcel("a batch begins within another")
             replaced = str(header.get("replaced") or "")
-            self._batch = Batch(Tree(self._root.fd), self._name, replaced)
+            self._batch = StagedBatch(DirfdTree(self._root.fd), self._name, replaced)
             return
         batch = self._batch
         if batch is None:
-            raise NoSense(f"{op!r} without a batch")
+            raise BadParcel(f"{op!r} without a batch")
         work = _OPS.get(op)
         if work is not None:
             work(batch, header, data)
@@ -84,9 +88,9 @@ class Batches:
         elif op == "abort":
             self._forget()
         else:
-            raise NoSense(f"unknown op {op!r}")
+            raise BadParcel(f"unknown op {op!r}")
 
-    def _commit(self, number: int, batch: Batch) -> None:
+    def _commit(self, number: int, batch: StagedBatch) -> None:
         self._root.check()
         batch.complete()
         results = publish(batch, self._root.fd, self._gate)
@@ -101,13 +105,13 @@ class Batches:
         self._send(encode(answer))
         self._prove(number, batch)
 
-    def _replaced_dir(self, batch: Batch) -> str:
+    def _replaced_dir(self, batch: StagedBatch) -> str:
         return "/".join(
             (self._root.path.rstrip("/"), text_of(REPLACED_DIR + b"/" + batch.replaced))
         )
 
-    def _prove(self, number: int, batch: Batch) -> None:
-        tree = Tree(self._root.fd)
+    def _prove(self, number: int, batch: StagedBatch) -> None:
+        tree = DirfdTree(self._root.fd)
         try:
             proof, differ = prove(tree, batch.items.values(), lambda: self._stopped)
         finally:
@@ -139,13 +143,13 @@ def new_nonce() -> str:
     return os.urandom(6).hex()
 
 
-_OPS: Dict[str, Callable[[Batch, Dict[str, Any], bytes], None]] = {
-    "dir": Batch.directory,
-    "file": Batch.file,
-    "data": Batch.piece,
-    "drop": Batch.drop,
-    "link": Batch.link,
-    "meta": Batch.meta,
-    "del": Batch.delete,
-    "rmdir": Batch.rmdir,
+_OPS: Dict[str, Callable[[StagedBatch, Dict[str, Any], bytes], None]] = {
+    "dir": StagedBatch.directory,
+    "file": StagedBatch.file,
+    "data": StagedBatch.piece,
+    "drop": StagedBatch.drop,
+    "link": StagedBatch.link,
+    "meta": StagedBatch.meta,
+    "del": StagedBatch.delete,
+    "rmdir": StagedBatch.rmdir,
 }

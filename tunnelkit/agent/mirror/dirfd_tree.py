@@ -69,7 +69,7 @@ def is_that(state: Optional[os.stat_result], stamp: str) -> bool:
     return [mtime, ino, size] == [str(state.st_mtime_ns), str(state.st_ino), str(state.st_size)]
 
 
-class Tree:
+class DirfdTree:
     """The ways below one root. It keeps some of them open; `renew` forgets them, so that
     each path is walked anew. Used by one thread; `close` at the end."""
 

@@ -15,7 +15,7 @@ class NotContent(Exception):
     """A directory, socket or the like: nothing that could be mirrored."""
 
 
-class Reading(NamedTuple):
+class DigestReader(NamedTuple):
     """digest: sha256 hex; of a symlink's target, if it is one. state: the same before and
     after the reading."""
 
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
         return stamp_of(self.state)
 
 
-def read(dir_fd: int, name: bytes) -> Reading:
+def read(dir_fd: int, name: bytes) -> DigestReader:
     """What is there now. It is opened anew: that makes an NFS client ask the server
     (close-to-open consistency). Raises OSError (also if it changes all the time) or
     NotContent."""
@@ -44,7 +44,7 @@ def read(dir_fd: int, name: bytes) -> Reading:
             digest = digest_of_link(dir_fd, name)
             after = lstat(dir_fd, name)
             if after is not None and stamp_of(after) == stamp_of(state):
-                return Reading(digest, state)
+                return DigestReader(digest, state)
             continue
         try:
             state = os.fstat(fd)
@@ -52,7 +52,7 @@ def read(dir_fd: int, name: bytes) -> Reading:
                 raise NotContent
             digest = _digest(fd, state.st_size)
             if stamp_of(os.fstat(fd)) == stamp_of(state):
-                return Reading(digest, state)
+                return DigestReader(digest, state)
         finally:
             os.close(fd)
     raise OSError(11, "it changes while it is read")

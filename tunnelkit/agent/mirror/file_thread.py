@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 _Job = Tuple["asyncio.Future[Any]", Callable[..., Any], Tuple[Any, ...]]
 
 
-class Worker:
+class FileThread:
     """One thread that does jobs in their order. It starts with the first; `end` it.
 
     It is a daemon: a file system that hangs must not keep the process from ending.
@@ -63,7 +63,7 @@ def _settle(done: "asyncio.Future[Any]", result: Any, error: Optional[BaseExcept
         done.set_result(result)
 
 
-class Gate:
+class FileGate:
     """Closed while somebody is inside (`with gate:`, from any thread)."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from tunnelkit.agent.mirror import file_digest
 from tunnelkit.agent.mirror.atomic_rename import exchange, rename_new
 from tunnelkit.agent.mirror.dirfd_tree import (
     Blocked,
-    Tree,
+    DirfdTree,
     is_that,
     lstat,
     remove_all,
@@ -22,18 +22,27 @@ from tunnelkit.agent.mirror.dirfd_tree import (
     text_of,
 )
 from tunnelkit.agent.mirror.expectation import ABSENT, DIRECTORY, OURS, SAME, THEIRS, Verdict, judge
-from tunnelkit.agent.mirror.replaced_files import Replaced
-from tunnelkit.agent.mirror.staging import DELETE, LINK, META, Batch, Fresh, Item, Result, failure
+from tunnelkit.agent.mirror.replaced_files import ReplacedFiles
+from tunnelkit.agent.mirror.staging import (
+    DELETE,
+    LINK,
+    META,
+    NewDirectory,
+    PathOutcome,
+    StagedBatch,
+    StagedPath,
+    failure,
+)
 
 #: How often it is looked anew at what somebody changes all the time.
 _TRIES = 5
 #: What is told of a directory that was thought new.
-_THERE = Result("same")
+_THERE = PathOutcome("same")
 
 
-def publish(batch: Batch, root_fd: int, gate: ContextManager[Any]) -> Dict[str, Result]:
+def publish(batch: StagedBatch, root_fd: int, gate: ContextManager[Any]) -> Dict[str, PathOutcome]:
     """Make it visible, as far as that goes: what was no plain success, by path."""
-    tree, replaced = Tree(root_fd), Replaced(root_fd, batch.replaced)
+    tree, replaced = DirfdTree(root_fd), ReplacedFiles(root_fd, batch.replaced)
     try:
         work = _Publication(batch, tree, replaced)
         work.check()
@@ -48,17 +57,17 @@ def publish(batch: Batch, root_fd: int, gate: ContextManager[Any]) -> Dict[str, 
 class _Publication:
     """tree: walks anew what was walked for the staging: a directory may be another by now."""
 
-    def __init__(self, batch: Batch, tree: Tree, replaced: Replaced) -> None:
+    def __init__(self, batch: StagedBatch, tree: DirfdTree, replaced: ReplacedFiles) -> None:
         self._batch = batch
         self._tree = tree
         self._replaced = replaced
-        self._deletes: List[Item] = []
-        self._puts: List[Item] = []
+        self._deletes: List[StagedPath] = []
+        self._puts: List[StagedPath] = []
         #: Dealt with before their turn.
-        self._done: Set[Item] = set()
+        self._done: Set[StagedPath] = set()
         self._results = dict(batch.results)
 
-    def results(self) -> Dict[str, Result]:
+    def results(self) -> Dict[str, PathOutcome]:
         """By path, once all is done."""
         for item in self._batch.items.values():
             if item.result is not None:
@@ -77,7 +86,7 @@ class _Publication:
             if item.result is None:
                 (self._deletes if item.kind == DELETE else self._puts).append(item)
 
-    def _judge(self, item: Item) -> None:
+    def _judge(self, item: StagedPath) -> None:
         """Sets its verdict, and its result where nothing is to be done."""
         link = item.kind == LINK
         try:
@@ -113,19 +122,19 @@ class _Publication:
         self._remove_directories(self._batch.rmdirs)
         self._set_modes()
 
-    def _once(self, work: Callable[[Item], None], item: Item) -> None:
+    def _once(self, work: Callable[[StagedPath], None], item: StagedPath) -> None:
         if item in self._done or item.result is not None:
             return
         self._done.add(item)
         self._attempt(work, item)
 
-    def _attempt(self, work: Callable[[Item], None], item: Item) -> None:
+    def _attempt(self, work: Callable[[StagedPath], None], item: StagedPath) -> None:
         try:
             work(item)
         except (OSError, Blocked) as error:
             item.fail(error)
 
-    def _still(self, item: Item) -> bool:
+    def _still(self, item: StagedPath) -> bool:
         """Look again, by stat alone, whether what was judged is still what is there; if not,
         judge anew. True if there is something to do."""
         fd, name = self._tree.find(item.raw)
@@ -135,14 +144,14 @@ class _Publication:
             self._judge(item)
         return item.result is None
 
-    def _put(self, item: Item) -> None:
+    def _put(self, item: StagedPath) -> None:
         for _ in range(_TRIES):
             if not self._still(item) or self._put_once(item):
                 return
             self._judge(item)
         raise OSError(0, "somebody on the cluster is writing it at this moment")
 
-    def _put_once(self, item: Item) -> bool:
+    def _put_once(self, item: StagedPath) -> bool:
         """False: what is there is not what was seen."""
         verdict = item.verdict
         assert verdict is not None
@@ -155,11 +164,11 @@ class _Publication:
         if verdict.what == THEIRS:
             self._replaced.keep(self._tree, item.raw, gone=False)
             self._rename(item)
-            item.result = Result("replaced", verdict.why)
+            item.result = PathOutcome("replaced", verdict.why)
             return True
         return self._take_place(item, verdict)
 
-    def _take_place(self, item: Item, verdict: Verdict) -> bool:
+    def _take_place(self, item: StagedPath, verdict: Verdict) -> bool:
         """Rename it to its place, unless something else is there than was seen: False."""
         source = self._batch.tree.directory(item.staged_in)
         fd, name = self._tree.find(item.raw)
@@ -179,24 +188,24 @@ class _Publication:
         self._rename(item)
         return True
 
-    def _dress(self, item: Item) -> Result:
+    def _dress(self, item: StagedPath) -> PathOutcome:
         """The content is there already; the rest, as far as it is ours to set."""
         if item.kind != LINK:
             fd, name = self._tree.find(item.raw)
             try:
                 set_mode(fd, name, item.mode, item.mtime_ns)
             except PermissionError as error:
-                return Result("same", f"its mode can't be set: {error.strerror}")
-        return Result("same")
+                return PathOutcome("same", f"its mode can't be set: {error.strerror}")
+        return PathOutcome("same")
 
-    def _rename(self, item: Item) -> None:
+    def _rename(self, item: StagedPath) -> None:
         """From where it is staged to where it is to be."""
         source = self._batch.tree.directory(item.staged_in)
         fd, name = self._tree.find(item.raw)
         os.rename(item.staged_name, name, src_dir_fd=source, dst_dir_fd=fd)
         item.staged_name = b""
 
-    def _meta(self, item: Item) -> None:
+    def _meta(self, item: StagedPath) -> None:
         if not self._still(item):
             return
         fd, name = self._tree.find(item.raw)
@@ -207,14 +216,14 @@ class _Publication:
             try:
                 found = file_digest.read(fd, name)
             except file_digest.NotContent:
-                item.result = Result("absent")
+                item.result = PathOutcome("absent")
                 return
             if found.digest != item.digest:
-                item.result = Result("absent", "the content there is another")
+                item.result = PathOutcome("absent", "the content there is another")
                 return
         set_mode(fd, name, item.mode, item.mtime_ns)
 
-    def _delete(self, item: Item) -> None:
+    def _delete(self, item: StagedPath) -> None:
         assert item.verdict is not None
         if item.verdict.what == ABSENT or not self._still(item):
             return
@@ -222,7 +231,7 @@ class _Publication:
             return
         if item.verdict.what == THEIRS:
             self._replaced.keep(self._tree, item.raw, gone=True)
-            item.result = Result("replaced", item.verdict.why)
+            item.result = PathOutcome("replaced", item.verdict.why)
             return
         fd, name = self._tree.find(item.raw)
         with contextlib.suppress(FileNotFoundError):
@@ -239,7 +248,7 @@ class _Publication:
             if item.verdict is not None and item.verdict.what == DIRECTORY:
                 self._attempt(self._clear_directory, item)
 
-    def _clear_directory(self, put: Item) -> None:
+    def _clear_directory(self, put: StagedPath) -> None:
         """A file is to be where a directory is: it goes, if only tk's own is in it."""
         below = put.raw + b"/"
         for item in self._deletes:
@@ -269,7 +278,7 @@ class _Publication:
 
     # -- new directories --------------------------------------------------
 
-    def _publish_fresh(self, fresh: Fresh) -> None:
+    def _publish_fresh(self, fresh: NewDirectory) -> None:
         try:
             self._set_fresh_modes(fresh)
             source, part = self._batch.tree.find(fresh.staged)
@@ -295,23 +304,23 @@ class _Publication:
         self._batch.tree.forget(fresh.staged)
         self._tree.forget(fresh.path)
 
-    def _members(self, fresh: Fresh) -> List[Item]:
+    def _members(self, fresh: NewDirectory) -> List[StagedPath]:
         return [item for item in self._puts if item.fresh is fresh and item.result is None]
 
-    def _set_fresh_modes(self, fresh: Fresh) -> None:
+    def _set_fresh_modes(self, fresh: NewDirectory) -> None:
         for path, staged in reversed(list(fresh.ways.items())):
             wanted = self._batch.directories.get(path)
             if wanted is not None:
                 fd, name = self._batch.tree.find(staged)
                 _set_directory_mode(fd, name, wanted.mode)
 
-    def _fresh_failed(self, fresh: Fresh, result: Result) -> None:
+    def _fresh_failed(self, fresh: NewDirectory, result: PathOutcome) -> None:
         for item in self._members(fresh):
             item.result = result
         for path in fresh.ways.keys() & self._batch.directories.keys():
             self._results.setdefault(self._batch.directories[path].path, result)
 
-    def _merge(self, fresh: Fresh) -> None:
+    def _merge(self, fresh: NewDirectory) -> None:
         """Somebody has made that directory meanwhile: file by file, with all that is checked
         for a file whose directory was there."""
         for path, staged in fresh.ways.items():
@@ -352,23 +361,23 @@ class _Publication:
                 self._results[one.path] = failure(error)
 
 
-def _decide_put(item: Item, verdict: Verdict) -> Optional[Result]:
+def _decide_put(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
     if verdict.what == THEIRS and item.unlike != "backup":
-        return Result("conflict", verdict.why)
+        return PathOutcome("conflict", verdict.why)
     return None
 
 
-def _decide_meta(item: Item, verdict: Verdict) -> Optional[Result]:
+def _decide_meta(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
     if verdict.what == THEIRS and item.unlike != "backup":
-        return Result("conflict", verdict.why)
-    return None if verdict.what in (OURS, SAME) else Result("absent")
+        return PathOutcome("conflict", verdict.why)
+    return None if verdict.what in (OURS, SAME) else PathOutcome("absent")
 
 
-def _decide_delete(item: Item, verdict: Verdict) -> Optional[Result]:
+def _decide_delete(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
     if verdict.what == DIRECTORY:
-        return Result("kept", "a directory is there now")
+        return PathOutcome("kept", "a directory is there now")
     if verdict.what == THEIRS and item.unlike != "backup":
-        return Result("kept", verdict.why)
+        return PathOutcome("kept", verdict.why)
     return None
 
 

@@ -4,27 +4,27 @@ import contextlib
 import os
 from typing import Tuple
 
-from tunnelkit.agent.mirror.dirfd_tree import Blocked, Tree, lstat, split, text_of
+from tunnelkit.agent.mirror.dirfd_tree import Blocked, DirfdTree, lstat, split, text_of
 
 REPLACED_DIR = b".tk-replaced"
 #: Of one path, in one directory.
 _MANY = 1000
 
 
-class Replaced:
+class ReplacedFiles:
     """A batch's place for it. `close` at the end."""
 
     def __init__(self, root_fd: int, name: bytes) -> None:
         """name: of the directory in .tk-replaced."""
         self._name = name
         #: Of its own: no way of the caller's may be closed meanwhile.
-        self._tree = Tree(root_fd)
+        self._tree = DirfdTree(root_fd)
 
     def close(self) -> None:
         """Let go of the directories."""
         self._tree.close()
 
-    def keep(self, tree: Tree, path: bytes, *, gone: bool) -> None:
+    def keep(self, tree: DirfdTree, path: bytes, *, gone: bool) -> None:
         """Keep what is at that path; it goes from there if `gone`, else what comes is to be
         renamed over it. Nothing kept before is overwritten. Raises Blocked or OSError."""
         for number in range(_MANY):

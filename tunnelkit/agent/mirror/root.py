@@ -8,7 +8,7 @@ from tunnelkit.agent.mirror.dirfd_tree import open_directory
 _OWNER_BYTES = 4096
 
 
-class Refused(Exception):
+class RootRefused(Exception):
     """The root can't be used. code: "no-root" or "displaced"; owner: the file's text, then."""
 
     def __init__(self, code: str, message: str, owner: Optional[str] = None) -> None:
@@ -22,7 +22,7 @@ class Refused(Exception):
         return told if self.owner is None else dict(told, owner=self.owner)
 
 
-class Root:
+class MirroredRoot:
     """An open root. `close` at the end. Raises Refused, from the start or at a `check`."""
 
     def __init__(self, path: str, owner: Optional[Dict[str, Any]]) -> None:
@@ -31,7 +31,7 @@ class Root:
         self._owner = owner
         self.fd = -1
         if not path.startswith("/"):
-            raise Refused("no-root", f"{path!r} is no absolute path")
+            raise RootRefused("no-root", f"{path!r} is no absolute path")
         try:
             self.fd = open_directory(_bytes(path))
         except (OSError, ValueError) as error:
@@ -55,9 +55,9 @@ class Root:
         except OSError as error:
             raise self._no_root(error) from None
         if (state.st_dev, state.st_ino) != self.identity:
-            raise Refused("no-root", f"{self.path} is another directory now")
+            raise RootRefused("no-root", f"{self.path} is another directory now")
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=self.fd):
-            raise Refused("no-root", f"{self.path} can't be written")
+            raise RootRefused("no-root", f"{self.path} can't be written")
         if self._owner is not None:
             self._check_owner(str(self._owner["file"]), str(self._owner["id"]))
 
@@ -67,19 +67,19 @@ class Root:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise Refused("no-root", f"{file} can't be read: {error.strerror}") from None
+            raise RootRefused("no-root", f"{file} can't be read: {error.strerror}") from None
         try:
             text = os.read(fd, _OWNER_BYTES).decode("utf-8", "replace")
         except OSError as error:
-            raise Refused("no-root", f"{file} can't be read: {error.strerror}") from None
+            raise RootRefused("no-root", f"{file} can't be read: {error.strerror}") from None
         finally:
             os.close(fd)
         if owner_id not in text:
-            raise Refused("displaced", f"{self.path} has another owner", text)
+            raise RootRefused("displaced", f"{self.path} has another owner", text)
 
-    def _no_root(self, error: Exception) -> Refused:
+    def _no_root(self, error: Exception) -> RootRefused:
         why = getattr(error, "strerror", None) or str(error)
-        return Refused("no-root", f"{self.path}: {why}")
+        return RootRefused("no-root", f"{self.path}: {why}")
 
     def close(self) -> None:
         """Let go of it."""

@@ -7,10 +7,10 @@ import itertools
 import os
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from tunnelkit.agent.mirror.batch_channel import Batches, new_nonce
-from tunnelkit.agent.mirror.dirfd_tree import Tree, open_directory
-from tunnelkit.agent.mirror.file_thread import Gate, Worker
-from tunnelkit.agent.mirror.root import Refused, Root
+from tunnelkit.agent.mirror.batch_channel import BatchChannel, new_nonce
+from tunnelkit.agent.mirror.dirfd_tree import DirfdTree, open_directory
+from tunnelkit.agent.mirror.file_thread import FileGate, FileThread
+from tunnelkit.agent.mirror.root import MirroredRoot, RootRefused
 from tunnelkit.agent.mirror.verify import Cleaning, Verification, differing
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import encode
@@ -21,7 +21,7 @@ _END_S = 3.0
 _DIFFERING_AT_ONCE = 64
 
 
-class Files:
+class MirrorService:
     """Serves channels of type "mirror" and the calls about files. `close` at the end.
 
     gate: closed while a batch becomes visible; wait for it (`wait_open`) before a program
@@ -29,10 +29,10 @@ class Files:
     """
 
     def __init__(self) -> None:
-        self.gate = Gate()
+        self.gate = FileGate()
         self.instance = os.urandom(8).hex()
         self._nonces: Set[str] = set()
-        self._reader = Worker("tk-mirror-reader")
+        self._reader = FileThread("tk-mirror-reader")
         self._tasks: Set[asyncio.Task[None]] = set()
         #: Of channels that are over: their temporaries go.
         self._closing: Set[asyncio.Future[None]] = set()
@@ -54,22 +54,22 @@ class Files:
     # -- channels ---------------------------------------------------------
 
     async def _serve(self, channel: Channel, header: Dict[str, Any]) -> None:
-        worker = Worker("tk-mirror")
+        worker = FileThread("tk-mirror")
         nonce = new_nonce()
         self._nonces.add(nonce)
-        batches: Optional[Batches] = None
+        batches: Optional[BatchChannel] = None
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             opening = worker.do(_open, str(header.get("root", "")), header.get("owner"))
             root, identity = await _kept(opening, _close_root)
             send = functools.partial(_send, asyncio.get_running_loop(), channel)
-            batches = Batches(root, nonce, self.gate, send)
+            batches = BatchChannel(root, nonce, self.gate, send)
             await self._turns.take(identity, over)
             dev, ino = identity
             hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance}
             channel.write_nowait(encode(hello))
             await _Feed(channel, batches, worker).run()
-        except Refused as refused:
+        except RootRefused as refused:
             channel.write_nowait(encode(refused.as_json()))
         except (TypeError, KeyError) as error:
             told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
@@ -79,7 +79,11 @@ class Files:
             await self._clean_up(worker, nonce, batches, over)
 
     async def _clean_up(
-        self, worker: Worker, nonce: str, batches: Optional[Batches], over: "asyncio.Future[None]"
+        self,
+        worker: FileThread,
+        nonce: str,
+        batches: Optional[BatchChannel],
+        over: "asyncio.Future[None]",
     ) -> None:
         if batches is None:
             worker.end()
@@ -103,10 +107,10 @@ class Files:
         opening = self._reader.do(_open, str(params["root"]), params.get("owner"))
         try:
             root, _ = await _kept(opening, _close_root)
-        except Refused as refused:
+        except RootRefused as refused:
             told = refused.as_json()
             return {"code": told.pop("error"), **told}
-        tree = Tree(root.fd)
+        tree = DirfdTree(root.fd)
         try:
             check = Verification(tree, files)
             clean = Cleaning(tree, files if params.get("clean") else [], self._nonces)
@@ -169,7 +173,7 @@ class _Feed:
     By callbacks: a task that waits for the channel would be a turn of the loop later.
     """
 
-    def __init__(self, channel: Channel, batches: Batches, worker: Worker) -> None:
+    def __init__(self, channel: Channel, batches: BatchChannel, worker: FileThread) -> None:
         self._channel = channel
         self._batches = batches
         self._worker = worker
@@ -217,17 +221,17 @@ async def _kept(opening: "asyncio.Future[Any]", undo: Any) -> Any:
         raise
 
 
-def _close_root(opening: "asyncio.Future[Tuple[Root, Any]]") -> None:
+def _close_root(opening: "asyncio.Future[Tuple[MirroredRoot, Any]]") -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result()[0].close()
 
 
-def _open(path: str, owner: Optional[Dict[str, Any]]) -> Tuple[Root, Tuple[int, int]]:
-    root = Root(path, owner)
+def _open(path: str, owner: Optional[Dict[str, Any]]) -> Tuple[MirroredRoot, Tuple[int, int]]:
+    root = MirroredRoot(path, owner)
     return root, root.identity
 
 
-def _close(tree: Tree, root: Root) -> None:
+def _close(tree: DirfdTree, root: MirroredRoot) -> None:
     tree.close()
     root.close()
 
@@ -237,7 +241,7 @@ def _differing(base: str, expected: Dict[str, Optional[str]]) -> List[str]:
         fd = open_directory(base.encode("utf-8", "surrogateescape"))
     except OSError:
         return [path for path, digest in expected.items() if digest is not None]
-    tree = Tree(fd)
+    tree = DirfdTree(fd)
     try:
         return differing(tree, expected)
     finally:

@@ -11,7 +11,7 @@ import os
 import stat
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from tunnelkit.agent.mirror.dirfd_tree import Blocked, Tree, lstat, path_of, remove_all, split
+from tunnelkit.agent.mirror.dirfd_tree import Blocked, DirfdTree, lstat, path_of, remove_all, split
 from tunnelkit.agent.mirror.expectation import Expect, Verdict
 
 #: All that is staged is named so; a crash leaves such names behind, see verify.py.
@@ -23,18 +23,18 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_WHOLE = "it did not arrive whole: it changed while it was sent"
 
 
-class NoSense(Exception):
+class BadParcel(Exception):
     """A parcel that breaks the protocol."""
 
 
-class Result(NamedTuple):
+class PathOutcome(NamedTuple):
     """What became of a path that was no plain success."""
 
     state: str
     why: str = ""
 
 
-class Item:
+class StagedPath:
     """One path of a batch: what it is to be, where that is staged, what became of it."""
 
     __slots__ = (
@@ -67,16 +67,16 @@ class Item:
         #: Staged as that name in that directory; "" if nothing is.
         self.staged_in = b""
         self.staged_name = b""
-        self.fresh: Optional[Fresh] = None
+        self.fresh: Optional[NewDirectory] = None
         self.verdict: Optional[Verdict] = None
-        self.result: Optional[Result] = None
+        self.result: Optional[PathOutcome] = None
 
     def fail(self, error: BaseException) -> None:
         """It won't be what it was to be."""
         self.result = failure(error)
 
 
-class Fresh:
+class NewDirectory:
     """A directory that is not there yet, staged whole. path: where it is to be; staged: where
     it is; ways: the directories in it, staged by final path, parents first."""
 
@@ -97,7 +97,7 @@ class Directory(NamedTuple):
     sets_mode: bool
 
 
-class Batch:
+class StagedBatch:
     """What has arrived of a batch. `publish.publish` makes it visible; `discard` at the end
     removes what is still staged.
 
@@ -105,19 +105,19 @@ class Batch:
     for what gives way.
     """
 
-    def __init__(self, tree: Tree, name: Callable[[], bytes], replaced: str) -> None:
+    def __init__(self, tree: DirfdTree, name: Callable[[], bytes], replaced: str) -> None:
         self.tree = tree
         self.replaced = path_of(replaced) if replaced else b""
         if b"/" in self.replaced:
-            raise NoSense(f"no name for a directory: {replaced!r}")
-        self.items: Dict[bytes, Item] = {}
+            raise BadParcel(f"no name for a directory: {replaced!r}")
+        self.items: Dict[bytes, StagedPath] = {}
         self.directories: Dict[bytes, Directory] = {}
         self.rmdirs: Dict[bytes, None] = {}
-        self.fresh: List[Fresh] = []
-        self.results: Dict[str, Result] = {}
+        self.fresh: List[NewDirectory] = []
+        self.results: Dict[str, PathOutcome] = {}
         self._name = name
         #: Where a directory is staged, and in what; itself, if it is there.
-        self._places: Dict[bytes, Tuple[bytes, Optional[Fresh]]] = {}
+        self._places: Dict[bytes, Tuple[bytes, Optional[NewDirectory]]] = {}
         self._writing: Optional[_Writing] = None
 
     # -- what arrives -----------------------------------------------------
@@ -131,7 +131,7 @@ class Batch:
         try:
             _, fresh = self._place(raw)
             if fresh is None and header.get("new"):
-                self.results[header["path"]] = Result("same")
+                self.results[header["path"]] = PathOutcome("same")
         except (OSError, Blocked) as error:
             self.results[header["path"]] = failure(error)
 
@@ -143,7 +143,7 @@ class Batch:
                 self._writing = _Writing(item, self._create(item))
                 self._writing.write(data)
             elif len(data) != item.size or hashlib.sha256(data).hexdigest() != item.digest:
-                item.result = Result("failed", _NOT_WHOLE)
+                item.result = PathOutcome("failed", _NOT_WHOLE)
             else:
                 self._write_whole(item, data)
         except (OSError, Blocked) as error:
@@ -177,7 +177,7 @@ class Batch:
         try:
             target = str(header["target"]).encode("utf-8", "surrogateescape")
             if hashlib.sha256(target).hexdigest() != item.digest:
-                item.result = Result("failed", _NOT_WHOLE)
+                item.result = PathOutcome("failed", _NOT_WHOLE)
                 return
             fd = self._stage(item)
             os.symlink(target, item.staged_name, dir_fd=fd)
@@ -206,7 +206,7 @@ class Batch:
             item = self._writing.item
             self._stop_writing()
             self._remove(item)
-            item.result = Result("failed", _NOT_WHOLE)
+            item.result = PathOutcome("failed", _NOT_WHOLE)
 
     def discard(self) -> None:
         """Remove what is staged and was not published."""
@@ -224,8 +224,8 @@ class Batch:
 
     # -- inside -----------------------------------------------------------
 
-    def _add(self, kind: str, header: Dict[str, Any]) -> Item:
-        item = Item(kind, header)
+    def _add(self, kind: str, header: Dict[str, Any]) -> StagedPath:
+        item = StagedPath(kind, header)
         for path, mode, sets_mode in header.get("above", ()):
             wanted = Directory(path, int(mode) & 0o7777, bool(sets_mode))
             self.directories.setdefault(path_of(path), wanted)
@@ -235,18 +235,18 @@ class Batch:
         if before is not None:
             self._remove(before)
             if before.staged_name:
-                raise NoSense(f"{item.path!r} comes twice")
+                raise BadParcel(f"{item.path!r} comes twice")
         self.items[item.raw] = item
         return item
 
-    def _create(self, item: Item) -> int:
+    def _create(self, item: StagedPath) -> int:
         fd = self._stage(item)
         # Mostly it has its mode at once then. Some file systems let nobody write what is
         # read-only.
         mode = item.mode if item.mode & 0o7200 == 0o200 else 0o600
         return os.open(item.staged_name, _CREATE, mode, dir_fd=fd)
 
-    def _write_whole(self, item: Item, data: bytes) -> None:
+    def _write_whole(self, item: StagedPath, data: bytes) -> None:
         fd = self._create(item)
         try:
             if data:
@@ -255,7 +255,7 @@ class Batch:
         finally:
             os.close(fd)
 
-    def _stage(self, item: Item) -> int:
+    def _stage(self, item: StagedPath) -> int:
         """Choose where it is staged; the descriptor of that directory."""
         parent, name = split(item.raw)
         where, item.fresh = self._places.get(parent) or self._place(parent)
@@ -264,7 +264,7 @@ class Batch:
         item.staged_name = name if item.fresh is not None else self._name()
         return fd
 
-    def _place(self, path: bytes) -> Tuple[bytes, Optional[Fresh]]:
+    def _place(self, path: bytes) -> Tuple[bytes, Optional[NewDirectory]]:
         """Where that directory is to be filled; it is made there if it isn't."""
         if not self.fresh:
             # Mostly it is there, and opening it tells: one look instead of one each component.
@@ -272,7 +272,7 @@ class Batch:
                 self.tree.directory(path)
                 self._places[path] = path, None
                 return path, None
-        place: Tuple[bytes, Optional[Fresh]] = (b"", None)
+        place: Tuple[bytes, Optional[NewDirectory]] = (b"", None)
         end = 0
         while end < len(path):
             end = path.find(b"/", end + 1)
@@ -282,8 +282,8 @@ class Batch:
         return place
 
     def _new_place(
-        self, path: bytes, above: bytes, fresh: Optional[Fresh]
-    ) -> Tuple[bytes, Optional[Fresh]]:
+        self, path: bytes, above: bytes, fresh: Optional[NewDirectory]
+    ) -> Tuple[bytes, Optional[NewDirectory]]:
         fd = self.tree.directory(above)
         _, name = split(path)
         staged = above + b"/" + name if above else name
@@ -296,12 +296,12 @@ class Batch:
                 part = self._name()
                 os.mkdir(part, 0o700, dir_fd=fd)
                 staged = above + b"/" + part if above else part
-                fresh = Fresh(path, staged)
+                fresh = NewDirectory(path, staged)
                 self.fresh.append(fresh)
         self._places[path] = staged, fresh
         return staged, fresh
 
-    def _give_up(self, item: Item, error: BaseException) -> None:
+    def _give_up(self, item: StagedPath, error: BaseException) -> None:
         self._stop_writing()
         self._remove(item)
         item.fail(error)
@@ -311,7 +311,7 @@ class Batch:
             self._writing.close()
             self._writing = None
 
-    def _remove(self, item: Item) -> None:
+    def _remove(self, item: StagedPath) -> None:
         name, item.staged_name = item.staged_name, b""
         if name and not (item.fresh is not None and item.fresh.published):
             try:
@@ -323,7 +323,7 @@ class Batch:
 class _Writing:
     """A file that comes in pieces. It owns the descriptor."""
 
-    def __init__(self, item: Item, fd: int) -> None:
+    def __init__(self, item: StagedPath, fd: int) -> None:
         self.item = item
         self._fd = fd
         self._sum = hashlib.sha256()
@@ -349,11 +349,11 @@ class _Writing:
             os.close(fd)
 
 
-def failure(error: BaseException) -> Result:
+def failure(error: BaseException) -> PathOutcome:
     """An error as what became of a path."""
     if isinstance(error, Blocked):
-        return Result("blocked", str(error))
-    return Result("failed", getattr(error, "strerror", None) or str(error))
+        return PathOutcome("blocked", str(error))
+    return PathOutcome("failed", getattr(error, "strerror", None) or str(error))
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -362,7 +362,7 @@ def _write(fd: int, data: bytes) -> None:
         written += os.write(fd, memoryview(data)[written:])
 
 
-def _dress(fd: int, item: Item) -> None:
+def _dress(fd: int, item: StagedPath) -> None:
     if stat.S_IMODE(os.fstat(fd).st_mode) != item.mode:
         os.fchmod(fd, item.mode)
     os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))

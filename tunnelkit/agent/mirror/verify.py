@@ -10,7 +10,7 @@ from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Op
 from tunnelkit.agent.mirror import file_digest
 from tunnelkit.agent.mirror.dirfd_tree import (
     Blocked,
-    Tree,
+    DirfdTree,
     lstat,
     names,
     path_of,
@@ -19,7 +19,7 @@ from tunnelkit.agent.mirror.dirfd_tree import (
     stamp_of,
 )
 from tunnelkit.agent.mirror.expectation import ABSENT
-from tunnelkit.agent.mirror.staging import DELETE, PART_PREFIX, Item
+from tunnelkit.agent.mirror.staging import DELETE, PART_PREFIX, StagedPath
 
 #: A slice of work in the thread: the end of who asked is noticed after it.
 SLICE_S = 0.02
@@ -30,7 +30,7 @@ _IN_PLACE = (None, "same", "replaced")
 
 
 def prove(
-    tree: Tree, items: Iterable[Item], stopped: Callable[[], bool]
+    tree: DirfdTree, items: Iterable[StagedPath], stopped: Callable[[], bool]
 ) -> Tuple[Dict[str, str], Dict[str, str]]:
     """Read back what a batch has put in its place: (stamps, why not) by path. Each file is
     opened by its path from the root, and read after its rename."""
@@ -52,7 +52,7 @@ def prove(
     return proof, differ
 
 
-def _read(tree: Tree, path: bytes) -> Tuple[Optional[file_digest.Reading], str]:
+def _read(tree: DirfdTree, path: bytes) -> Tuple[Optional[file_digest.DigestReader], str]:
     """(what is there, "") or (None, why not)."""
     try:
         fd, name = tree.find(path)
@@ -70,7 +70,7 @@ def _read(tree: Tree, path: bytes) -> Tuple[Optional[file_digest.Reading], str]:
 class Verification:
     """One call of `mirror.verify`, in slices. files: [path, kind, size, mode, sha256, stamp]."""
 
-    def __init__(self, tree: Tree, files: Iterable[List[Any]]) -> None:
+    def __init__(self, tree: DirfdTree, files: Iterable[List[Any]]) -> None:
         self.differ: Dict[str, str] = {}
         self.stamps: Dict[str, str] = {}
         self._tree = tree
@@ -119,7 +119,7 @@ class Verification:
         return "mode" if differs else None
 
 
-def _content(fd: int, name: bytes) -> file_digest.Reading:
+def _content(fd: int, name: bytes) -> file_digest.DigestReader:
     try:
         return file_digest.read(fd, name)
     except file_digest.NotContent:
@@ -140,7 +140,7 @@ def _mode(state: os.stat_result) -> int:
 class Cleaning:
     """Removes what batches that were never finished have left, in these directories."""
 
-    def __init__(self, tree: Tree, files: Iterable[List[Any]], alive: Collection[str]) -> None:
+    def __init__(self, tree: DirfdTree, files: Iterable[List[Any]], alive: Collection[str]) -> None:
         """alive: the nonces of open channels, whose staged files stay."""
         self.cleaned = 0
         self._tree = tree
@@ -182,7 +182,7 @@ def _directories(files: Iterable[List[Any]]) -> Iterator[bytes]:
             way = split(way)[0]
 
 
-def differing(tree: Tree, expected: Dict[str, Optional[str]]) -> List[str]:
+def differing(tree: DirfdTree, expected: Dict[str, Optional[str]]) -> List[str]:
     """Paths whose sha256 (None: absent) is not the expected one."""
     differ = []
     for path, digest in expected.items():

@@ -11,7 +11,7 @@ import sys
 from typing import Any, Dict, List, Set
 
 from tunnelkit.agent.nodes.relay_pool import srun_step, step_environment
-from tunnelkit.agent.processes.table import Process, ProcessTable
+from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux import rpc
 from tunnelkit.mux.fd_io import read_fd
 from tunnelkit.mux.tasks import cancel_all
@@ -35,7 +35,7 @@ def peer_name(name: str, node: str) -> str:
 class _Peer:
     """The step that runs an agent on another node."""
 
-    def __init__(self, process: Process, stdin: int) -> None:
+    def __init__(self, process: ChildProcess, stdin: int) -> None:
         self.process = process
         #: It ends with this.
         self.stdin = stdin
@@ -65,7 +65,7 @@ class _Peer:
         return next((line for line in reversed(lines) if line), "its step ended at once")
 
 
-class Peers:
+class NodeAgents:
     """The other nodes' agents of one agent. `stop` ends them all."""
 
     def __init__(self, table: ProcessTable, name: str) -> None:

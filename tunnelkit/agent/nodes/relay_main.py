@@ -19,7 +19,7 @@ from tunnelkit.agent.links import socket_dir
 from tunnelkit.agent.links.paced_mux import PacedMux
 from tunnelkit.agent.processes import port_file
 from tunnelkit.agent.processes.dial_in import DialIn, HeldPorts
-from tunnelkit.agent.processes.peer_process import Identity, identify, of_process
+from tunnelkit.agent.processes.peer_process import PeerProcess, identify, of_process
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
@@ -68,7 +68,7 @@ class Relay:
         loop.add_signal_handler(signal.SIGTERM, self._ending.set)
         os.set_blocking(from_agent, False)
         os.set_blocking(to_agent, False)
-        with contextlib.suppress(OSError, socket_dir.NoPlace):
+        with contextlib.suppress(OSError, socket_dir.NoSocketDirectory):
             port_file.sweep(self._name)
         ending = asyncio.ensure_future(self._ending.wait())
         try:
@@ -136,7 +136,7 @@ class Relay:
             try:
                 dialin.open()
                 path = port_file.write(self._name, loop_id, dialin.port)
-            except (OSError, socket_dir.NoPlace) as error:
+            except (OSError, socket_dir.NoSocketDirectory) as error:
                 dialin.close()
                 raise rpc.error(f"no dial-in port on {port_file.node_name()}: {error}") from None
             door = self._doors[loop_id] = _Door(dialin, path)
@@ -167,7 +167,7 @@ class Relay:
             return
         self._spawn(splice(sock, channel, quickack=True))
 
-    def _open(self, loop_id: int, who: Identity) -> Channel:
+    def _open(self, loop_id: int, who: PeerProcess) -> Channel:
         header = {"type": "debuggee", "loop": loop_id, "identity": who.to_json()}
         try:
             return self._mux.open(header)

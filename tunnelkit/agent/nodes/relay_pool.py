@@ -14,7 +14,7 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 from tunnelkit.agent.nodes import pbs_nodes
-from tunnelkit.agent.nodes.relay_process import RelayFailed, RelayLink
+from tunnelkit.agent.nodes.relay_process import RelayFailed, RelayProcess
 from tunnelkit.agent.processes import port_file
 from tunnelkit.agent.processes.table import TAG, ProcessTable
 from tunnelkit.mux import rpc
@@ -46,7 +46,7 @@ class _Listening(NamedTuple):
     on_lost: OnLost
 
 
-class Relays:
+class RelayPool:
     """The relays of one agent. Made in its event loop; `stop` ends them all.
 
     argv: what a relay runs as on its node (`... agent.zip relay NAME`). step: how it gets there.
@@ -65,7 +65,7 @@ class Relays:
         self._argv = argv
         self._step = step or job_step
         self._timeout_s = timeout_s
-        self._links: Dict[str, RelayLink] = {}
+        self._links: Dict[str, RelayProcess] = {}
         self._starting: Dict[str, asyncio.Task[None]] = {}
         self._loops: Dict[int, _Listening] = {}
         self._tasks: Set[asyncio.Task[None]] = set()
@@ -150,7 +150,7 @@ class Relays:
 
     # -- inside -----------------------------------------------------------
 
-    def _link(self, node: str) -> RelayLink:
+    def _link(self, node: str) -> RelayProcess:
         link = self._links.get(node)
         if link is None:
             raise RelayFailed(node, "it was not started, or is lost")
@@ -168,7 +168,7 @@ class Relays:
         try:
             if self._stopped:
                 raise RelayFailed(node, "the agent is ending")
-            link = RelayLink(
+            link = RelayProcess(
                 node,
                 self._table,
                 lambda channel, header: self._opened(node, channel, header),

@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tunnelkit.agent.links.paced_mux import PacedMux
-from tunnelkit.agent.processes.table import Process, ProcessTable
+from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
@@ -37,7 +37,7 @@ class RelayFailed(rpc.RpcError):
         self.why = why
 
 
-class RelayLink:
+class RelayProcess:
     """A relay on `node`: `start`, then `call` until `on_lost` or `stop`. Used once.
 
     on_channel: the relay opened a channel. on_lost(node, why): it is gone, not by `stop`;
@@ -56,7 +56,7 @@ class RelayLink:
         self._on_lost = on_lost
         self._mux = PacedMux(Endpoint(client=True), on_channel)
         self._peer: Optional[rpc.RpcPeer] = None
-        self._process: Optional[Process] = None
+        self._process: Optional[ChildProcess] = None
         self._fds: List[int] = []
         self._said = bytearray()
         self._noise = b""

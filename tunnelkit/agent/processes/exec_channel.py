@@ -13,7 +13,7 @@ import struct
 import termios
 from typing import Any, Dict, List, Optional
 
-from tunnelkit.agent.processes.table import Process, ProcessTable
+from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.mux import Mux
@@ -24,7 +24,7 @@ _HANGUP_GRACE_S = 5.0
 _STRANGER_S = 1.0
 
 
-class Exec:
+class ExecChannel:
     """One process behind an exec channel. `run` owns it to its end."""
 
     def __init__(self, table: ProcessTable, mux: Mux, channel: Channel) -> None:
@@ -32,7 +32,7 @@ class Exec:
         self._mux = mux
         self._channel = channel
         self._pty: Optional[int] = None
-        self.process: Optional[Process] = None
+        self.process: Optional[ChildProcess] = None
         self._drained_bytes = 0
         self._writing = 0
 
@@ -113,7 +113,7 @@ class Exec:
             os.close(out_read)
             os.close(err_read)
 
-    async def _finish(self, process: Process, outputs: "List[asyncio.Task[None]]") -> None:
+    async def _finish(self, process: ChildProcess, outputs: "List[asyncio.Task[None]]") -> None:
         """Wait for process and output; if the far end hangs up first, so does the process."""
         gone = asyncio.ensure_future(self._channel.closed())
         try:

@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from tunnelkit.agent.processes.table import Process, ProcessTable
+from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux.fd_io import read_fd
 from tunnelkit.mux.loop_records import STDERR, STDOUT
 
@@ -18,7 +18,7 @@ OnOutput = Callable[[int, bytes], None]
 OnTold = Callable[[Dict[str, Any]], None]
 
 
-class Run:
+class LoopRun:
     """A generation's process with its streams. Its owner calls `begin`, and `close` at the end.
 
     streams: (what to call it, fd to read) of its output. control: its end says when the
@@ -28,7 +28,7 @@ class Run:
     def __init__(
         self,
         number: int,
-        process: Process,
+        process: ChildProcess,
         streams: Dict[int, int],
         control: Optional[socket.socket] = None,
     ) -> None:
@@ -123,7 +123,7 @@ def spawn(
     cwd: str,
     env: Dict[str, str],
     pass_fds: Sequence[int] = (),
-) -> Run:
+) -> LoopRun:
     """A new process as a run: nothing to read, its output on pipes, all that descends from it
     marked. Raises OSError."""
     out_read, out_write = os.pipe()
@@ -147,4 +147,4 @@ def spawn(
     finally:
         for fd in (null, out_write, err_write):
             os.close(fd)
-    return Run(number, process, {STDOUT: out_read, STDERR: err_read})
+    return LoopRun(number, process, {STDOUT: out_read, STDERR: err_read})

@@ -10,7 +10,7 @@ from tunnelkit.mux.peer_credentials import socket_inode
 _MAX_ANCESTORS = 32
 
 
-class Identity(NamedTuple):
+class PeerProcess(NamedTuple):
     """A process as /proc shows it. pid 0: it could not be found (gone already, or no Linux).
 
     tag: TK_PROCESS of its environment, "" without one. ancestors: pids from its parent up.
@@ -31,10 +31,10 @@ class Identity(NamedTuple):
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Identity":
+    def from_json(data: Mapping[str, Any]) -> "PeerProcess":
         """What `to_json` wrote. Raises ValueError on anything else."""
         try:
-            return Identity(
+            return PeerProcess(
                 int(data.get("pid", 0)),
                 str(data.get("tag", "")),
                 tuple(int(pid) for pid in data.get("ancestors", ()))[:_MAX_ANCESTORS],
@@ -44,28 +44,28 @@ class Identity(NamedTuple):
             raise ValueError(f"no identity: {error}") from None
 
 
-def identify(sock: socket.socket, likely: Iterable[int] = ()) -> Identity:
+def identify(sock: socket.socket, likely: Iterable[int] = ()) -> PeerProcess:
     """The process at the other end of a loopback TCP connection. `likely`: pids to look at
     first; then those that carry a tag, then all of ours."""
     try:
         inode = socket_inode(sock.getpeername(), sock.getsockname())
     except OSError:
-        return Identity()
+        return PeerProcess()
     if not inode:
-        return Identity()
+        return PeerProcess()
     link = f"socket:[{inode}]"
     tried = set()
     for pid in _candidates(likely):
         if pid not in tried and _holds(pid, link):
             return of_process(pid)
         tried.add(pid)
-    return Identity()
+    return PeerProcess()
 
 
-def of_process(pid: int) -> Identity:
+def of_process(pid: int) -> PeerProcess:
     """The identity of a live process."""
     environ = _environ(pid)
-    return Identity(pid, environ.get(TAG, ""), _ancestors(pid), environ)
+    return PeerProcess(pid, environ.get(TAG, ""), _ancestors(pid), environ)
 
 
 def _candidates(likely: Iterable[int]) -> Iterable[int]:

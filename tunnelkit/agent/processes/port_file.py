@@ -26,7 +26,7 @@ def path_of(directory: str, name: str, loop_id: int, node: str) -> str:
 
 
 def write(name: str, loop_id: int, port: int) -> str:
-    """Write this node's port file in one step; its path. Raises OSError, rendezvous.NoPlace."""
+    """Write this node's port file in one step; its path. Raises OSError, NoSocketDirectory."""
     directory = socket_dir.make_directory()
     path = path_of(directory, name, loop_id, node_name())
     # mkstemp makes it 0600 and follows nothing that lies there.

@@ -36,7 +36,7 @@ class Exit(NamedTuple):
         return dict(self._asdict())
 
 
-class Process:
+class ChildProcess:
     """A started process and its group; `exited` is done once it was reaped.
 
     marked: what descends from it ends with it, even without an environment
@@ -68,7 +68,7 @@ class ProcessTable:
     """Starts and reaps processes. One per agent, made in its event loop."""
 
     def __init__(self) -> None:
-        self._live: Dict[int, Process] = {}
+        self._live: Dict[int, ChildProcess] = {}
         self._count = 0
         #: True where orphans of what we start become our children.
         self.reaps_orphans = False
@@ -90,7 +90,7 @@ class ProcessTable:
         controlling_tty: bool = False,
         pass_fds: Sequence[int] = (),
         marked: bool = False,
-    ) -> Process:
+    ) -> ChildProcess:
         """Start a process in a session and group of its own. Raises OSError."""
         tag = self.new_tag()
         environment = dict(env)
@@ -109,19 +109,19 @@ class ProcessTable:
                 preexec_fn=prepare,
                 pass_fds=pass_fds,
             )
-        process = Process(popen.pid, tag, popen, marked=marked)
+        process = ChildProcess(popen.pid, tag, popen, marked=marked)
         self._live[popen.pid] = process
         return process
 
-    def adopt(self, pid: int, tag: str) -> Process:
+    def adopt(self, pid: int, tag: str) -> ChildProcess:
         """Take over a process that is our child though we didn't start it: one whose parent,
         which we started, has ended (`reaps_orphans`), and that has put on the tag's mark. It must
         not end before this is called."""
-        process = Process(pid, tag, marked=True)
+        process = ChildProcess(pid, tag, marked=True)
         self._live[pid] = process
         return process
 
-    def of(self, pid: int) -> Optional[Process]:
+    def of(self, pid: int) -> Optional[ChildProcess]:
         """The process of that pid, if we started it and it has not ended."""
         return self._live.get(pid)
 
@@ -130,7 +130,7 @@ class ProcessTable:
         self._count += 1
         return f"{os.getpid()}.{self._count:08d}"
 
-    async def end(self, process: Process, grace_s: float) -> Exit:
+    async def end(self, process: ChildProcess, grace_s: float) -> Exit:
         """End the process, its group and its strays: TERM, then KILL after `grace_s`.
 
         Returns once all of them are gone.
@@ -162,7 +162,7 @@ class ProcessTable:
         """End every process that is left."""
         await asyncio.gather(*(self.end(process, grace_s) for process in list(self._live.values())))
 
-    def _left(self, process: Process) -> Set[int]:
+    def _left(self, process: ChildProcess) -> Set[int]:
         left = _tagged(process.tag)
         if not process.exited.done():
             left.add(process.pid)
@@ -173,7 +173,7 @@ class ProcessTable:
             pass
         return left
 
-    def _strays(self, process: Process) -> Set[int]:
+    def _strays(self, process: ChildProcess) -> Set[int]:
         """Orphans of the run that are our children now and no process of the table, and all
         below them. To be asked after `_left`: what that still finds may have children."""
         found: Set[int] = set()
@@ -195,7 +195,7 @@ class ProcessTable:
             if process is not None:
                 self._ended(process, status, usage.ru_maxrss * 1024)
 
-    def _ended(self, process: Process, status: int, peak_rss_bytes: int) -> None:
+    def _ended(self, process: ChildProcess, status: int, peak_rss_bytes: int) -> None:
         duration_s = time.monotonic() - process.started_s
         if process.popen is not None:
             process.popen.returncode = -1  # reaped here: Popen must not wait for the number

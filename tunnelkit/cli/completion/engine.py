@@ -24,7 +24,7 @@ Command = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CommandLine:
     """What stands on the line: the whole words after `tk`, and what is being typed."""
 
     words: tuple[str, ...]
@@ -47,18 +47,18 @@ def answer(environ: Mapping[str, str]) -> tuple[str, int] | None:
     return "\n".join(f"{name}\t{text}" if text else name for name, text in found.items()), 0
 
 
-def line_of(environ: Mapping[str, str]) -> Line:
+def line_of(environ: Mapping[str, str]) -> CommandLine:
     """The line as bash or (zsh, fish) typer's script hands it over."""
     if environ.get("_TK_COMPLETE") == "complete_bash":
         words = split(environ.get("COMP_WORDS", ""))
         cursor = environ.get("COMP_CWORD", "")
         at = int(cursor) if cursor.isdigit() else len(words)
-        return Line(tuple(words[1:at]), words[at] if at < len(words) else "")
+        return CommandLine(tuple(words[1:at]), words[at] if at < len(words) else "")
     text = environ.get("_TYPER_COMPLETE_ARGS", "")
     words = split(text)[1:]
     if words and not text.endswith(" "):
-        return Line(tuple(words[:-1]), words[-1])
-    return Line(tuple(words), "")
+        return CommandLine(tuple(words[:-1]), words[-1])
+    return CommandLine(tuple(words), "")
 
 
 def split(text: str) -> list[str]:
@@ -71,7 +71,7 @@ def split(text: str) -> list[str]:
     return text.split()
 
 
-def offers(top: Command, line: Line) -> dict[str, str]:
+def offers(top: Command, line: CommandLine) -> dict[str, str]:
     """What may stand there, each with its help."""
     command, typed = top, line.typed
     place, wants, options_over = 0, None, False

@@ -10,7 +10,7 @@ from tunnelkit.errors import NotTrusted
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
-    from tunnelkit.session.runtime.trust_store import Asked
+    from tunnelkit.session.runtime.trust_store import TrustRequest
 
 
 def trusted(settings: Settings) -> Settings:
@@ -32,7 +32,7 @@ def trusted(settings: Settings) -> Settings:
     return asked.usable()
 
 
-def lines(asked: Asked) -> list[str]:
+def lines(asked: TrustRequest) -> list[str]:
     """What it asks for, for a person."""
     from tunnelkit.text_format import shown
 
@@ -48,7 +48,7 @@ def confirmed() -> bool:
     return typer.confirm("Do you trust who wrote that?", default=False, err=True)
 
 
-def refusal(asked: Asked) -> NotTrusted:
+def refusal(asked: TrustRequest) -> NotTrusted:
     from tunnelkit.text_format import shown
 
     return NotTrusted(

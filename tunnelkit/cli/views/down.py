@@ -34,9 +34,9 @@ def end_session(*, keep: bool = False) -> None:
 
 
 def _sweep(paths: SessionPaths) -> None:
-    from tunnelkit.session.runtime.launch_spec import Left
+    from tunnelkit.session.runtime.launch_spec import LeftSession
 
-    left = Left.load(paths.launch)
+    left = LeftSession.load(paths.launch)
     if left is None:
         raise no_session()
     from tunnelkit.cli.terminal.tty import answer_prompt

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tunnelkit.cli.terminal.output import note, paint
-from tunnelkit.mux.loop_records import EVENT, STDOUT, Record
+from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import at, ending, kept_at, told
 
 #: A second Ctrl-C within this time quits.
@@ -98,7 +98,7 @@ class LoopView:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._hang_up)
 
-    def show(self, record: Record) -> None:
+    def show(self, record: LoopRecord) -> None:
         """Print one record."""
         if record.kind == EVENT:
             text = self._words(record.event())

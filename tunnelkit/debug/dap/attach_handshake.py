@@ -7,12 +7,12 @@ from typing import Any
 
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.peek import Message, parse
-from tunnelkit.debug.dap.session import Mirror, View
+from tunnelkit.debug.dap.session import DapSession, MappedRoots
 from tunnelkit.mux.dap_framing import DapError, encode, frame, response
 
 
 @dataclass(frozen=True)
-class Wish:
+class AttachRequest:
     """Whom an editor wants: a rank, a child process of one, or (neither) what F5 is on.
 
     request: its `attach`. opening: what to begin with at an adapter; None: it is unheard.
@@ -23,19 +23,21 @@ class Wish:
     request: Message = field(default_factory=dict)
     opening: list[bytes] | None = None
 
-    def for_rank(self, rank: int) -> Wish:
+    def for_rank(self, rank: int) -> AttachRequest:
         """The same at a rank's own port."""
         plain = self.rank is None and self.sub_process_id is None
         return replace(self, rank=rank) if plain else self
 
 
-async def hear(editor: Editor, capabilities: dict[str, Any], mirror: Mirror | None) -> Wish | None:
+async def read_until_attach(
+    editor: Editor, capabilities: dict[str, Any], mirror: MappedRoots | None
+) -> AttachRequest | None:
     """Take an editor's messages up to its `attach`. None: it hung up or said goodbye.
 
     Afterwards `editor.view` knows the session so far, and the adapter's answers to what has
     been answered here will not reach the editor. Raises OSError if the editor is gone.
     """
-    view = editor.view = View(mirror)
+    view = editor.view = DapSession(mirror)
     data, editor.early = editor.early, b""
     seq = 0
     request: Message = {}
@@ -65,7 +67,7 @@ async def hear(editor: Editor, capabilities: dict[str, Any], mirror: Mirror | No
                 request = message
         if view.attached:
             opening = [*view.next_adapter(), *rest]
-            return Wish(view.rank, view.sub_process_id, request, opening)
+            return AttachRequest(view.rank, view.sub_process_id, request, opening)
         data = await editor.receive()
         if not data:
             return None

@@ -16,7 +16,7 @@ from tunnelkit.debug.dap.peek import Message, dump, parse, section, whole
 MakeEvent = Callable[[str, Message], bytes]
 
 
-class Check(NamedTuple):
+class BreakpointCheck(NamedTuple):
     """A question for the caller: is the file of this `setBreakpoints` the same on the node?"""
 
     seq: int

@@ -12,7 +12,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 
-from tunnelkit.debug.dap.session import View
+from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap_framing import DapError, DapReader, encode, error_response
 from tunnelkit.mux.listener import Listener
@@ -34,7 +34,7 @@ class Editor:
         self.early = b""
         #: For who carries it on: what it has said is split here, from `early` on.
         self.frames = DapReader()
-        self.view: View | None = None
+        self.view: DapSession | None = None
         self.name = "an editor"
         self._reader = DapReader()
         self._first: dict[str, object] | None = None

@@ -20,7 +20,7 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExitReport:
     """code: the exit code, None if a signal ended it. signal: a name (`SIGSEGV`, or
     `signal 40` where there is none) or Linux number. detail: more for the person, such as
     "after 12 s, peak RSS 3.1 GB"."""
@@ -93,7 +93,7 @@ class EndOfSession:
     """
 
     def __init__(self, make_event: Callable[[str, Message], bytes]) -> None:
-        self.ending: Ending | None = None
+        self.ending: ExitReport | None = None
         #: Do not wait (any longer) for how it ended.
         self.given_up = False
         self.exited_told = False

@@ -47,7 +47,7 @@ class _Run:
     body: bytes | None = None
 
 
-class OutputGate:
+class OutputLimiter:
     """Output events in, fewer and bounded ones out; order is kept.
 
     `out` of each method takes the bodies for the editor. now_s: seconds of any clock

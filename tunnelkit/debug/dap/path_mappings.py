@@ -28,16 +28,16 @@ def _fold_here() -> bool:
 
 
 @dataclass(frozen=True)
-class Mirror:
+class MappedRoots:
     """A mirror's two roots, absolute. fold_case: the laptop's file names ignore case. also:
     further mirrors; no root lies in another, here or there."""
 
     local_root: str
     remote_root: str
     fold_case: bool = field(default_factory=_fold_here)
-    also: tuple[Mirror, ...] = ()
+    also: tuple[MappedRoots, ...] = ()
 
-    def with_also(self, *more: Mirror) -> Mirror:
+    def with_also(self, *more: MappedRoots) -> MappedRoots:
         """The same with these further mirrors."""
         return replace(self, also=more)
 
@@ -72,7 +72,7 @@ class Correction:
 
     mappings: list[Any]
     wrong: tuple[str, ...] = ()
-    mirrors: tuple[Mirror, ...] = ()
+    mirrors: tuple[MappedRoots, ...] = ()
 
     def told(self) -> str:
         """The one line for the person."""
@@ -83,7 +83,7 @@ class Correction:
         )
 
 
-def correct(given: object, mirror: Mirror) -> Correction | None:
+def correct(given: object, mirror: MappedRoots) -> Correction | None:
     """The editor's pathMappings brought to agree with the mirror; None: they do already.
 
     Missing ones are added and unexpanded ones expanded without a word; `wrong` tells of
@@ -92,7 +92,7 @@ def correct(given: object, mirror: Mirror) -> Correction | None:
     (a virtual environment, an installed copy): the mirror says nothing about such places.
     """
     given = given if isinstance(given, list) else []
-    mappings, wrong, wronged = given, list[str](), list[Mirror]()
+    mappings, wrong, wronged = given, list[str](), list[MappedRoots]()
     # Twice where there are several: one may have had to take away what placed another.
     for one in (mirror, *mirror.also) * (2 if mirror.also else 1):
         work = _Work(one)
@@ -112,7 +112,7 @@ def correct(given: object, mirror: Mirror) -> Correction | None:
 class _Work:
     """One pass over a list of mappings."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: MappedRoots) -> None:
         self.mirror = mirror
         self.remote = parts_of(mirror.remote_root) or ()
         self.same_paths = parts_of(mirror.local_root) == self.remote
@@ -194,7 +194,7 @@ def _roots(mapping: Any) -> tuple[str, str]:
     return (local, remote) if isinstance(local, str) and isinstance(remote, str) else ("", "")
 
 
-def _expand(local: str, mirror: Mirror) -> str:
+def _expand(local: str, mirror: MappedRoots) -> str:
     if local == "~" or local.startswith(("~/", "~\\")):
         return str(Path.home()) + local[1:]
     found = _WORKSPACE.match(local)

@@ -22,7 +22,7 @@ def stopped_by_name(message: Message, name: str) -> Message:
     return {**message, "body": {**body, "description": f"{name}: {how}"}}
 
 
-class PauseWatch:
+class PauseMonitor:
     """Notes what is said about stopping. debugpy answers `pause` at once (or, while native
     code holds the GIL, not at all); whether anything stops is known by `stopped` only."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import cost
-from tunnelkit.debug.dap.session import Check, Mirror, View
+from tunnelkit.debug.dap.session import BreakpointCheck, DapSession, MappedRoots
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.splice import quick_ack
@@ -32,15 +32,15 @@ _SILENCE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceFiles:
     """Where the editor's files are on the node. differs: whether a local file differs there,
     as a reason in words; None if it doesn't, or can't be compared."""
 
-    mirror: Mirror
+    mirror: MappedRoots
     differs: Callable[[str], Awaitable[str | None]]
 
 
-class Conversation:
+class DapProxy:
     """Carries both directions; `run` ends when either side hangs up.
 
     on_request is called after each batch from the editor, before the adapter gets it;
@@ -55,9 +55,9 @@ class Conversation:
         self,
         editor: Editor,
         adapter: socket.socket,
-        view: View,
+        view: DapSession,
         *,
-        place: Place | None,
+        place: SourceFiles | None,
         ending: asyncio.Future[dict[str, Any]],
         on_request: Callable[[], Awaitable[None]],
         on_answer: Callable[[], None],
@@ -262,7 +262,7 @@ class Conversation:
         """Why nothing will be known of the debuggee any more; "" if that is not so."""
         return str(self._ending.result().get("lost", "")) if self._ending.done() else ""
 
-    async def _compare(self, check: Check) -> None:
+    async def _compare(self, check: BreakpointCheck) -> None:
         assert self._place is not None
         comparing = asyncio.ensure_future(self._place.differs(check.path))
         try:

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from tunnelkit.debug.dap.breakpoints import BreakpointChecks, Check
+from tunnelkit.debug.dap.breakpoints import BreakpointCheck, BreakpointChecks
 from tunnelkit.debug.dap.child_sessions import child_configuration, debugpy_attach, start_debugging
-from tunnelkit.debug.dap.exit_report import Ending, EndOfSession
-from tunnelkit.debug.dap.output_limiter import OutputGate, OutputLimits
-from tunnelkit.debug.dap.path_mappings import Mirror, correct
-from tunnelkit.debug.dap.pause_monitor import PauseWatch, stopped_by_name
+from tunnelkit.debug.dap.exit_report import EndOfSession, ExitReport
+from tunnelkit.debug.dap.output_limiter import OutputLimiter, OutputLimits
+from tunnelkit.debug.dap.path_mappings import MappedRoots, correct
+from tunnelkit.debug.dap.pause_monitor import PauseMonitor, stopped_by_name
 from tunnelkit.debug.dap.peek import (
     EVENT,
     REQUEST,
@@ -34,10 +34,19 @@ from tunnelkit.debug.dap.peek import (
     section,
     whole,
 )
-from tunnelkit.debug.dap.session_facts import RANK_KEY, Child, Facts, Goodbye
+from tunnelkit.debug.dap.session_facts import RANK_KEY, Child, EndRequest, SessionFacts
 from tunnelkit.mux.dap_framing import error_response, response
 
-__all__ = ["RANK_KEY", "Check", "Child", "Goodbye", "Mirror", "OutputLimits", "Routed", "View"]
+__all__ = [
+    "RANK_KEY",
+    "BreakpointCheck",
+    "Child",
+    "DapSession",
+    "EndRequest",
+    "MappedRoots",
+    "OutputLimits",
+    "Routed",
+]
 
 _FIRST_SEQ = 2**30
 _NO_LAUNCH = (
@@ -54,7 +63,7 @@ class Routed(NamedTuple):
     to_editor: list[bytes]
 
 
-class View(Facts):
+class DapSession(SessionFacts):
     """One editor's session with one adapter (or several in turn, before `attach`).
 
     mirror: where the editor's files are on the cluster (may be set until `attach`); None: not
@@ -64,7 +73,7 @@ class View(Facts):
 
     def __init__(
         self,
-        mirror: Mirror | None = None,
+        mirror: MappedRoots | None = None,
         *,
         limits: OutputLimits | None = None,
         hold_end: bool = True,
@@ -75,9 +84,9 @@ class View(Facts):
         #: What an editor is told to show where the process stops; "": nothing of ours.
         self.process_name = ""
         self._seq = _FIRST_SEQ
-        self._output = OutputGate(limits or OutputLimits(), self._event)
+        self._output = OutputLimiter(limits or OutputLimits(), self._event)
         self._breakpoints = BreakpointChecks(self._event)
-        self._checks: list[Check] = []
+        self._checks: list[BreakpointCheck] = []
         #: Reverse requests of ours that the editor has not answered.
         self._asked_editor: set[int] = set()
         #: Requests of ours that the adapter has not answered.
@@ -87,7 +96,7 @@ class View(Facts):
         #: Responses that the editor has had from an adapter before this one.
         self._had: frozenset[int] = frozenset()
         self._end = EndOfSession(self._event)
-        self._pausing = PauseWatch()
+        self._pausing = PauseMonitor()
         self._now_s = 0.0
         self._on_request: dict[bytes, Callable[[Message, bytes], Routed]] = {
             b"initialize": self._initialize,
@@ -157,7 +166,7 @@ class View(Facts):
             return Routed([body], [])
         if isinstance(path, str) and self.mirror.holds(path):
             if arguments.get("breakpoints"):
-                self._checks.append(Check(seq, path))
+                self._checks.append(BreakpointCheck(seq, path))
                 self._breakpoints.ask(seq, path)
             else:
                 self._breakpoints.forget(path)
@@ -261,7 +270,7 @@ class View(Facts):
         self, code: int | None, signal: str | int | None = None, detail: str = ""
     ) -> list[bytes]:
         """The debuggee ended so (see Ending); before or after its `terminated`."""
-        self._end.ending = self._end.ending or Ending(code, signal, detail)
+        self._end.ending = self._end.ending or ExitReport(code, signal, detail)
         return self._told_end()
 
     def give_up(self, why: str = "") -> list[bytes]:
@@ -294,7 +303,7 @@ class View(Facts):
             return []
         return [self._ask_adapter("disconnect", {"terminateDebuggee": False})]
 
-    def take_checks(self) -> list[Check]:
+    def take_checks(self) -> list[BreakpointCheck]:
         """The files to compare since the last call."""
         checks, self._checks = self._checks, []
         return checks

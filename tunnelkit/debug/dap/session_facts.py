@@ -10,7 +10,7 @@ from tunnelkit.debug.dap.peek import Message, section, whole
 RANK_KEY = "tkRank"
 
 
-class Goodbye(NamedTuple):
+class EndRequest(NamedTuple):
     """The editor's `disconnect` or `terminate`. terminate_debuggee: None if it did not say."""
 
     command: str
@@ -31,7 +31,7 @@ class Child(NamedTuple):
     name: str
 
 
-class Facts:
+class SessionFacts:
     """The session so far. Attributes are for reading; View keeps them."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Facts:
         self.rank: int | None = None
         self.configuration_done = False
         #: The editor's goodbye; None: it has not said one.
-        self.goodbye: Goodbye | None = None
+        self.goodbye: EndRequest | None = None
         #: The session has been answered here and needs no adapter any more.
         self.over = False
         self.children: list[Child] = []
@@ -77,7 +77,7 @@ class Facts:
     def _note_goodbye(self, message: Message) -> None:
         arguments = section(message, "arguments")
         terminate = arguments.get("terminateDebuggee")
-        self.goodbye = Goodbye(
+        self.goodbye = EndRequest(
             _text(message.get("command")),
             terminate if isinstance(terminate, bool) else None,
             arguments.get("restart") is True,

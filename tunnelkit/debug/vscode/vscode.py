@@ -19,9 +19,9 @@ from typing import Any
 from tunnelkit.debug.dap.session_facts import RANK_KEY
 from tunnelkit.debug.vscode.vscode_merge import (
     Assignment,
-    Document,
-    Entry,
+    JsoncDocument,
     Section,
+    WantedEntry,
     listed,
     plan_file,
 )
@@ -97,7 +97,7 @@ def _local_root(subdir: str) -> str:
 # -- what tk wants ------------------------------------------------------
 
 
-def _tasks(tk_command: str, subdir: str) -> Document:
+def _tasks(tk_command: str, subdir: str) -> JsoncDocument:
     task: Values = {
         "label": READY_LABEL,
         "type": "process",
@@ -108,7 +108,9 @@ def _tasks(tk_command: str, subdir: str) -> Document:
     }
     if subdir:
         task["options"] = {"cwd": _local_root(subdir)}
-    return Document("tasks.json", "2.0.0", [Section("tasks", "label", [Entry(task, _owned_task)])])
+    return JsoncDocument(
+        "tasks.json", "2.0.0", [Section("tasks", "label", [WantedEntry(task, _owned_task)])]
+    )
 
 
 def _attach(port: int, mappings: Sequence[PathMapping], just_my_code: bool) -> Values:
@@ -125,15 +127,15 @@ def _attach(port: int, mappings: Sequence[PathMapping], just_my_code: bool) -> V
     }
 
 
-def _launch(attach: Values, ranks: int) -> Document:
+def _launch(attach: Values, ranks: int) -> JsoncDocument:
     single = [_rank(attach, rank) for rank in range(ranks)]
     configurations = [
-        Entry(attach, _owned_configuration),
-        *(Entry(one, _owned_configuration) for one in single),
+        WantedEntry(attach, _owned_configuration),
+        *(WantedEntry(one, _owned_configuration) for one in single),
     ]
     wanted = [_compound(ranks)] if ranks else []
-    compounds = [Entry(one, _owned_compound, _is_compound) for one in wanted]
-    return Document(
+    compounds = [WantedEntry(one, _owned_compound, _is_compound) for one in wanted]
+    return JsoncDocument(
         "launch.json",
         "0.2.0",
         [

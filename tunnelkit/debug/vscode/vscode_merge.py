@@ -15,7 +15,7 @@ from tunnelkit.debug.vscode import jsonc, jsonc_edit
 from tunnelkit.errors import DebugError
 from tunnelkit.file_changes import FileChange, read_bytes
 
-__all__ = ["Assignment", "Document", "Entry", "Place", "Section", "listed", "plan_file"]
+__all__ = ["Assignment", "JsoncDocument", "Place", "Section", "WantedEntry", "listed", "plan_file"]
 
 #: A place in a document: keys and indexes from the root.
 Place = tuple[str | int, ...]
@@ -26,7 +26,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WantedEntry:
     """What tk wants in a list. owned: the values to set in one that is there already.
 
     same: whether an entry of another name is this one; it is renamed by `owned`.
@@ -46,12 +46,12 @@ class Section:
 
     list_key: str
     id_key: str
-    entries: Sequence[Entry]
+    entries: Sequence[WantedEntry]
     surplus: Callable[[Values], bool] = lambda found: False
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class JsoncDocument:
     """One of VS Code's files; `version` is for a new one."""
 
     name: str
@@ -59,7 +59,7 @@ class Document:
     sections: Sequence[Section]
 
 
-def plan_file(path: Path, document: Document) -> FileChange:
+def plan_file(path: Path, document: JsoncDocument) -> FileChange:
     """The change that `path` needs. Raises DebugError, naming the place, if it can't be read."""
     before = read_bytes(path)
     text = "" if before is None else _decode(path, before)
@@ -114,7 +114,7 @@ class _Draft:
         return self.root.get(key)
 
 
-def _merge(text: str, document: Document) -> str:
+def _merge(text: str, document: JsoncDocument) -> str:
     draft = _Draft(text)
     if draft.root is None:
         return _fresh(text, document)
@@ -140,7 +140,7 @@ def _merge_section(draft: _Draft, section: Section) -> None:
         _merge_entry(draft, section, entry)
 
 
-def _merge_entry(draft: _Draft, section: Section, entry: Entry) -> None:
+def _merge_entry(draft: _Draft, section: Section, entry: WantedEntry) -> None:
     found = _values(draft.root, section.list_key)
     name = entry.values[section.id_key]
     ours = [at for at, one in enumerate(found) if one.get(section.id_key) == name]
@@ -171,7 +171,7 @@ def _values(root: jsonc.Node | None, list_key: str) -> list[Values]:
     return [item if isinstance(item, dict) else {} for item in plain]
 
 
-def _fresh(text: str, document: Document) -> str:
+def _fresh(text: str, document: JsoncDocument) -> str:
     """A whole new document, after whatever comments the file held."""
     style = jsonc_edit.style_of(text, None)
     lists = {

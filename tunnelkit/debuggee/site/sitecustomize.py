@@ -17,7 +17,7 @@ def _hook():  # type: () -> None
     package.__path__ = [room]
     sys.modules[package.__name__] = package
     __import__("_tunnelkit_debuggee.rank_hook")
-    sys.modules["_tunnelkit_debuggee.rank_hook"].arrive(site)
+    sys.modules["_tunnelkit_debuggee.rank_hook"].install(site)
 
 
 def _give_way() -> None:

@@ -35,7 +35,7 @@ _POLL_S = 3.0
 _TOUCH = "Confirm user presence"
 
 
-class Master:
+class ControlMaster:
     """One authenticated connection to one host, shared by all that goes there.
 
     `prepare` gives the argv of a new master and who answers its questions (None:
@@ -53,7 +53,7 @@ class Master:
         *,
         silence_limit_s: float,
         auth_timeout_s: float,
-        upstream: Master | None = None,
+        upstream: ControlMaster | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host

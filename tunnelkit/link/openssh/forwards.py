@@ -7,8 +7,8 @@ With AES-GCM in the CPU `node` is the faster one by scripts/bench, and it leaves
 nothing running on the login host; `chain` serves where only the login host may ssh
 to nodes.
 
-ssh listens at a unix socket in the link's directory, and a `Gate` (own_user_port.py) has the port;
-a shared forward's port is ssh's own.
+ssh listens at a unix socket in the link's directory, and an `OwnUserPort` has the port; a shared
+forward's port is ssh's own.
 """
 
 from __future__ import annotations
@@ -27,28 +27,34 @@ from typing import Any
 from tunnelkit import local_ports
 from tunnelkit.child_process import run_child
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
-from tunnelkit.link.openssh.control_master import Master
-from tunnelkit.link.openssh.sessions import Sessions
-from tunnelkit.link.shared.hop_forward import FORBIDDEN, PROBE_TARGET, Chain
-from tunnelkit.link.shared.hop_forward_pool import Chains, Key, Route, by_first_way, no_unix_sockets
+from tunnelkit.link.openssh.control_master import ControlMaster
+from tunnelkit.link.openssh.sessions import OpenSSHSessions
+from tunnelkit.link.shared.hop_forward import FORBIDDEN, PROBE_TARGET, HopForward
+from tunnelkit.link.shared.hop_forward_pool import (
+    HopForwardPool,
+    Key,
+    Route,
+    by_first_way,
+    no_unix_sockets,
+)
 from tunnelkit.link.shared.loss import first_end
-from tunnelkit.link.shared.own_user_port import Gate, Gates
+from tunnelkit.link.shared.own_user_port import OwnUserPort, OwnUserPorts
 from tunnelkit.model import LocalForward
 
 _PROBE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Active:
+class ActiveForward:
     """A forward in place: `spec` is what `master` was asked for, while it had `pid`. gate: the
     port, where that is not ssh's."""
 
     route: Route
-    master: Master
+    master: ControlMaster
     spec: str
     pid: int | None
-    gate: Gate | None = None
-    chain: Chain | None = None
+    gate: OwnUserPort | None = None
+    chain: HopForward | None = None
 
     @property
     def is_up(self) -> bool:
@@ -60,14 +66,14 @@ class Active:
         return self.master.is_up and self.master.pid == self.pid
 
 
-class Forwards:
+class OpenSSHForwards:
     """The forwards of one link. `node_master` opens (or gives) the master to a node."""
 
     def __init__(
         self,
-        login: Master,
-        login_sessions: Sessions,
-        node_master: Callable[[str], Awaitable[Master]],
+        login: ControlMaster,
+        login_sessions: OpenSSHSessions,
+        node_master: Callable[[str], Awaitable[ControlMaster]],
         *,
         directory: Path,
         connect_timeout_s: int,
@@ -78,12 +84,12 @@ class Forwards:
         self._directory = directory
         self._state_file = directory / "forwards.json"
         self._node_routes = node_routes
-        self._wanted: dict[Key, Active | None] = {}
+        self._wanted: dict[Key, ActiveForward | None] = {}
         self._failed: dict[Key, TunnelkitError] = {}
-        self._chains = Chains(
+        self._chains = HopForwardPool(
             login_sessions, self._check_streamlocal, connect_timeout_s=connect_timeout_s
         )
-        self._gates = Gates()
+        self._gates = OwnUserPorts()
         self._allowed: set[int] = set()
         self._lock = asyncio.Lock()
         self.changed = asyncio.Event()
@@ -127,7 +133,7 @@ class Forwards:
                 except TunnelkitError as error:
                     self._failed[key] = error
 
-    async def drop_leftovers(self, master: Master) -> None:
+    async def drop_leftovers(self, master: ControlMaster) -> None:
         """Cancel the listeners that a killed predecessor asked of an adopted master."""
         try:
             entries = json.loads(self._state_file.read_text())
@@ -174,19 +180,19 @@ class Forwards:
         self._save()
         self.changed.set()
 
-    async def _to_node(self, node: str, forward: LocalForward) -> Active:
+    async def _to_node(self, node: str, forward: LocalForward) -> ActiveForward:
         ways = {
             "node": lambda: self._by_node(node, forward),
             "chain": lambda: self._by_chain(node, forward),
         }
         return await by_first_way(node, self._node_routes, ways)
 
-    async def _by_node(self, node: str, forward: LocalForward) -> Active:
+    async def _by_node(self, node: str, forward: LocalForward) -> ActiveForward:
         master = await self._node_master(node)
         await self._check_allowed(master)
         return await self._by_master("node", master, forward)
 
-    async def _by_chain(self, node: str, forward: LocalForward) -> Active:
+    async def _by_chain(self, node: str, forward: LocalForward) -> ActiveForward:
         chain = await self._chains.get(node)
         path = await chain.add(forward)
         try:
@@ -194,16 +200,18 @@ class Forwards:
         except TunnelkitError:
             await chain.remove(forward)
             raise
-        return Active("chain", self._login, spec, self._login.pid, gate, chain)
+        return ActiveForward("chain", self._login, spec, self._login.pid, gate, chain)
 
-    async def _by_master(self, route: Route, master: Master, forward: LocalForward) -> Active:
+    async def _by_master(
+        self, route: Route, master: ControlMaster, forward: LocalForward
+    ) -> ActiveForward:
         host = f"[{forward.host}]" if ":" in forward.host else forward.host
         spec, gate = await self._open(master, forward, f"{host}:{forward.port}")
-        return Active(route, master, spec, master.pid, gate)
+        return ActiveForward(route, master, spec, master.pid, gate)
 
     async def _open(
-        self, master: Master, forward: LocalForward, target: str
-    ) -> tuple[str, Gate | None]:
+        self, master: ControlMaster, forward: LocalForward, target: str
+    ) -> tuple[str, OwnUserPort | None]:
         """Have the master listen for the forward; what it was asked for, and the port's gate."""
         if forward.shared:
             spec = f"127.0.0.1:{forward.bind_port}:{target}"
@@ -227,7 +235,7 @@ class Forwards:
         for path in self._directory.glob("f-*"):
             path.unlink(missing_ok=True)
 
-    async def _listen(self, master: Master, spec: str) -> None:
+    async def _listen(self, master: ControlMaster, spec: str) -> None:
         done = await master.control("forward", "-L", spec)
         if done.exit_code != 0:
             raise ConnectionFailed(
@@ -237,7 +245,7 @@ class Forwards:
                 hint="tk tries again; `tk doctor` checks whether forwards are allowed",
             )
 
-    async def _withdraw(self, forward: LocalForward, active: Active) -> None:
+    async def _withdraw(self, forward: LocalForward, active: ActiveForward) -> None:
         """Cancel at both ends what is still there of a forward."""
         if active.gate is not None:
             active.gate.close()
@@ -250,7 +258,7 @@ class Forwards:
 
     # -- the ways
 
-    async def _check_streamlocal(self, chain: Chain) -> None:
+    async def _check_streamlocal(self, chain: HopForward) -> None:
         """Prove that the login's sshd lets us reach a unix socket there: the chain's own
         control socket greets at once, and nothing else is disturbed."""
         local = self._directory / "probe.s"
@@ -266,7 +274,7 @@ class Forwards:
         if not greeting:
             raise no_unix_sockets(self._login.host)
 
-    async def _check_allowed(self, master: Master) -> None:
+    async def _check_allowed(self, master: ControlMaster) -> None:
         """Raise ConnectionFailed if sshd forbids TCP forwarding: ssh itself would listen
         all the same, and let every connection die."""
         if master.pid is None or master.pid in self._allowed or master.adopted:
@@ -299,7 +307,7 @@ class Forwards:
         draft.rename(self._state_file)
 
 
-async def _gone(active: Active) -> str:
+async def _gone(active: ActiveForward) -> str:
     """Return, with the reason, once a forward's connections are no more what they were."""
     if not active.is_up:
         name = active.chain.node if active.chain else active.master.host

@@ -24,9 +24,9 @@ from tunnelkit.errors import (
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.openssh.argv import SshCommand
 from tunnelkit.link.openssh.askpass import Asker, AskpassServer
-from tunnelkit.link.openssh.control_master import Master
-from tunnelkit.link.openssh.forwards import Forwards
-from tunnelkit.link.openssh.sessions import MuxStream, Sessions
+from tunnelkit.link.openssh.control_master import ControlMaster
+from tunnelkit.link.openssh.forwards import OpenSSHForwards
+from tunnelkit.link.openssh.sessions import MuxStream, OpenSSHSessions
 from tunnelkit.link.options import LinkOptions, destination_words
 from tunnelkit.link.shared.address_pin import LoginPin
 from tunnelkit.link.shared.ciphers import cipher_options
@@ -48,8 +48,8 @@ _ASK_S = 10.0
 
 @dataclass(frozen=True)
 class _Host:
-    master: Master
-    sessions: Sessions
+    master: ControlMaster
+    sessions: OpenSSHSessions
 
 
 class OpenSSHLink(Link):
@@ -85,7 +85,7 @@ class OpenSSHLink(Link):
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
         self._pin = LoginPin()
-        self._forwards = Forwards(
+        self._forwards = OpenSSHForwards(
             self._login.master,
             self._login.sessions,
             self._node_master,
@@ -191,7 +191,7 @@ class OpenSSHLink(Link):
         """A host that is not connected yet."""
         name = node or self._options.login.destination
         hops = len(self._options.jumps) + 1
-        master = Master(
+        master = ControlMaster(
             name,
             self._control_path(node),
             self._command,
@@ -203,7 +203,9 @@ class OpenSSHLink(Link):
         )
         argv = self._command.session(master.control_path)
         limit = self._options.max_sessions
-        return _Host(master, Sessions(master, argv, name, directory=self._directory, limit=limit))
+        return _Host(
+            master, OpenSSHSessions(master, argv, name, directory=self._directory, limit=limit)
+        )
 
     async def _ready(self, node: str | None) -> _Host:
         """A host with a live connection. Raises ConnectionFailed if there is none."""
@@ -218,7 +220,7 @@ class OpenSSHLink(Link):
             await self._forwards.drop_leftovers(host.master)
         return host
 
-    async def _node_master(self, node: str) -> Master:
+    async def _node_master(self, node: str) -> ControlMaster:
         return (await self._ready(node)).master
 
     async def _prepare_login(self) -> tuple[list[str], Asker | None]:

@@ -20,10 +20,10 @@ from tunnelkit.child_process import (
     stream_pair,
 )
 from tunnelkit.errors import ConnectionFailed
-from tunnelkit.link.openssh.control_master import Master
+from tunnelkit.link.openssh.control_master import ControlMaster
 from tunnelkit.link.options import destination_words
 from tunnelkit.link.shared.loss import lost
-from tunnelkit.link.shared.session_slots import Slots, attempts, command_late, stream_start
+from tunnelkit.link.shared.session_slots import SessionSlots, attempts, command_late, stream_start
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
 
@@ -86,17 +86,23 @@ class MuxStream:
             self._slot.close()
 
 
-class Sessions:
+class OpenSSHSessions:
     """Runs commands over `master`. `argv` is ssh over that master without destination."""
 
     def __init__(
-        self, master: Master, argv: list[str], destination: str, *, directory: Path, limit: int
+        self,
+        master: ControlMaster,
+        argv: list[str],
+        destination: str,
+        *,
+        directory: Path,
+        limit: int,
     ) -> None:
         self._master = master
         self._argv = argv
         self._destination = destination_words(destination)
         self._directory = directory
-        self._slots = Slots(limit)
+        self._slots = SessionSlots(limit)
         self._streams: set[MuxStream] = set()
 
     async def run(self, words: Sequence[str], *, stdin: bytes, timeout_s: float) -> Completed:

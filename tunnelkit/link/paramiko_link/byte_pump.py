@@ -24,7 +24,7 @@ _LAST_WORDS_S = 2.0
 _GONE = (OSError, EOFError, SSHException)
 
 
-class Pump:
+class BytePump:
     """Carries until both ways have ended, or `stop`; then `done` is called, in a thread.
 
     out: takes what comes from the far side, the socket's `sendall` by default; err: takes

@@ -25,7 +25,7 @@ from tunnelkit.link.base import Prompter
 from tunnelkit.link.paramiko_link.auth import Login, NoAnswer
 from tunnelkit.link.paramiko_link.known_hosts import Ask, KnownHosts
 from tunnelkit.link.paramiko_link.ssh_config import HostConfig
-from tunnelkit.link.paramiko_link.transport import PROHIBITED, Refused, SshTransport
+from tunnelkit.link.paramiko_link.transport import PROHIBITED, AuthRefused, SshTransport
 
 _CHANNEL_EXTRA_S = 5.0
 
@@ -123,7 +123,7 @@ class Step:
 
 
 @dataclass
-class Way:
+class HopPath:
     """Connects to the last of `steps` through those before it, and through `upstream`."""
 
     steps: list[Step]
@@ -238,13 +238,13 @@ def explain(host: str, error: Exception, *, hop: bool = False) -> TunnelkitError
             "check the spelling, your ssh_config, and that you are online (VPN?)",
             transient=False,
         )
-    if isinstance(error, Refused) and error.code == PROHIBITED:
+    if isinstance(error, AuthRefused) and error.code == PROHIBITED:
         return failed(
             f"the host before {host} forbids TCP forwarding",
             "ask its admins for AllowTcpForwarding, or enter the node by the scheduler",
             transient=False,
         )
-    if hop and isinstance(error, Refused):
+    if hop and isinstance(error, AuthRefused):
         return failed(
             f"{host} can't be reached from the host before it",
             "is it up, and is a job of yours on it?",

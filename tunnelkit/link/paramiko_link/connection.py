@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.base import Prompter
-from tunnelkit.link.paramiko_link.connect import Attempt, Step, Way, quietly_end
+from tunnelkit.link.paramiko_link.connect import Attempt, HopPath, Step, quietly_end
 from tunnelkit.link.paramiko_link.thread_tasks import in_thread, start_thread
 from tunnelkit.link.paramiko_link.transport import SshTransport
 
@@ -19,7 +19,7 @@ _TICK_S = 1.0
 _VERIFY_S = 5.0
 
 
-class Connection:
+class ParamikoConnection:
     """One host's connection, shared by all that goes there.
 
     steps: the hosts on the way and their rules, read anew for each attempt. prompter: who is
@@ -38,7 +38,7 @@ class Connection:
         auth_timeout_s: float,
         alive_interval_s: float,
         alive_count_max: int,
-        upstream: Connection | None = None,
+        upstream: ParamikoConnection | None = None,
     ) -> None:
         self.host = host
         self._steps = steps
@@ -83,7 +83,7 @@ class Connection:
                 return False
             await self._end()
             attempt = Attempt(self._prompter(), self._notice)
-            way = Way(
+            way = HopPath(
                 await asyncio.to_thread(self._steps),
                 attempt,
                 self._connect_timeout_s,

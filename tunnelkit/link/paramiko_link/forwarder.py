@@ -20,7 +20,7 @@ from typing import Any
 import sshtunnel
 from paramiko import Channel, SSHException
 
-from tunnelkit.link.paramiko_link.byte_pump import Pump
+from tunnelkit.link.paramiko_link.byte_pump import BytePump
 from tunnelkit.link.paramiko_link.transport import SshTransport
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.peer_credentials import same_user
@@ -42,7 +42,7 @@ class _Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
         except (SSHException, EOFError, OSError) as error:
             _LOG.info("no channel to %s:%s: %s", *self.remote_address, error)
             return  # the caller closes the connection: nobody listens there
-        pump = Pump(self.request, channel, done=lambda: self.forwarder.drop(pump))
+        pump = BytePump(self.request, channel, done=lambda: self.forwarder.drop(pump))
         if self.forwarder.keep(pump):
             pump.carry()
         else:
@@ -79,7 +79,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
     ) -> None:
         self.reach = reach
         self._server_class = _SharedServer if forward.shared else _Server
-        self._pumps: set[Pump] = set()
+        self._pumps: set[BytePump] = set()
         self._stopped = False
         self._server_list: list[_Server] = []
         self.tunnel_is_up: dict[Any, bool] = {}
@@ -117,14 +117,14 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
     def _make_ssh_forward_server_class(self, remote_address_: tuple[str, int]) -> type:
         return self._server_class
 
-    def keep(self, pump: Pump) -> bool:
+    def keep(self, pump: BytePump) -> bool:
         """Own a connection's pump until `drop`; False if it is too late for that."""
         with self._lock:
             if not self._stopped:
                 self._pumps.add(pump)
             return not self._stopped
 
-    def drop(self, pump: Pump) -> None:
+    def drop(self, pump: BytePump) -> None:
         with self._lock:
             self._pumps.discard(pump)
 

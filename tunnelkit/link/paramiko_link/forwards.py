@@ -18,13 +18,19 @@ from paramiko import Channel, SSHException
 
 from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
-from tunnelkit.link.paramiko_link.connection import Connection
+from tunnelkit.link.paramiko_link.connection import ParamikoConnection
 from tunnelkit.link.paramiko_link.forwarder import Forwarder
-from tunnelkit.link.paramiko_link.sessions import Sessions
+from tunnelkit.link.paramiko_link.sessions import ParamikoSessions
 from tunnelkit.link.paramiko_link.thread_tasks import in_thread
-from tunnelkit.link.paramiko_link.transport import PROHIBITED, Refused, SshTransport
-from tunnelkit.link.shared.hop_forward import PROBE_TARGET, Chain
-from tunnelkit.link.shared.hop_forward_pool import Chains, Key, Route, by_first_way, no_unix_sockets
+from tunnelkit.link.paramiko_link.transport import PROHIBITED, AuthRefused, SshTransport
+from tunnelkit.link.shared.hop_forward import PROBE_TARGET, HopForward
+from tunnelkit.link.shared.hop_forward_pool import (
+    HopForwardPool,
+    Key,
+    Route,
+    by_first_way,
+    no_unix_sockets,
+)
 from tunnelkit.link.shared.loss import first_end, lost
 from tunnelkit.model import LocalForward
 
@@ -33,13 +39,13 @@ _GREETING_S = 5.0
 
 
 @dataclass(frozen=True)
-class Active:
+class ParamikoForward:
     """A forward in place."""
 
     route: Route
     forwarder: Forwarder
-    connection: Connection
-    chain: Chain | None = None
+    connection: ParamikoConnection
+    chain: HopForward | None = None
 
     @property
     def is_up(self) -> bool:
@@ -52,15 +58,15 @@ class Active:
         )
 
 
-class Forwards:
+class ParamikoForwards:
     """The forwards of one link. `node_connection` opens (or gives) the connection to a node;
     `login_sessions` runs the far ends of chains; the rest: see `LinkOptions`."""
 
     def __init__(
         self,
-        login: Connection,
-        login_sessions: Sessions,
-        node_connection: Callable[[str], Awaitable[Connection]],
+        login: ParamikoConnection,
+        login_sessions: ParamikoSessions,
+        node_connection: Callable[[str], Awaitable[ParamikoConnection]],
         *,
         connect_timeout_s: int,
         node_routes: Sequence[str],
@@ -68,10 +74,10 @@ class Forwards:
         self._login = login
         self._node_connection = node_connection
         self._node_routes = node_routes
-        self._chains = Chains(
+        self._chains = HopForwardPool(
             login_sessions, self._check_streamlocal, connect_timeout_s=connect_timeout_s
         )
-        self._wanted: dict[Key, Active | None] = {}
+        self._wanted: dict[Key, ParamikoForward | None] = {}
         self._cancelled: list[Forwarder] = []
         self._failed: dict[Key, TunnelkitError] = {}
         self._lock = asyncio.Lock()
@@ -149,25 +155,25 @@ class Forwards:
         self._failed.pop(key, None)
         self.changed.set()
 
-    async def _to_node(self, node: str, forward: LocalForward) -> Active:
+    async def _to_node(self, node: str, forward: LocalForward) -> ParamikoForward:
         ways = {
             "node": lambda: self._by_node(node, forward),
             "chain": lambda: self._by_chain(node, forward),
         }
         return await by_first_way(node, self._node_routes, ways)
 
-    async def _by_node(self, node: str, forward: LocalForward) -> Active:
+    async def _by_node(self, node: str, forward: LocalForward) -> ParamikoForward:
         return await self._by_connection("node", await self._node_connection(node), forward)
 
     async def _by_connection(
-        self, route: Route, connection: Connection, forward: LocalForward
-    ) -> Active:
+        self, route: Route, connection: ParamikoConnection, forward: LocalForward
+    ) -> ParamikoForward:
         transport = connection.transport
         await self._check_allowed(connection.host, transport)
         reach = partial(transport.direct, forward.host, forward.port, timeout_s=_CHANNEL_S)
-        return Active(route, await self._listen(connection, forward, reach), connection)
+        return ParamikoForward(route, await self._listen(connection, forward, reach), connection)
 
-    async def _by_chain(self, node: str, forward: LocalForward) -> Active:
+    async def _by_chain(self, node: str, forward: LocalForward) -> ParamikoForward:
         chain = await self._chains.get(node)
         path = await chain.add(forward)
         try:
@@ -176,10 +182,10 @@ class Forwards:
         except TunnelkitError:
             await chain.remove(forward)
             raise
-        return Active("chain", forwarder, self._login, chain)
+        return ParamikoForward("chain", forwarder, self._login, chain)
 
     async def _listen(
-        self, connection: Connection, forward: LocalForward, reach: Callable[[], Channel]
+        self, connection: ParamikoConnection, forward: LocalForward, reach: Callable[[], Channel]
     ) -> Forwarder:
         transport = connection.transport
         forwarder = Forwarder(transport, forward, reach)
@@ -197,7 +203,7 @@ class Forwards:
             ) from error
         return forwarder
 
-    async def _check_streamlocal(self, chain: Chain) -> None:
+    async def _check_streamlocal(self, chain: HopForward) -> None:
         """Prove that the login's sshd lets us reach a unix socket there: the chain's own
         control socket greets at once, and nothing else is disturbed."""
         transport = self._login.transport
@@ -226,7 +232,7 @@ class Forwards:
             with contextlib.suppress(SSHException, OSError, EOFError):
                 try:
                     transport.direct(name, int(port), timeout_s=_CHANNEL_S).close()
-                except Refused as error:
+                except AuthRefused as error:
                     if error.code == PROHIBITED:
                         raise ConnectionFailed(
                             f"{host} forbids TCP forwarding",
@@ -238,14 +244,14 @@ class Forwards:
         transport.may_forward = True
 
 
-async def _withdraw(forward: LocalForward, active: Active) -> None:
+async def _withdraw(forward: LocalForward, active: ParamikoForward) -> None:
     """Take the far end of a chain's forward away, where that is still there."""
     if active.chain is not None and active.chain.is_up:
         with contextlib.suppress(ConnectionFailed):
             await active.chain.remove(forward)
 
 
-async def _gone(active: Active) -> str:
+async def _gone(active: ParamikoForward) -> str:
     """Return, with the reason, once a forward's connections are no more what they were."""
     if not active.is_up:
         name = active.chain.node if active.chain else active.connection.host

@@ -27,7 +27,7 @@ Ask = Callable[[str, bool], str]
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownHost:
     """One line of a known_hosts file. marker: "", "revoked" or "cert-authority"."""
 
     path: Path
@@ -50,7 +50,7 @@ class Entry:
         return matched
 
 
-def read_entries(path: Path) -> Iterator[Entry]:
+def read_entries(path: Path) -> Iterator[KnownHost]:
     """The lines of a known_hosts file that can be read; none if there is no file."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -65,7 +65,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
             blob = base64.b64decode(words[2], validate=True)
         except ValueError:
             continue
-        yield Entry(path, number, marker, words[0], words[1], blob)
+        yield KnownHost(path, number, marker, words[0], words[1], blob)
 
 
 class KnownHosts:
@@ -178,7 +178,7 @@ def fingerprint(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
-def _changed(host: HostConfig, named: str, entry: Entry, key: PKey) -> HostKeyError:
+def _changed(host: HostConfig, named: str, entry: KnownHost, key: PKey) -> HostKeyError:
     known = f"{fingerprint(entry.blob)} ({entry.path}:{entry.line})"
     remove = f"ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(str(entry.path))}"
     return HostKeyError(

@@ -23,15 +23,15 @@ from tunnelkit.errors import (
 )
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.link.options import LinkOptions, destination_words
-from tunnelkit.link.paramiko_link.byte_pump import Pump
+from tunnelkit.link.paramiko_link.byte_pump import BytePump
 from tunnelkit.link.paramiko_link.connect import Step
-from tunnelkit.link.paramiko_link.connection import Connection
-from tunnelkit.link.paramiko_link.forwards import Forwards
+from tunnelkit.link.paramiko_link.connection import ParamikoConnection
+from tunnelkit.link.paramiko_link.forwards import ParamikoForwards
 from tunnelkit.link.paramiko_link.known_hosts import login_rules, node_rules
-from tunnelkit.link.paramiko_link.sessions import ChannelStream, Sessions
+from tunnelkit.link.paramiko_link.sessions import ChannelStream, ParamikoSessions
 from tunnelkit.link.paramiko_link.ssh_config import ConfigFiles, HostConfig
-from tunnelkit.link.paramiko_link.ssh_shim_server import Carrier, Client, Lending
-from tunnelkit.link.shared.address_pin import Pin
+from tunnelkit.link.paramiko_link.ssh_shim_server import Client, ShimCommand, SshShimServer
+from tunnelkit.link.shared.address_pin import AddressPin
 from tunnelkit.link.shared.hop_forward_pool import Key
 from tunnelkit.link.shared.loss import first_loss, not_connected
 from tunnelkit.link.shared.socket_dir import private_directory
@@ -40,8 +40,8 @@ from tunnelkit.model import Completed, Hop, LocalForward, check_host
 
 @dataclass(frozen=True)
 class _Host:
-    connection: Connection
-    sessions: Sessions
+    connection: ParamikoConnection
+    sessions: ParamikoSessions
 
 
 class ParamikoLink(Link):
@@ -70,17 +70,17 @@ class ParamikoLink(Link):
         self._prompter = None if batch else _one_at_a_time(prompter)
         self._attended = attended
         self._notice = notice or (lambda text: None)
-        self._pin = Pin()
+        self._pin = AddressPin()
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
-        self._forwards = Forwards(
+        self._forwards = ParamikoForwards(
             self._login.connection,
             self._login.sessions,
             self._node_connection,
             connect_timeout_s=options.connect_timeout_s,
             node_routes=options.node_routes,
         )
-        self._lending = Lending(control_dir / "shell.s", self._lend)
+        self._lending = SshShimServer(control_dir / "shell.s", self._lend)
 
     @property
     def login(self) -> Hop:
@@ -169,7 +169,7 @@ class ParamikoLink(Link):
     def _host(self, node: str | None) -> _Host:
         """A host that is not connected yet."""
         options = self._options
-        connection = Connection(
+        connection = ParamikoConnection(
             node or options.login.destination,
             (lambda: self._node_steps(node)) if node else self._login_steps,
             prompter=lambda: self._prompter if self._attended() else None,
@@ -180,7 +180,7 @@ class ParamikoLink(Link):
             alive_count_max=options.alive_count_max,
             upstream=self._login.connection if node else None,
         )
-        return _Host(connection, Sessions(connection, limit=options.max_sessions))
+        return _Host(connection, ParamikoSessions(connection, limit=options.max_sessions))
 
     async def _ready(self, node: str | None) -> _Host:
         """A host with a live connection. Raises ConnectionFailed if there is none."""
@@ -194,7 +194,7 @@ class ParamikoLink(Link):
         await host.connection.open()
         return host
 
-    async def _node_connection(self, node: str) -> Connection:
+    async def _node_connection(self, node: str) -> ParamikoConnection:
         return (await self._ready(node)).connection
 
     def _way(self) -> list[HostConfig]:
@@ -234,7 +234,7 @@ class ParamikoLink(Link):
         command: str,
         subsystem: bool,
         done: Callable[[], None],
-    ) -> Carrier:
+    ) -> ShimCommand:
         """Run a client's command; it counts for no slot, as rsync beside a mux does."""
 
         def start(channel: Channel) -> None:
@@ -248,7 +248,7 @@ class ParamikoLink(Link):
         def over() -> None:
             client.exit(channel.exit_status if channel.exit_status >= 0 else 255)
 
-        pump = Pump(
+        pump = BytePump(
             client.sock.dup(), channel, out=client.out, err=client.err, over=over, done=done
         )
         pump.start()

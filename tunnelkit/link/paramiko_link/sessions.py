@@ -12,12 +12,12 @@ from paramiko import Channel, SSHException
 
 from tunnelkit.child_process import MOST_BYTES, MOST_ERROR_BYTES, stream_pair, too_much
 from tunnelkit.errors import ConnectionFailed
-from tunnelkit.link.paramiko_link.byte_pump import Pump, Tail
-from tunnelkit.link.paramiko_link.connection import Connection
+from tunnelkit.link.paramiko_link.byte_pump import BytePump, Tail
+from tunnelkit.link.paramiko_link.connection import ParamikoConnection
 from tunnelkit.link.paramiko_link.thread_tasks import in_thread, start_thread
-from tunnelkit.link.paramiko_link.transport import Refused, SshTransport
+from tunnelkit.link.paramiko_link.transport import AuthRefused, SshTransport
 from tunnelkit.link.shared.loss import lost
-from tunnelkit.link.shared.session_slots import Slots, attempts, command_late, stream_start
+from tunnelkit.link.shared.session_slots import SessionSlots, attempts, command_late, stream_start
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
 
@@ -44,7 +44,7 @@ class ChannelStream:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(event.set)
 
-        self._pump = Pump(
+        self._pump = BytePump(
             theirs,
             channel,
             err=self._stderr.feed,
@@ -92,25 +92,25 @@ class ChannelStream:
             release()
 
 
-class Sessions:
+class ParamikoSessions:
     """Runs commands over `connection`, at most `limit` at once."""
 
-    def __init__(self, connection: Connection, *, limit: int) -> None:
+    def __init__(self, connection: ParamikoConnection, *, limit: int) -> None:
         self._connection = connection
-        self._slots = Slots(limit)
+        self._slots = SessionSlots(limit)
         self._streams: set[ChannelStream] = set()
 
     async def run(self, words: Sequence[str], *, stdin: bytes, timeout_s: float) -> Completed:
         """See `base.Link.run`; the time in the queue counts."""
         text = remote_command(words)
-        refused: Refused | None = None
+        refused: AuthRefused | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 async for _ in attempts():
                     async with self._slots.command:
                         try:
                             return await self._run(text, stdin)
-                        except Refused as error:
+                        except AuthRefused as error:
                             refused = error
         except TimeoutError as error:
             raise command_late(
@@ -144,7 +144,7 @@ class Sessions:
 
     async def _channel(self, start: Callable[[Channel], object]) -> Channel:
         async for _ in attempts():
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(AuthRefused):
                 return await self._blocking(lambda held: _opened(self, held, start))
         raise AssertionError("unreachable")
 
@@ -169,7 +169,7 @@ class Sessions:
         abort = held.close
         try:
             return await in_thread("command", lambda: work(held), abort=abort)
-        except Refused:
+        except AuthRefused:
             abort()
             raise
         except _GONE as error:
@@ -177,7 +177,7 @@ class Sessions:
             if not transport.is_active() or not self._connection.is_up:
                 raise lost(self._connection.host, str(error) or "it ended") from error
             if str(error) == "Unable to open channel.":  # refused beside another one's refusal
-                raise Refused(0, "open failed") from error
+                raise AuthRefused(0, "open failed") from error
             raise ConnectionFailed(
                 f"no session on {self._connection.host}",
                 cause=str(error),
@@ -216,7 +216,7 @@ class _Held:
                 channel.close()
 
 
-def _opened(sessions: Sessions, held: _Held, start: Callable[[Channel], object]) -> Channel:
+def _opened(sessions: ParamikoSessions, held: _Held, start: Callable[[Channel], object]) -> Channel:
     channel = sessions._transport.session(timeout_s=_OPEN_S)
     held.hold(channel)
     start(channel)

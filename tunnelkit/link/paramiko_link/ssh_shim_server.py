@@ -25,7 +25,7 @@ _REQUEST_BYTES = 1 << 20
 _BACKLOG = 16
 
 
-class Carrier(Protocol):
+class ShimCommand(Protocol):
     """What carries bytes between a client and its command."""
 
     def stop(self) -> None: ...
@@ -56,10 +56,10 @@ class Client:
 
 
 #: Starts a command for a client: node, command, whether it is a subsystem; what carries it.
-Start = Callable[[Client, str | None, str, bool, Callable[[], None]], Awaitable[Carrier]]
+Start = Callable[[Client, str | None, str, bool, Callable[[], None]], Awaitable[ShimCommand]]
 
 
-class Lending:
+class SshShimServer:
     """Owns the socket and all clients. `start` runs what they ask for."""
 
     def __init__(self, path: Path, start: Start) -> None:
@@ -113,7 +113,7 @@ class Lending:
     async def _serve(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         loop, client = asyncio.get_running_loop(), Client(sock)
-        carrier: Carrier | None = None
+        carrier: ShimCommand | None = None
         done = asyncio.Event()
 
         def finished() -> None:

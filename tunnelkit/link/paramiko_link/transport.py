@@ -39,7 +39,7 @@ _LOGGER = "tunnelkit.link.paramiko"
 logging.getLogger(_LOGGER).addHandler(logging.NullHandler())
 
 
-class Refused(ChannelException):
+class AuthRefused(ChannelException):
     """A channel that sshd refused, with its own words, which paramiko drops."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -216,7 +216,7 @@ class SshTransport(paramiko.Transport):
         reason = {1: "administratively prohibited", 2: "connect failed"}.get(code, f"code {code}")
         state = cast(Any, self)
         with state.lock:
-            self.saved_exception = Refused(code, f"open failed: {reason}: {text}")
+            self.saved_exception = AuthRefused(code, f"open failed: {reason}: {text}")
             state._channels.delete(number)
             event: threading.Event | None = state.channel_events.pop(number, None)
         if event is not None:

@@ -24,7 +24,7 @@ Config = Callable[[list[str]], Awaitable[EffectiveConfig]]
 WhereTo = Callable[[], Awaitable[str]]
 
 
-class Pin:
+class AddressPin:
     """The pinned address of one login host; none where its name has but one."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Pin:
         return (before, address) if before not in (None, address) and before else None
 
 
-class LoginPin(Pin):
+class LoginPin(AddressPin):
     """As ssh is to be told of it."""
 
     def __init__(self) -> None:

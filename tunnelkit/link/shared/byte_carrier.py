@@ -20,7 +20,7 @@ _READS = 4
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
-class Carrier:
+class ByteCarrier:
     """Its thread runs from the first `carry` to `close`."""
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ class Streams(Protocol):
     async def open_stream(self, words: Sequence[str]) -> ByteStream: ...
 
 
-class Chain:
+class HopForward:
     """One `ssh NODE` on the login host, and the unix sockets that it serves."""
 
     def __init__(self, node: str, login: Streams, *, connect_timeout_s: int) -> None:

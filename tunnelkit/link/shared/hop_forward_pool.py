@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
-from tunnelkit.link.shared.hop_forward import Chain, Streams
+from tunnelkit.link.shared.hop_forward import HopForward, Streams
 from tunnelkit.model import LocalForward
 
 T = TypeVar("T")
@@ -22,24 +22,24 @@ Route = Literal["login", "chain", "node"]
 Key = tuple[LocalForward, str | None]
 
 
-class Chains:
+class HopForwardPool:
     """Owns them. login: runs their far ends; prove: raises ConnectionFailed where the login host
     does not let us reach a chain's sockets."""
 
     def __init__(
         self,
         login: Streams,
-        prove: Callable[[Chain], Awaitable[None]],
+        prove: Callable[[HopForward], Awaitable[None]],
         *,
         connect_timeout_s: int,
     ) -> None:
         self._login = login
         self._prove = prove
         self._connect_timeout_s = connect_timeout_s
-        self._chains: dict[str, Chain] = {}
+        self._chains: dict[str, HopForward] = {}
         self._refused: dict[str, TunnelkitError] = {}
 
-    async def get(self, node: str) -> Chain:
+    async def get(self, node: str) -> HopForward:
         """The chain to a node, opened once. Raises ConnectionFailed, and remembers why. For one
         caller at a time."""
         if node in self._refused:
@@ -49,7 +49,7 @@ class Chains:
             return chain
         if chain is not None:
             await chain.close()
-        chain = Chain(node, self._login, connect_timeout_s=self._connect_timeout_s)
+        chain = HopForward(node, self._login, connect_timeout_s=self._connect_timeout_s)
         try:
             await chain.open()
             await self._prove(chain)

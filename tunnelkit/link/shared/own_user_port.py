@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tunnelkit import local_ports
 from tunnelkit.errors import UsageError
-from tunnelkit.link.shared.byte_carrier import Carrier
+from tunnelkit.link.shared.byte_carrier import ByteCarrier
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.tasks import cancel_all
 
@@ -20,16 +20,16 @@ from tunnelkit.mux.tasks import cancel_all
 _CONNECT_S, _AGAIN_S = 5.0, 0.01
 
 
-class Gates:
+class OwnUserPorts:
     """All gates of one link, and every connection that they carry."""
 
     def __init__(self) -> None:
-        self._carrier = Carrier()
+        self._carrier = ByteCarrier()
         self._waiting: set[asyncio.Task[None]] = set()
 
-    def open(self, port: int, path: Path) -> Gate:
+    def open(self, port: int, path: Path) -> OwnUserPort:
         """Listen on 127.0.0.1:`port` for ssh's socket `path`. Raises UsageError if it is taken."""
-        gate = Gate(path, self)
+        gate = OwnUserPort(path, self)
         gate.open(port)
         return gate
 
@@ -66,10 +66,10 @@ class Gates:
             self._carrier.carry(sock, far)
 
 
-class Gate:
-    """One port. Made by `Gates`; `close` stops listening, connections go on."""
+class OwnUserPort:
+    """One port. Made by `OwnUserPorts`; `close` stops listening, connections go on."""
 
-    def __init__(self, path: Path, gates: Gates) -> None:
+    def __init__(self, path: Path, gates: OwnUserPorts) -> None:
         self._path = str(path)
         self._gates = gates
         self._listener = Listener(self._connected)

@@ -13,7 +13,7 @@ from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 STREAM_START_S = 60.0
 
 
-class Slots:
+class SessionSlots:
     """Our own limit of sessions at once on one host. A command holds `command` while it runs."""
 
     def __init__(self, limit: int) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Row, same_content
+from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry, Scan, kept_mode, lstat, racy
 from tunnelkit.mux.parcels import encode, head
@@ -44,23 +44,23 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ExpectedState:
     """What is known of the far side. rows: what was sent; tried: digests that were sent without
     an answer; doubted: stat may not tell the truth about these; forced: send these whatever
     is recorded; ours: the laptop's wins in any case."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, ManifestEntry]
     tried: Mapping[str, Collection[str]]
     forced: Collection[str] = ()
     ours: Collection[str] = ()
 
 
 def slices(
-    root: str, scan: Scan, difference: diff.Difference, known: Known, out: Outcome
+    root: str, scan: Scan, difference: diff.Diff, known: ExpectedState, out: PassResult
 ) -> Iterator[Slice]:
     """Read what may have changed, directories first (blocking). What can't be read, or changes
     while it is read, goes into `out`."""
-    piece, ways = Slice(), _Ways(scan, known.rows, difference.changed)
+    piece, ways = Slice(), _ParentDirs(scan, known.rows, difference.changed)
     parts: list[bytes] = []
     size_bytes = 0
     paths = sorted(difference.changed, key=lambda one: difference.changed[one].kind != DIR)
@@ -92,7 +92,7 @@ def slices(
     yield piece
 
 
-def deletion(path: str, known: Known) -> bytes:
+def deletion(path: str, known: ExpectedState) -> bytes:
     """The parcel that deletes one path."""
     row = known.rows[path]
     if row.entry.kind == DIR:
@@ -100,7 +100,7 @@ def deletion(path: str, known: Known) -> bytes:
     return encode({"op": "del", "path": path, "expect": expectation(path, known)})
 
 
-def expectation(path: str, known: Known) -> dict[str, Any] | None:
+def expectation(path: str, known: ExpectedState) -> dict[str, Any] | None:
     """What the agent is to find at a path if nobody but tk was there."""
     row = known.rows.get(path)
     tried = known.tried.get(path, ())
@@ -116,10 +116,12 @@ def expectation(path: str, known: Known) -> dict[str, Any] | None:
     return {"stamp": row.stamp, "size": size, "mtime_s": mtime_s, "digests": sorted(digests)}
 
 
-class _Ways:
+class _ParentDirs:
     """The directories above what is sent, told once each, in case one is gone there."""
 
-    def __init__(self, scan: Scan, rows: Mapping[str, Row], changed: Collection[str]) -> None:
+    def __init__(
+        self, scan: Scan, rows: Mapping[str, ManifestEntry], changed: Collection[str]
+    ) -> None:
         self._entries = scan.entries
         self._rows = rows
         #: those of the batch speak for themselves
@@ -141,7 +143,7 @@ class _Ways:
 
 
 def _one(
-    root: str, path: str, entry: Entry, known: Known, piece: Slice, ways: _Ways
+    root: str, path: str, entry: Entry, known: ExpectedState, piece: Slice, ways: _ParentDirs
 ) -> list[bytes] | None:
     """The parcels of one path, whole or in parts; none if nothing has to be sent; None if it
     changed meanwhile."""
@@ -191,7 +193,7 @@ def _one(
     return _file(header, content)
 
 
-def _unlike(path: str, row: Row | None, known: Known) -> str:
+def _unlike(path: str, row: ManifestEntry | None, known: ExpectedState) -> str:
     """What becomes of content there that is not tk's: what was there before tk gives way (and
     is kept); what a person edited there does not, until a person decides."""
     return "conflict" if row is not None and row.sent and path not in known.ours else "backup"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TunnelkitError
 from tunnelkit.mirror.api import FileAgent, MirrorHalted
-from tunnelkit.mirror.remote.owner import Claim, displaced
+from tunnelkit.mirror.remote.owner import OwnerRecord, displaced
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import ParcelError, ParcelReader, encode
 from tunnelkit.mux.tasks import cancel_all
@@ -38,7 +38,7 @@ class NotThere(MirrorError):
 
 
 @dataclass(slots=True)
-class Answer:
+class BatchAnswer:
     """What became of a batch. results: (state, why) of each path that was no plain success;
     replaced_dir: where what gave way is kept."""
 
@@ -51,7 +51,7 @@ class Answer:
 OnProof = Callable[[Mapping[str, str], Mapping[str, str], Mapping[str, str]], Awaitable[None]]
 
 
-class LiveChannel:
+class MirrorChannel:
     """One channel to one agent for one root. Made by `open`; `close` at the end.
 
     place: host and root, for people. on_proof: told, in the reader's task, what the agent has
@@ -59,7 +59,7 @@ class LiveChannel:
     """
 
     def __init__(
-        self, agent: FileAgent, channel: Channel, place: tuple[str, str], claim: Claim | None
+        self, agent: FileAgent, channel: Channel, place: tuple[str, str], claim: OwnerRecord | None
     ) -> None:
         self.agent = agent
         self.instance = ""
@@ -69,7 +69,7 @@ class LiveChannel:
         self._place = place
         self._channel = channel
         self._reader = ParcelReader(channel)
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._answers: dict[int, asyncio.Future[BatchAnswer]] = {}
         #: committed, not yet read back: what was recorded of each batch, once it was
         self._proofs: dict[int, asyncio.Future[Mapping[str, str]]] = {}
         self._proved = asyncio.Event()
@@ -79,8 +79,8 @@ class LiveChannel:
 
     @classmethod
     async def open(
-        cls, agent: FileAgent, root: str, claim: Claim | None, *, host: str, on_proof: OnProof
-    ) -> LiveChannel:
+        cls, agent: FileAgent, root: str, claim: OwnerRecord | None, *, host: str, on_proof: OnProof
+    ) -> MirrorChannel:
         """Raises NotThere, Fenced, ConnectionFailed; MirrorHalted if the root is another's."""
         channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
         live = cls(agent, channel, (host, root), claim)
@@ -135,7 +135,7 @@ class LiveChannel:
         self._proofs[batch] = loop.create_future()
         await self.write(rest + encode({"op": "commit", "batch": batch}))
 
-    async def answer(self, batch: int, *, files: int, size_bytes: int) -> Answer:
+    async def answer(self, batch: int, *, files: int, size_bytes: int) -> BatchAnswer:
         """What became of it. Raises ConnectionFailed, and then it may be published or not."""
         answer = self._answers[batch]
         try:
@@ -214,7 +214,7 @@ class LiveChannel:
                     str(path): (str(state), str(why))
                     for path, (state, why) in header["results"].items()
                 }
-                answer.set_result(Answer(results, header.get("replaced_dir")))
+                answer.set_result(BatchAnswer(results, header.get("replaced_dir")))
         elif "proof" in header and batch in self._proofs:
             try:
                 digests = await self._proofs[batch]
@@ -265,13 +265,13 @@ async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T
                 await asyncio.wait([task])
 
 
-def owner_json(claim: Claim | None) -> dict[str, str] | None:
+def owner_json(claim: OwnerRecord | None) -> dict[str, str] | None:
     """The owner's file as the agent is told of it."""
     return None if claim is None else {"file": claim.file, "id": claim.token}
 
 
 def refusal(
-    header: Mapping[str, Any], host: str, root: str, claim: Claim | None
+    header: Mapping[str, Any], host: str, root: str, claim: OwnerRecord | None
 ) -> TunnelkitError | MirrorHalted:
     """What the agent's "no" means."""
     if header.get("error", header.get("code")) == "displaced":

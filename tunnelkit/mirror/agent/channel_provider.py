@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Mapping
 
 from tunnelkit.errors import ConnectionFailed
-from tunnelkit.mirror.agent.channel import Fenced, LiveChannel, NotThere
+from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel, NotThere
 from tunnelkit.mirror.agent.fence import fence
 from tunnelkit.mirror.api import FileAgent
-from tunnelkit.mirror.context import Ground
+from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.record.manifest import same_time
 
 #: An agent that does not see the root is asked again after this: its file system may lag.
 _ASK_AGAIN_S = 10.0
 
 
-class Lane:
+class ChannelProvider:
     """Opens a live channel to whatever agent there is, and gives it up with the agent.
 
     on_differ: told that somebody has changed what was published before it could be read back.
@@ -25,14 +25,14 @@ class Lane:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: SyncContext,
         agent: Callable[[], FileAgent | None],
         on_differ: Callable[[], None] = lambda: None,
     ) -> None:
         self._ground = ground
         self._agent = agent
         self._on_differ = on_differ
-        self._live: LiveChannel | None = None
+        self._live: MirrorChannel | None = None
         #: who refused it, and until when it is not asked again
         self._refused: tuple[FileAgent | None, float] = (None, 0.0)
         self._prover: str | None = None
@@ -43,7 +43,7 @@ class Lane:
         live = self._live
         return live.agent if live is not None and live.agent.is_node and live.is_usable else None
 
-    async def live(self) -> LiveChannel | None:
+    async def live(self) -> MirrorChannel | None:
         """The channel, for the pass that is running; None where none can be had now. Raises
         MirrorHalted if another mirror has taken over the target, ConnectionFailed."""
         agent = self._agent()
@@ -90,7 +90,7 @@ class Lane:
         if ground.owed_by is not agent:
             await fence(ground)
         try:
-            live = await LiveChannel.open(
+            live = await MirrorChannel.open(
                 agent,
                 ground.remote_root,
                 ground.claim,

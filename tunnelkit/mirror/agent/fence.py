@@ -7,11 +7,11 @@ looks into the owner's file before it publishes: with another turn in there, it 
 from __future__ import annotations
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.context import Ground
+from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.remote.root import claim
 
 
-async def fence(ground: Ground) -> None:
+async def fence(ground: SyncContext) -> None:
     """Return once nothing more is published of what was sent without an answer, if there is
     such. Raises ConnectionFailed."""
     held = ground.claim

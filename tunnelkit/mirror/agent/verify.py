@@ -8,8 +8,8 @@ from typing import Any
 
 from tunnelkit.mirror.agent.channel import owner_json, refusal, while_up
 from tunnelkit.mirror.api import FileAgent
-from tunnelkit.mirror.context import Ground
-from tunnelkit.mirror.record.manifest import Row, same_time
+from tunnelkit.mirror.context import SyncContext
+from tunnelkit.mirror.record.manifest import ManifestEntry, same_time
 from tunnelkit.mirror.tree.scanner import DIR
 
 #: Paths in one call: no message grows beyond a megabyte or two.
@@ -17,7 +17,7 @@ _CALL_PATHS = 5_000
 _BYTES_PER_S = 10 << 20
 
 
-async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
+async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
     """Have every path on record looked at; those that are not there as tk left them. What
     was found right is proven, if the agent is the node. Also removes what a broken transfer
     left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
@@ -28,12 +28,12 @@ async def verify(agent: FileAgent, ground: Ground) -> frozenset[str]:
     return frozenset(wrong)
 
 
-async def greet(agent: FileAgent, ground: Ground) -> None:
+async def ping(agent: FileAgent, ground: SyncContext) -> None:
     """Make sure that the agent lives and sees the root. Raises as `verify`."""
     await _call(agent, ground, [], clean=False)
 
 
-async def _clean(agent: FileAgent, ground: Ground) -> None:
+async def _clean(agent: FileAgent, ground: SyncContext) -> None:
     """Where nothing is on record any more; elsewhere `_check` does it by the way."""
     unclean = list(ground.manifest.unclean)
     for begin in range(0, len(unclean), _CALL_PATHS):
@@ -42,7 +42,7 @@ async def _clean(agent: FileAgent, ground: Ground) -> None:
         await asyncio.to_thread(ground.manifest.cleaned, part)
 
 
-async def _check(agent: FileAgent, ground: Ground, part: dict[str, Row]) -> set[str]:
+async def _check(agent: FileAgent, ground: SyncContext, part: dict[str, ManifestEntry]) -> set[str]:
     files = [
         [path, row.entry.kind, row.entry.size, row.entry.mode, row.digest, row.stamp]
         for path, row in part.items()
@@ -58,7 +58,7 @@ async def _check(agent: FileAgent, ground: Ground, part: dict[str, Row]) -> set[
 
 
 async def _call(
-    agent: FileAgent, ground: Ground, files: list[list[Any]], *, clean: bool
+    agent: FileAgent, ground: SyncContext, files: list[list[Any]], *, clean: bool
 ) -> dict[str, Any]:
     size_bytes = sum(file[2] for file in files)
     asking = agent.call(
@@ -76,7 +76,7 @@ async def _call(
     return found
 
 
-def _parts(ground: Ground) -> Iterator[dict[str, Row]]:
+def _parts(ground: SyncContext) -> Iterator[dict[str, ManifestEntry]]:
     # Also what was never answered: its directory is to be cleaned.
     rows = list(ground.manifest.rows.items())
     for begin in range(0, max(1, len(rows)), _CALL_PATHS):

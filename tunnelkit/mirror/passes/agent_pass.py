@@ -11,17 +11,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.agent.batch_reader import Known, Slice, deletion, slices
-from tunnelkit.mirror.agent.channel import Answer, LiveChannel
+from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice, deletion, slices
+from tunnelkit.mirror.agent.channel import BatchAnswer, MirrorChannel
 from tunnelkit.mirror.agent.read_ahead import ReadAhead
-from tunnelkit.mirror.context import Ground, Outcome
+from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.delete_guard import check_deletes
-from tunnelkit.mirror.passes.options import OnPending, Wishes
+from tunnelkit.mirror.passes.options import OnPending, PassOptions
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, Entry, Scan
 
 _FEW_ROWS = 10
@@ -46,11 +46,11 @@ class _Batch:
     told: int = 0
 
 
-class LivePass:
+class AgentPass:
     """Does what a difference asks for, over one live channel. One at a time."""
 
     def __init__(
-        self, ground: Ground, live: LiveChannel, *, sizes: SizeWatch | None = None
+        self, ground: SyncContext, live: MirrorChannel, *, sizes: SizeWatch | None = None
     ) -> None:
         self._ground = ground
         self.live = live
@@ -62,14 +62,14 @@ class LivePass:
         """What `stage` has sent, and as what it was read."""
         return {path: entry for path, (entry, _, _) in self._batch.sends.items()}
 
-    async def stage(self, scan: Scan, difference: diff.Difference) -> None:
+    async def stage(self, scan: Scan, difference: diff.Diff) -> None:
         """Send without publishing; `run` goes on with it. What can't be read is its affair."""
-        known = Known(self._ground.manifest.rows, self._ground.own_digests())
-        await self._send(scan, difference, known, Outcome(), lambda paths: None, whole=True)
+        known = ExpectedState(self._ground.manifest.rows, self._ground.own_digests())
+        await self._send(scan, difference, known, PassResult(), lambda paths: None, whole=True)
 
     async def add(self, piece: Slice, on_pending: OnPending) -> None:
         """Send what was read already, without publishing. Raises ConnectionFailed."""
-        await self._send_slice(piece, Outcome(), on_pending, whole=True)
+        await self._send_slice(piece, PassResult(), on_pending, whole=True)
 
     def abort(self) -> None:
         """Have the agent forget what is not published."""
@@ -80,16 +80,16 @@ class LivePass:
     async def run(
         self,
         scan: Scan,
-        difference: diff.Difference,
-        wishes: Wishes,
-        out: Outcome,
+        difference: diff.Diff,
+        wishes: PassOptions,
+        out: PassResult,
         on_pending: OnPending,
     ) -> None:
         """Send and delete. Raises as `Syncer.run`."""
         ground, rows = self._ground, self._ground.manifest.rows
         self._warn(scan, difference)
         own = ground.own_digests()
-        known = Known(rows, own, forced=wishes.force | wishes.again, ours=wishes.ours)
+        known = ExpectedState(rows, own, forced=wishes.force | wishes.again, ours=wishes.ours)
         for path in wishes.again:
             if path in scan.entries:
                 difference.changed.setdefault(path, scan.entries[path])
@@ -107,7 +107,7 @@ class LivePass:
             ground.progress = None
         ground.fresh = False
 
-    def _keep_staged(self, scan: Scan, difference: diff.Difference, wishes: Wishes) -> None:
+    def _keep_staged(self, scan: Scan, difference: diff.Diff, wishes: PassOptions) -> None:
         """What was staged and is still so need not be sent again. If something of it is gone,
         or a person wants something special: all anew."""
         sends, entries = self._batch.sends, scan.entries
@@ -122,7 +122,7 @@ class LivePass:
             if difference.changed.get(path) == entry:
                 del difference.changed[path]
 
-    async def _commit(self, out: Outcome, on_pending: OnPending) -> None:
+    async def _commit(self, out: PassResult, on_pending: OnPending) -> None:
         """Have the batch published, and write down what became of it."""
         batch = self._batch
         if batch.number == 0:
@@ -137,7 +137,7 @@ class LivePass:
         self.live.recorded(batch.number, digests)
         self._batch = _Batch()
 
-    def _warn(self, scan: Scan, difference: diff.Difference) -> None:
+    def _warn(self, scan: Scan, difference: diff.Diff) -> None:
         if self._sizes is not None:
             rows = self._ground.manifest.rows
             news = {
@@ -150,9 +150,9 @@ class LivePass:
     async def _send(
         self,
         scan: Scan,
-        difference: diff.Difference,
-        known: Known,
-        out: Outcome,
+        difference: diff.Diff,
+        known: ExpectedState,
+        out: PassResult,
         on_pending: OnPending,
         *,
         whole: bool = False,
@@ -173,7 +173,7 @@ class LivePass:
             await reading.close()
 
     async def _send_slice(
-        self, piece: Slice, out: Outcome, on_pending: OnPending, whole: bool
+        self, piece: Slice, out: PassResult, on_pending: OnPending, whole: bool
     ) -> None:
         few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
         # On record before the agent may have staged it: what a killed one leaves is found by that.
@@ -213,7 +213,7 @@ class LivePass:
             # A directory that takes a file's place is one that we make.
             made = row.made if row is not None and stays else entry.kind == DIR
             if row is None or (stays and not row.sent):
-                intent = Row(entry, text, made=made)
+                intent = ManifestEntry(entry, text, made=made)
             else:  # what may be there is still what it was
                 intent = row._replace(sent=False, made=made)
             intents[path] = ground.attempt(path, intent, text)
@@ -244,16 +244,16 @@ class LivePass:
     async def _delete(
         self,
         scan: Scan,
-        difference: diff.Difference,
-        known: Known,
-        wishes: Wishes,
-        out: Outcome,
+        difference: diff.Diff,
+        known: ExpectedState,
+        wishes: PassOptions,
+        out: PassResult,
     ) -> None:
         if not difference.absent:
             return
         rows, batch = self._ground.manifest.rows, self._batch
         deletes, forgotten = await asyncio.to_thread(
-            local_changes.fates, self._ground.local_root, difference.absent, scan, out
+            local_changes.classify_missing, self._ground.local_root, difference.absent, scan, out
         )
         if not wishes.allow_deletes:
             check_deletes(
@@ -271,7 +271,7 @@ class LivePass:
         else:
             await asyncio.to_thread(self._ground.manifest.drop, deletes)
 
-    def _record(self, batch: _Batch, answer: Answer, out: Outcome) -> dict[str, str]:
+    def _record(self, batch: _Batch, answer: BatchAnswer, out: PassResult) -> dict[str, str]:
         """In a thread: write down what became of each path. Returns the digests of those that
         arrived."""
         manifest, results = self._ground.manifest, answer.results
@@ -289,7 +289,7 @@ class LivePass:
                 # One that an earlier attempt may have made is there already, and is ours.
                 old = state == "same" and path not in batch.retried
                 made = entry.kind == DIR and row.made and not old
-                done[path] = Row(entry, text, sent=True, racy=is_racy, made=made)
+                done[path] = ManifestEntry(entry, text, sent=True, racy=is_racy, made=made)
                 digests[path] = text
                 if entry.kind != DIR:
                     out.sent += 1
@@ -312,7 +312,7 @@ class LivePass:
             out.replaced_dir = answer.replaced_dir
         return digests
 
-    def _gone(self, batch: _Batch, results: Mapping[str, tuple[str, str]], out: Outcome) -> None:
+    def _gone(self, batch: _Batch, results: Mapping[str, tuple[str, str]], out: PassResult) -> None:
         rows, dropped = self._ground.manifest.rows, set()
         for path in sorted(batch.deletes):
             state, why = results.get(path, ("", ""))

@@ -12,17 +12,17 @@ import time
 from collections.abc import Collection, Mapping
 
 from tunnelkit.mirror.agent.fence import fence
-from tunnelkit.mirror.context import Ground, Outcome
+from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes, obstacles
 from tunnelkit.mirror.passes.delete_guard import check_deletes
-from tunnelkit.mirror.passes.local_changes import Work
-from tunnelkit.mirror.passes.options import OnPending, Wishes
+from tunnelkit.mirror.passes.local_changes import PassPlan
+from tunnelkit.mirror.passes.options import OnPending, PassOptions
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote import edits, scripts
-from tunnelkit.mirror.remote.edits import as_sent
+from tunnelkit.mirror.remote.edits import matches_sent
 from tunnelkit.mirror.remote.scripts import RemoteStat
 from tunnelkit.mirror.transfer.choose import Transfer
 from tunnelkit.mirror.transfer.rsync import itemized
@@ -31,10 +31,12 @@ from tunnelkit.mirror.tree.paths import with_parents
 from tunnelkit.mirror.tree.scanner import DIR, LINK, Entry, Scan, lstat, racy
 
 
-class ShellPass:
+class BulkPass:
     """Does what a difference asks for, by shell scripts and rsync. One at a time."""
 
-    def __init__(self, ground: Ground, rsync: Transfer, sizes: SizeWatch | None = None) -> None:
+    def __init__(
+        self, ground: SyncContext, rsync: Transfer, sizes: SizeWatch | None = None
+    ) -> None:
         self._ground = ground
         self._rsync = rsync
         self._sizes = sizes
@@ -42,16 +44,16 @@ class ShellPass:
     async def run(
         self,
         scan: Scan,
-        difference: diff.Difference,
-        wishes: Wishes,
-        out: Outcome,
+        difference: diff.Diff,
+        wishes: PassOptions,
+        out: PassResult,
         on_pending: OnPending,
     ) -> None:
         """Send and delete. Raises as `Syncer.run`."""
         ground = self._ground
         rows = ground.manifest.rows
         work = await asyncio.to_thread(
-            local_changes.read, ground.local_root, rows, scan, difference, wishes.force, out
+            local_changes.hash_changed, ground.local_root, rows, scan, difference, wishes.force, out
         )
         if not wishes.allow_deletes:
             check_deletes(
@@ -71,12 +73,12 @@ class ShellPass:
             on_pending(frozenset({*work.sends, *work.deletes}))
             await self._apply(scan, work, out, repair=wishes.repair, checked=wishes.force)
 
-    def _note(self, work: Work) -> None:
+    def _note(self, work: PassPlan) -> None:
         self._ground.manifest.refresh(work.refreshed)
         self._ground.manifest.drop(work.forgotten)
 
     async def _apply(
-        self, scan: Scan, work: Work, out: Outcome, *, repair: bool, checked: Collection[str]
+        self, scan: Scan, work: PassPlan, out: PassResult, *, repair: bool, checked: Collection[str]
     ) -> None:
         rows = self._ground.manifest.rows
         touched = {*work.sends, *work.deletes}
@@ -97,7 +99,7 @@ class ShellPass:
         for path in removed | folding.same_place(removed, there):
             there.pop(path, None)
         turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
-        there |= await scripts.survey(self._ground.remote, self._ground.remote_root, turned)
+        there |= await scripts.stat_paths(self._ground.remote, self._ground.remote_root, turned)
         obstacles.keep_dirs(work, there, out)
         await self._send(scan, work, there, out)
         await self._delete(work.deletes - early, there, out)
@@ -111,7 +113,7 @@ class ShellPass:
             path: there[path]
             for path in paths
             if path in rows and path in there and there[path].kind == LINK
-            if as_sent(rows[path], there[path])
+            if matches_sent(rows[path], there[path])
         }
         elsewhere, now = await edits.retargeted(ground.remote, ground.remote_root, rows, links)
         for path in elsewhere:
@@ -131,25 +133,27 @@ class ShellPass:
             for path in paths
             if path in own and path in there and not ground.ours(path, there[path])
         }
-        foreign = await edits.edited(ground.remote, ground.remote_root, unsure, own)
+        foreign = await edits.remotely_edited(ground.remote, ground.remote_root, unsure, own)
         ground.in_flight |= unsure.keys() - foreign
 
     async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:
         if self._ground.fresh:  # we have just made the root: nothing can be in it
             return {}
         ground, paths = self._ground, with_parents(paths)
-        return await scripts.survey(ground.remote, ground.remote_root, paths, claim=ground.claim)
+        return await scripts.stat_paths(
+            ground.remote, ground.remote_root, paths, claim=ground.claim
+        )
 
-    def _add_missing(self, scan: Scan, work: Work, there: Mapping[str, RemoteStat]) -> None:
+    def _add_missing(self, scan: Scan, work: PassPlan, there: Mapping[str, RemoteStat]) -> None:
         """Send again what is no longer on the cluster as we left it."""
         for path, row in self._ground.manifest.rows.items():
             if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
                 continue
-            if not as_sent(row, there.get(path)):
+            if not matches_sent(row, there.get(path)):
                 work.sends[path] = row.entry
                 work.digests[path] = row.digest
 
-    def _look_again_at_conflicts(self, scan: Scan, work: Work, wanted: Collection[str]) -> None:
+    def _look_again_at_conflicts(self, scan: Scan, work: PassPlan, wanted: Collection[str]) -> None:
         rows = self._ground.manifest.rows
         for path in wanted:
             row = rows.get(path)
@@ -160,13 +164,17 @@ class ShellPass:
                 work.digests[path] = row.digest
 
     async def _set_conflicts_apart(
-        self, work: Work, there: Mapping[str, RemoteStat], out: Outcome, checked: Collection[str]
+        self,
+        work: PassPlan,
+        there: Mapping[str, RemoteStat],
+        out: PassResult,
+        checked: Collection[str],
     ) -> None:
         """Take out of `work` what was changed on the cluster since tk put it there."""
         rows = self._ground.manifest.rows
         doubted = self._ground.conflicts.union(checked)
         suspects = edits.suspects(work.sends, rows, there, doubted) - self._ground.in_flight
-        edited = await edits.edited(
+        edited = await edits.remotely_edited(
             self._ground.remote,
             self._ground.remote_root,
             {path: there[path] for path in suspects},
@@ -180,7 +188,7 @@ class ShellPass:
             work.sends.pop(path, None)
 
     async def _delete(
-        self, paths: Collection[str], there: Mapping[str, RemoteStat], out: Outcome
+        self, paths: Collection[str], there: Mapping[str, RemoteStat], out: PassResult
     ) -> set[str]:
         """Remove what is still as we left it. Returns the paths that are gone."""
         rows = self._ground.manifest.rows
@@ -200,7 +208,7 @@ class ShellPass:
         await scripts.remove_dirs(self._ground.remote, self._ground.remote_root, dirs)
         stuck: set[str] = set()
         if complaint is not None:
-            left = await scripts.survey(self._ground.remote, self._ground.remote_root, files)
+            left = await scripts.stat_paths(self._ground.remote, self._ground.remote_root, files)
             stuck = {path for path in files if path in left}
             out.failed.update(dict.fromkeys(stuck, f"can't be deleted: {complaint}"))
         out.kept += kept
@@ -212,7 +220,7 @@ class ShellPass:
         return done - set(kept)
 
     async def _send(
-        self, scan: Scan, work: Work, there: Mapping[str, RemoteStat], out: Outcome
+        self, scan: Scan, work: PassPlan, there: Mapping[str, RemoteStat], out: PassResult
     ) -> None:
         if not work.sends:
             return
@@ -231,7 +239,7 @@ class ShellPass:
         for path in plain:
             row, entry, text = rows.get(path), work.sends[path], work.digests[path]
             if row is None or not _stays(row, entry):
-                intent = Row(entry, text, made=_is_ours(row, entry, path in there))
+                intent = ManifestEntry(entry, text, made=_is_ours(row, entry, path in there))
             else:
                 intent = row._replace(sent=False)
             intents[path] = self._ground.attempt(path, intent, text)
@@ -274,10 +282,10 @@ class ShellPass:
     def _confirm(
         self,
         scan: Scan,
-        work: Work,
+        work: PassPlan,
         failed: Mapping[str, str],
         there: Mapping[str, RemoteStat],
-        out: Outcome,
+        out: PassResult,
     ) -> None:
         """Write down what arrived: only what is here still as it was when it was read."""
         rows, done = self._ground.manifest.rows, {}
@@ -293,7 +301,7 @@ class ShellPass:
             else:
                 row = rows.get(path)
                 made = row.made if row and row.entry.kind == DIR else path not in there
-                done[path] = Row(
+                done[path] = ManifestEntry(
                     entry,
                     work.digests[path],
                     sent=True,
@@ -310,19 +318,19 @@ class ShellPass:
             self._ground.arrived(path)
 
 
-def _stays(row: Row, entry: Entry) -> bool:
+def _stays(row: ManifestEntry, entry: Entry) -> bool:
     """Whether a row says better than what is about to be sent what may be there: it was sent,
     or was of another kind."""
     return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
 
 
-def _is_ours(row: Row | None, entry: Entry, is_there: bool) -> bool:
+def _is_ours(row: ManifestEntry | None, entry: Entry, is_there: bool) -> bool:
     """Whether a directory that is about to be there is one of tk's making; an earlier attempt
     may have made it."""
     return entry.kind == DIR and (not is_there or (row is not None and row.made))
 
 
-def _size(work: Work, paths: Collection[str]) -> int:
+def _size(work: PassPlan, paths: Collection[str]) -> int:
     return sum(work.sends[path].size for path in paths)
 
 

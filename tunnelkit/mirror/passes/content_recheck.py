@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import FILE, digest, lstat
 
 #: Of each round; one begins every two minutes.
@@ -21,14 +21,16 @@ _LATELY_NS = 900 * 1_000_000_000
 BIG_BYTES = 256 << 20
 
 
-class Reread:
+class ContentRecheck:
     """Goes round the files that were sent. One `differing` at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._after = ""
 
-    def differing(self, rows: Mapping[str, Row], stop: Callable[[], bool]) -> frozenset[str]:
+    def differing(
+        self, rows: Mapping[str, ManifestEntry], stop: Callable[[], bool]
+    ) -> frozenset[str]:
         """Of some files, those whose content is not what was sent though lstat says so (blocking,
         0.2 s and one file at most). stop: asked between two files whether to end at once."""
         begin, found = time.monotonic(), set[str]()
@@ -47,13 +49,13 @@ class Reread:
             self._after = path
         return frozenset(found)
 
-    def _onward(self, rows: Mapping[str, Row]) -> Iterator[str]:
+    def _onward(self, rows: Mapping[str, ManifestEntry]) -> Iterator[str]:
         """All paths once, from where the last round ended."""
         paths = sorted(rows)
         yield from (path for path in paths if path > self._after)
         yield from (path for path in paths if path <= self._after)
 
-    def _differs(self, path: str, rows: Mapping[str, Row]) -> bool:
+    def _differs(self, path: str, rows: Mapping[str, ManifestEntry]) -> bool:
         row = rows.get(path)
         if row is None or row.entry.kind != FILE or not row.sent or row.racy:
             return False  # or it is read anyway

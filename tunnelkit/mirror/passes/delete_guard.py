@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tunnelkit.errors import MirrorHalted
 from tunnelkit.mirror.api import DELETE_LIMIT_FILES, name_paths
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 
 #: So do more than this part of all, unless they are so few that it is everyday work: in a small
@@ -24,7 +24,7 @@ _HINT = "bring the files back and it goes on by itself, or agree: tk sync --conf
 
 
 def check_deletes(
-    rows: Mapping[str, Row],
+    rows: Mapping[str, ManifestEntry],
     deletes: Collection[str],
     entries: Mapping[str, Entry],
     *,
@@ -58,7 +58,7 @@ def check_deletes(
 
 
 def _not_moved(
-    rows: Mapping[str, Row], gone: Iterable[str], sent_digests: Iterable[str]
+    rows: Mapping[str, ManifestEntry], gone: Iterable[str], sent_digests: Iterable[str]
 ) -> list[str]:
     found, left = Counter(sent_digests), []
     for path in gone:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
-from tunnelkit.mirror.agent.batch_reader import Known
-from tunnelkit.mirror.agent.channel import LiveChannel
-from tunnelkit.mirror.context import Ground
-from tunnelkit.mirror.passes.agent_pass import LivePass
+from tunnelkit.mirror.agent.batch_reader import ExpectedState
+from tunnelkit.mirror.agent.channel import MirrorChannel
+from tunnelkit.mirror.context import SyncContext
+from tunnelkit.mirror.passes.agent_pass import AgentPass
 from tunnelkit.mirror.passes.options import OnPending
-from tunnelkit.mirror.passes.prefetch import Reading, ahead_of
+from tunnelkit.mirror.passes.prefetch import Prefetch, ahead_of
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.tree.scanner import Found, Scan
@@ -27,20 +27,20 @@ LIVE_BATCH_BYTES = 256 << 20
 _T = TypeVar("_T")
 
 
-class Ahead:
+class EarlyStager:
     """Sends what a pass will publish. `take` it for that."""
 
-    def __init__(self, ground: Ground, sizes: SizeWatch | None) -> None:
+    def __init__(self, ground: SyncContext, sizes: SizeWatch | None) -> None:
         self._ground = ground
         self._sizes = sizes
-        self._staged: LivePass | None = None
+        self._staged: AgentPass | None = None
 
-    def take(self) -> LivePass | None:
+    def take(self) -> AgentPass | None:
         """What was sent so far, to be published or aborted by the caller."""
         staged, self._staged = self._staged, None
         return staged
 
-    async def stage(self, live: LiveChannel, scan: Scan, looked: Collection[str] | None) -> None:
+    async def stage(self, live: MirrorChannel, scan: Scan, looked: Collection[str] | None) -> None:
         """Send what is new and whole of what was looked at; None: any. Raises ConnectionFailed,
         and then nothing is staged."""
         staged, rows = self._open(live), self._ground.manifest.rows
@@ -52,18 +52,21 @@ class Ahead:
                 self._staged = None
                 raise
 
-    def reading(self, scan: Scan) -> Reading:
+    def reading(self, scan: Scan) -> Prefetch:
         """For what is found beyond this scan, while that is looked at."""
         ground = self._ground
         staged = self._staged.staged if self._staged else {}
-        return Reading(
-            ground.local_root, scan, Known(ground.manifest.rows, ground.own_digests()), staged
+        return Prefetch(
+            ground.local_root,
+            scan,
+            ExpectedState(ground.manifest.rows, ground.own_digests()),
+            staged,
         )
 
     async def while_looking(
         self,
-        live: Callable[[], Awaitable[LiveChannel | None]],
-        reading: Reading,
+        live: Callable[[], Awaitable[MirrorChannel | None]],
+        reading: Prefetch,
         look: Callable[[Found], _T],
         *,
         on_pending: OnPending,
@@ -83,8 +86,8 @@ class Ahead:
 
     async def _send(
         self,
-        live: Callable[[], Awaitable[LiveChannel | None]],
-        reading: Reading,
+        live: Callable[[], Awaitable[MirrorChannel | None]],
+        reading: Prefetch,
         on_pending: OnPending,
     ) -> None:
         channel = await live()
@@ -94,12 +97,12 @@ class Ahead:
         while (piece := await reading.next()) is not None:
             await staged.add(piece, on_pending)
 
-    def _open(self, live: LiveChannel) -> LivePass:
+    def _open(self, live: MirrorChannel) -> AgentPass:
         if self._staged is None or self._staged.live is not live:
-            self._staged = LivePass(self._ground, live, sizes=self._sizes)
+            self._staged = AgentPass(self._ground, live, sizes=self._sizes)
         return self._staged
 
 
-def is_bulk(difference: diff.Difference) -> bool:
+def is_bulk(difference: diff.Diff) -> bool:
     """Whether that is so much that rsync is the better way."""
     return sum(entry.size for entry in difference.changed.values()) > LIVE_BATCH_BYTES

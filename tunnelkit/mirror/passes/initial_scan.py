@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tunnelkit.mirror.agent.batch_reader import Known
+from tunnelkit.mirror.agent.batch_reader import ExpectedState
 from tunnelkit.mirror.api import MirrorHalted
-from tunnelkit.mirror.passes.prefetch import Reading
+from tunnelkit.mirror.passes.prefetch import Prefetch
 from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
@@ -21,7 +21,7 @@ from tunnelkit.mux.tasks import cancel_all
 MUCH_FILES = 200
 
 
-class FirstLook:
+class InitialScan:
     """One look at what `scanner` walks. `begin`, then `close` in any case. state_dir: where the
     manifests of what was ever sent from here are. on_much: have an agent come, since much was
     found for the first time."""
@@ -38,7 +38,7 @@ class FirstLook:
         #: whether nothing was, so that all will have to be
         self.is_first = False
         #: much that was found for the first time is being read, or was
-        self.reading: Reading | None = None
+        self.reading: Prefetch | None = None
         self._task: asyncio.Task[Scan | None] | None = None
         self._calling: asyncio.Future[None] | None = None
 
@@ -73,7 +73,7 @@ class FirstLook:
             if self.is_first and len(scan.entries) > MUCH_FILES:
                 if self._on_much is not None:
                     self._calling = asyncio.ensure_future(self._on_much())
-                self.reading = Reading(self.scanner.root, scan, Known({}, {}))
+                self.reading = Prefetch(self.scanner.root, scan, ExpectedState({}, {}))
                 self.reading.begin(scan.entries)
             return scan
         return None

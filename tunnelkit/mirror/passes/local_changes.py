@@ -8,9 +8,9 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Row, same_content
+from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.name_collisions import renamed_by_case
 from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.mirror.tree.scanner import DECIDING, DIR, FILE, Entry, Scan, digest, lstat, racy
@@ -20,7 +20,7 @@ LITTLE_FILES, LITTLE_BYTES = 8, 128 << 10
 
 
 @dataclass(slots=True)
-class Work:
+class PassPlan:
     """What a pass has to do, once the files were read. overruled: the person wants the
     laptop's of these, what is on the cluster is set aside."""
 
@@ -41,16 +41,16 @@ def is_little(entries: Collection[Entry]) -> bool:
     )
 
 
-def read(
+def hash_changed(
     root: str,
-    rows: Mapping[str, Row],
+    rows: Mapping[str, ManifestEntry],
     scan: Scan,
-    difference: diff.Difference,
+    difference: diff.Diff,
     force: Collection[str],
-    out: Outcome,
-) -> Work:
+    out: PassResult,
+) -> PassPlan:
     """Digests of what may have changed, and the fate of what is absent (blocking)."""
-    work = Work()
+    work = PassPlan()
     for path, entry in difference.changed.items():
         if path in scan.unreadable:
             continue  # a directory: its permissions there must not become these
@@ -71,12 +71,12 @@ def read(
         else:
             work.sends[path] = entry
             work.digests[path] = text
-    work.deletes, work.forgotten = fates(root, difference.absent, scan, out)
+    work.deletes, work.forgotten = classify_missing(root, difference.absent, scan, out)
     return work
 
 
-def fates(
-    root: str, absent: Collection[str], scan: Scan, out: Outcome
+def classify_missing(
+    root: str, absent: Collection[str], scan: Scan, out: PassResult
 ) -> tuple[set[str], set[str]]:
     """Of the paths that the scan lacks: those that were deleted, and those that are only
     ignored now (blocking). What can't be told is in neither; what has come back since, as a file

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tunnelkit.mirror.context import Outcome
-from tunnelkit.mirror.passes.local_changes import Work
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.context import PassResult
+from tunnelkit.mirror.passes.local_changes import PassPlan
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote.scripts import RemoteStat
 from tunnelkit.mirror.tree.paths import parents, with_parents
 from tunnelkit.mirror.tree.scanner import DIR, LINK
 
 
 def drop_blocked(
-    work: Work,
+    work: PassPlan,
     there: Mapping[str, RemoteStat],
-    rows: Mapping[str, Row],
+    rows: Mapping[str, ManifestEntry],
     ours: Callable[[str, RemoteStat], bool],
-    out: Outcome,
+    out: PassResult,
 ) -> None:
     """Take out of `work` what would go through a symlink on the cluster, or replace a
     file that tk did not put there by a directory. ours: whether what is there is tk's."""
@@ -45,7 +45,7 @@ def drop_blocked(
             out.failed[path] = reason
 
 
-def keep_dirs(work: Work, there: Mapping[str, RemoteStat], out: Outcome) -> None:
+def keep_dirs(work: PassPlan, there: Mapping[str, RemoteStat], out: PassResult) -> None:
     """Take out of `work` what would replace a directory that still holds something."""
     for path, entry in list(work.sends.items()):
         found = there.get(path)

@@ -10,7 +10,7 @@ OnPending = Callable[[frozenset[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PassOptions:
     """repair: also look whether all that was sent is still there. allow_deletes: a person has
     confirmed them. force: send these again, unless their content there is not tk's. ours:
     conflicts in which the laptop's version wins. again: known conflicts to look at again."""
@@ -22,10 +22,10 @@ class Wishes:
     again: frozenset[str] = frozenset()
 
     @staticmethod
-    def together(wishes: Iterable[Wishes]) -> Wishes:
+    def together(wishes: Iterable[PassOptions]) -> PassOptions:
         """All of them, for one pass."""
         found = list(wishes)
-        return Wishes(
+        return PassOptions(
             any(one.repair for one in found),
             any(one.allow_deletes for one in found),
             frozenset().union(*(one.force for one in found)),
@@ -34,4 +34,4 @@ class Wishes:
         )
 
 
-NOTHING_SPECIAL = Wishes()
+NOTHING_SPECIAL = PassOptions()

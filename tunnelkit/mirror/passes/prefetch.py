@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tunnelkit.mirror.agent.batch_reader import Known, Slice, slices
-from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice, slices
+from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, Found, Scan
 from tunnelkit.mux.tasks import cancel_all
 
@@ -29,12 +29,12 @@ _SETTLED_NS = 100_000_000
 _T = TypeVar("_T")
 
 
-class Reading:
+class Prefetch:
     """Reads, in a thread, what of `scan` is new and whole. Used in one event loop; `close` in
     any case. staged: what was sent already, and as what."""
 
     def __init__(
-        self, root: str, scan: Scan, known: Known, staged: Mapping[str, Entry] | None = None
+        self, root: str, scan: Scan, known: ExpectedState, staged: Mapping[str, Entry] | None = None
     ) -> None:
         self._root = root
         self._scan = scan
@@ -88,23 +88,23 @@ class Reading:
             return  # the pass itself reads what is left
         assert self._loop is not None
         difference = ahead_of(self._known.rows, self._scan, paths, self._staged)
-        for piece in slices(self._root, self._scan, difference, self._known, Outcome()):
+        for piece in slices(self._root, self._scan, difference, self._known, PassResult()):
             self._size_bytes += len(piece.data)
             piece.last = False
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
 
 def ahead_of(
-    rows: Mapping[str, Row],
+    rows: Mapping[str, ManifestEntry],
     scan: Scan,
     looked: Collection[str] | None,
     staged: Mapping[str, Entry],
-) -> diff.Difference:
+) -> diff.Diff:
     """What to stage now. looked: paths that may have changed, None: any; staged: what was
     staged before, and as what. Changes of kind, links and deletes wait for the end."""
     horizon_ns = time.time_ns() - _SETTLED_NS
     difference = diff.compare(rows, scan.entries, only=looked)
-    wanted = diff.Difference()
+    wanted = diff.Diff()
     for path, entry in difference.changed.items():
         row = rows.get(path)
         if row is not None and row.entry.kind != entry.kind:

@@ -15,17 +15,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
-from tunnelkit.mirror.agent.channel import Fenced, LiveChannel
-from tunnelkit.mirror.agent.channel_provider import Lane
-from tunnelkit.mirror.agent.verify import greet, verify
+from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
+from tunnelkit.mirror.agent.channel_provider import ChannelProvider
+from tunnelkit.mirror.agent.verify import ping, verify
 from tunnelkit.mirror.api import FileAgent
-from tunnelkit.mirror.context import Ground, Outcome
+from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
-from tunnelkit.mirror.passes.agent_pass import LivePass
-from tunnelkit.mirror.passes.bulk_pass import ShellPass
-from tunnelkit.mirror.passes.early_staging import Ahead, is_bulk
-from tunnelkit.mirror.passes.initial_scan import MUCH_FILES, FirstLook
-from tunnelkit.mirror.passes.options import OnPending, Wishes
+from tunnelkit.mirror.passes.agent_pass import AgentPass
+from tunnelkit.mirror.passes.bulk_pass import BulkPass
+from tunnelkit.mirror.passes.early_staging import EarlyStager, is_bulk
+from tunnelkit.mirror.passes.initial_scan import MUCH_FILES, InitialScan
+from tunnelkit.mirror.passes.options import OnPending, PassOptions
 from tunnelkit.mirror.passes.prefetch import LIVE_FILE_BYTES
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
@@ -34,7 +34,7 @@ from tunnelkit.mirror.remote.owner import Displaced
 from tunnelkit.mirror.transfer.choose import Transfer
 from tunnelkit.mirror.tree.name_collisions import set_apart
 from tunnelkit.mirror.tree.scanner import DECIDING, FILE, Found, Scan, Scanner
-from tunnelkit.mirror.watch.coalescer import Dirty
+from tunnelkit.mirror.watch.coalescer import DirtyPaths
 
 #: A look that was taken so lately is enough for a first copy, and another one only in its way: what
 #: has changed since is the next pass's affair, which comes at once.
@@ -51,7 +51,7 @@ _STRAGGLING_S = 10.0
 _LATER_S = 25.0
 
 _T = TypeVar("_T")
-Again = Callable[[], Awaitable[Dirty | None]]
+Again = Callable[[], Awaitable[DirtyPaths | None]]
 
 
 async def _never() -> None:
@@ -68,7 +68,7 @@ class Syncer:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: SyncContext,
         scanner: Scanner,
         rsync: Transfer,
         *,
@@ -76,12 +76,12 @@ class Syncer:
         agent_soon: Callable[[], Awaitable[None]] | None = None,
         sizes: SizeWatch | None = None,
         wake: Callable[[], None] = lambda: None,
-        first: FirstLook | None = None,
+        first: InitialScan | None = None,
     ) -> None:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
-        self._lane = Lane(ground, agent, self._differ)
+        self._lane = ChannelProvider(ground, agent, self._differ)
         self._wake = wake
         self._first = first
         #: the root was made just now, and nothing of ours was in it yet
@@ -97,7 +97,7 @@ class Syncer:
         self._sizes = sizes
         #: what earlier passes looked at and could not bring to an end; None: everything
         self._owed: frozenset[str] | None = None
-        self._ahead = Ahead(ground, sizes)
+        self._ahead = EarlyStager(ground, sizes)
         #: somebody else has the target now; for good: two who push in turns would be worse
         self._displaced: Displaced | None = None
         self.last_scan: Scan | None = None
@@ -108,12 +108,12 @@ class Syncer:
 
     async def run(
         self,
-        dirty: Dirty,
-        wishes: Wishes,
+        dirty: DirtyPaths,
+        wishes: PassOptions,
         *,
         again: Again = _never,
         on_pending: OnPending = lambda paths: None,
-    ) -> Outcome:
+    ) -> PassResult:
         """One pass. dirty: what may have changed since the last one. again: asked after a look
         what has to be looked at once more. on_pending: told what there is to do, before it is
         done. Raises MirrorHalted, ConnectionFailed, MirrorError,
@@ -133,8 +133,8 @@ class Syncer:
             self.ground.progress = None
 
     async def _run(
-        self, dirty: Dirty, wishes: Wishes, again: Again, on_pending: OnPending
-    ) -> Outcome:
+        self, dirty: DirtyPaths, wishes: PassOptions, again: Again, on_pending: OnPending
+    ) -> PassResult:
         ground = self.ground
         owed, self._owed = self._owed, None  # until it is known better
         live, before = await self._lane.live(), self.last_scan
@@ -156,7 +156,7 @@ class Syncer:
             if late is None:
                 break
             scan, looked = await asyncio.to_thread(self._look, late, looked)
-        out = Outcome(scanned=scan is not before, scan_s=scan.duration_s)
+        out = PassResult(scanned=scan is not before, scan_s=scan.duration_s)
         for path, why in scan.unreadable.items():
             out.failed[path] = f"can't be read: {why}"
         if live is None and self._is_much(scan, looked):
@@ -183,14 +183,14 @@ class Syncer:
             self._wake()
         return out
 
-    def _is_doubted(self, live: LiveChannel) -> bool:
+    def _is_doubted(self, live: MirrorChannel) -> bool:
         return self._is_straggling() or live.instance != self._verified_by
 
     def _is_straggling(self) -> bool:
         """Whether something may have come there after what was sent since."""
         return self._differs or time.monotonic() < self.ground.straggling_until - _LATER_S
 
-    async def _verify(self, live: LiveChannel) -> frozenset[str]:
+    async def _verify(self, live: MirrorChannel) -> frozenset[str]:
         """What is not there as it was sent. Raises as `verify`."""
         differs, self._differs = self._differs, False
         try:
@@ -201,7 +201,7 @@ class Syncer:
         self._verified_by = live.instance
         return found
 
-    async def stage_ahead(self, dirty: Dirty) -> None:
+    async def stage_ahead(self, dirty: DirtyPaths) -> None:
         """Send what has changed so far, to be published by the next pass together with what is
         yet to come. Raises as `run`; nothing is lost by that."""
         owed, self._owed = self._owed, None
@@ -220,7 +220,7 @@ class Syncer:
             await self._lane.close()
             raise
 
-    def _goes_ahead(self, live: LiveChannel | None, before: Scan, wishes: Wishes) -> bool:
+    def _goes_ahead(self, live: MirrorChannel | None, before: Scan, wishes: PassOptions) -> bool:
         """Whether what a look finds may be sent before it is over: nothing but what is here says
         what is to be sent, and how."""
         ground = self.ground
@@ -245,7 +245,7 @@ class Syncer:
         self._timer = None
         self._wake()
 
-    def _is_little(self, dirty: Dirty, owed: frozenset[str] | None) -> bool:
+    def _is_little(self, dirty: DirtyPaths, owed: frozenset[str] | None) -> bool:
         """Whether there are only a few known files to look at, all of them in memory."""
         scan = self.last_scan
         if not self.ground.quick or scan is None or owed is None or dirty.everything is not None:
@@ -259,7 +259,7 @@ class Syncer:
         )
 
     def _look(
-        self, dirty: Dirty, owed: frozenset[str] | None, found: Found | None = None
+        self, dirty: DirtyPaths, owed: frozenset[str] | None, found: Found | None = None
     ) -> tuple[Scan, frozenset[str] | None]:
         """Blocking: what is here, and which paths were looked at; None: all of them."""
         scan, root = self.last_scan, _identity(self.ground.local_root)
@@ -279,7 +279,7 @@ class Syncer:
 
     async def _look_and_send(
         self, before: Scan, look: Callable[[Found], _T], on_pending: OnPending, *, first: bool
-    ) -> tuple[_T, LiveChannel | None]:
+    ) -> tuple[_T, MirrorChannel | None]:
         """What `look` returns, and the channel over which what is new was sent meanwhile. first:
         nothing was sent ever, and all of `before` is new."""
         earlier, self._first = self._first, None
@@ -295,13 +295,13 @@ class Syncer:
         )
         return result, await self._lane.live()
 
-    async def _live_soon(self) -> LiveChannel | None:
+    async def _live_soon(self) -> MirrorChannel | None:
         """The channel, in a moment if there is none yet."""
         if self._agent_soon is not None:
             await self._agent_soon()
         return await self._lane.live()
 
-    async def _first_live(self) -> LiveChannel | None:
+    async def _first_live(self) -> MirrorChannel | None:
         """What an earlier attempt may have left goes before anything is sent."""
         live, untouched = await self._live_soon(), self._untouched
         if live is not None:
@@ -311,7 +311,7 @@ class Syncer:
         self._untouched = False
         return live
 
-    def _only(self, looked: frozenset[str] | None, wishes: Wishes) -> frozenset[str] | None:
+    def _only(self, looked: frozenset[str] | None, wishes: PassOptions) -> frozenset[str] | None:
         """The paths that may not be settled; None: any."""
         if looked is None or wishes.repair:
             return None
@@ -321,17 +321,17 @@ class Syncer:
 
     async def _do(
         self,
-        live: LiveChannel | None,
+        live: MirrorChannel | None,
         scan: Scan,
-        difference: diff.Difference,
+        difference: diff.Diff,
         looked: frozenset[str] | None,
-        wishes: Wishes,
-        out: Outcome,
+        wishes: PassOptions,
+        out: PassResult,
         on_pending: OnPending,
     ) -> None:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
-        shell = ShellPass(ground, self._rsync, self._sizes)
+        shell = BulkPass(ground, self._rsync, self._sizes)
         ahead = self._ahead.take()
         if live is None or ground.folding or (not ground.fresh and is_bulk(difference)):
             if ahead is not None:
@@ -341,12 +341,12 @@ class Syncer:
             return
         by_live = ahead
         if by_live is None or by_live.live is not live:
-            by_live = LivePass(ground, live, sizes=self._sizes)
+            by_live = AgentPass(ground, live, sizes=self._sizes)
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = diff.split(difference, big)
         doubted = diff.split_doubted(small, ground.manifest.rows, looked, wishes.force)
-        passes: list[tuple[LivePass | ShellPass, diff.Difference, Wishes]]
+        passes: list[tuple[AgentPass | BulkPass, diff.Diff, PassOptions]]
         passes = [(by_live, small, replace(wishes, again=again - big_again))]
         if big or big_again:
             passes.append((shell, large, replace(wishes, again=big_again)))
@@ -382,13 +382,13 @@ class Syncer:
         """Whether there is an agent to ask: one that costs the login host nothing."""
         return self._lane.node is not None
 
-    async def greet(self) -> bool:
+    async def ping(self) -> bool:
         """Make sure that the node lives and sees the root; a round trip. False: there is no
         live channel to it now. Raises MirrorHalted, MirrorError, TunnelkitError."""
         node = self._lane.node
         if node is None:
             return False
-        await greet(node, self.ground)
+        await ping(node, self.ground)
         return True
 
     async def proofs_in(self) -> None:

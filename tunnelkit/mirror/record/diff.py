@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 
 
 @dataclass(slots=True)
-class Difference:
+class Diff:
     """The manifest against a scan.
 
     changed: to be read and, if it truly differs, sent. absent: rows that the scan lacks;
@@ -23,15 +23,15 @@ class Difference:
 
 
 def compare(
-    rows: Mapping[str, Row],
+    rows: Mapping[str, ManifestEntry],
     entries: Mapping[str, Entry],
     *,
     force: Collection[str] = (),
     only: Collection[str] | None = None,
-) -> Difference:
+) -> Diff:
     """Which entries may differ from what was sent, by stat alone. only: all other paths are
     known to be settled."""
-    difference = Difference()
+    difference = Diff()
     if only is None:
         seen: Iterable[tuple[str, Entry]] = entries.items()
         difference.absent = [path for path in rows if path not in entries]
@@ -45,9 +45,9 @@ def compare(
     return difference
 
 
-def split(difference: Difference, paths: Collection[str]) -> tuple[Difference, Difference]:
+def split(difference: Diff, paths: Collection[str]) -> tuple[Diff, Diff]:
     """What concerns these paths apart (second): with it what has to go before they can come."""
-    rest, apart = Difference(), Difference()
+    rest, apart = Diff(), Diff()
     for path, entry in difference.changed.items():
         (apart if path in paths else rest).changed[path] = entry
     for path in difference.absent:
@@ -57,14 +57,14 @@ def split(difference: Difference, paths: Collection[str]) -> tuple[Difference, D
 
 
 def split_doubted(
-    difference: Difference,
-    rows: Mapping[str, Row],
+    difference: Diff,
+    rows: Mapping[str, ManifestEntry],
     looked: Collection[str] | None,
     force: Collection[str],
-) -> Difference:
+) -> Diff:
     """Take out what has to be read again only because its time stamps may lie: it can wait for
     what is known to have changed. looked: what may have changed; None: anything."""
-    doubted = Difference()
+    doubted = Diff()
     if looked is None or not difference.changed.keys() & looked:
         return doubted
     for path in difference.changed.keys() - looked:
@@ -76,7 +76,7 @@ def split_doubted(
 
 
 def swaps(
-    deletes: Collection[str], sends: Mapping[str, Entry], rows: Mapping[str, Row]
+    deletes: Collection[str], sends: Mapping[str, Entry], rows: Mapping[str, ManifestEntry]
 ) -> set[str]:
     """What must go before anything is sent: a file where a directory comes, or the reverse.
 

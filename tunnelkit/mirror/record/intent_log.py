@@ -18,7 +18,7 @@ from typing import Any
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Intents:
+class IntentLog:
     """The notes of one manifest. `open`, then `close`. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:

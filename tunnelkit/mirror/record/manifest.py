@@ -37,7 +37,7 @@ _UPGRADES = tuple(
 )
 
 
-class Row(NamedTuple):
+class ManifestEntry(NamedTuple):
     """One path that tk sent or began to send.
 
     entry: lstat at that time. digest: sha256 hex, "" for directories. sent: the transfer
@@ -57,14 +57,14 @@ class Row(NamedTuple):
     tried: str = ""
 
 
-def same_time(row: Row, stamp: str) -> bool:
+def same_time(row: ManifestEntry, stamp: str) -> bool:
     """Whether a stamp, whose first part is the mtime, tells the time that was sent: make there
     goes by that. Whole seconds: some file systems keep no more."""
     mtime_ns = int(stamp.partition(":")[0])
     return row.entry.kind != FILE or mtime_ns // _NS == row.entry.mtime_ns // _NS
 
 
-def same_content(row: Row | None, entry: Entry, digest: str) -> bool:
+def same_content(row: ManifestEntry | None, entry: Entry, digest: str) -> bool:
     """Whether what was sent equals `entry` in all that the cluster can see."""
     if row is None or not row.sent:
         return False
@@ -87,7 +87,7 @@ class Manifest:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, ManifestEntry] = {}
         #: paths that stat alone can't settle: not (wholly) sent, or racy
         self.unsettled: set[str] = set()
         #: directories in which a transfer that was broken off may have left what it had staged,
@@ -96,7 +96,7 @@ class Manifest:
         self._unproven: set[str] = set()
         self._files = self._bytes = 0
         self._db: sqlite3.Connection | None = None
-        self._intents = intent_log.Intents(path.with_suffix(".intents"))
+        self._intents = intent_log.IntentLog(path.with_suffix(".intents"))
         self._closed = False
         self._lock = threading.RLock()
 
@@ -168,16 +168,16 @@ class Manifest:
         for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp, tried in found:
             entry = Entry(kind, mode, size, mtime, ctime, int(inode))
             sent, is_racy, made, proven = map(bool, flags)
-            row = Row(entry, text, sent, is_racy, made, proven, stamp, tried)
+            row = ManifestEntry(entry, text, sent, is_racy, made, proven, stamp, tried)
             self._set(os.fsdecode(name), row)
         self.put(
             {
-                path: Row(Entry(*values[0]), *values[1:])
+                path: ManifestEntry(Entry(*values[0]), *values[1:])
                 for path, values in self._intents.open().items()
             }
         )
 
-    def _set(self, path: str, row: Row | None) -> None:
+    def _set(self, path: str, row: ManifestEntry | None) -> None:
         """Put (or, with None, forget) one row in memory, and what is counted of it."""
         old = self.rows.get(path)
         for one, sign in ((old, -1), (row, 1)):
@@ -199,7 +199,7 @@ class Manifest:
         else:
             marked.discard(path)
 
-    def intend(self, rows: Mapping[str, Row]) -> None:
+    def intend(self, rows: Mapping[str, ManifestEntry]) -> None:
         """As `put`, of what is about to be sent: quicker, and as durable."""
         with self._lock:
             if rows:
@@ -208,7 +208,7 @@ class Manifest:
                 for path, row in rows.items():
                     self._set(path, row)
 
-    def put(self, rows: Mapping[str, Row]) -> None:
+    def put(self, rows: Mapping[str, ManifestEntry]) -> None:
         """Add or replace rows, durably."""
         with self._lock:
             if not rows:
@@ -229,7 +229,9 @@ class Manifest:
             self._shrink(len(rows))
             self._intents.settled(rows)
 
-    def _complete(self, db: sqlite3.Connection, rows: Mapping[str, Row]) -> Mapping[str, Row]:
+    def _complete(
+        self, db: sqlite3.Connection, rows: Mapping[str, ManifestEntry]
+    ) -> Mapping[str, ManifestEntry]:
         """Where what was put down as unsent is just that which was sent now: note that at one
         stroke. Returns the rows that are left to be put."""
         done = {
@@ -323,11 +325,13 @@ class Manifest:
                 count += 1
                 is_proven, stamp = proven or row.proven, stamps.get(path, row.stamp)
                 if (is_proven, stamp) != (row.proven, row.stamp):
-                    noted[path] = Row(row.entry, text, True, row.racy, row.made, is_proven, stamp)
+                    noted[path] = ManifestEntry(
+                        row.entry, text, True, row.racy, row.made, is_proven, stamp
+                    )
             self._put_proofs(noted)
             return count
 
-    def _put_proofs(self, rows: Mapping[str, Row]) -> None:
+    def _put_proofs(self, rows: Mapping[str, ManifestEntry]) -> None:
         """As `put`, where nothing but the proof and the stamp of complete rows is new."""
         if not rows:
             return

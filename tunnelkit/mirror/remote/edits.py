@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tunnelkit.errors import MirrorConflict, MirrorError
 from tunnelkit.mirror.api import name_paths
-from tunnelkit.mirror.record.manifest import Row
-from tunnelkit.mirror.remote.scripts import RemoteStat, encode, survey
+from tunnelkit.mirror.record.manifest import ManifestEntry
+from tunnelkit.mirror.remote.scripts import RemoteStat, encode, stat_paths
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry
-from tunnelkit.remote_script import Remote, run_script
+from tunnelkit.remote_script import RemoteHost, run_script
 
 # Names are escaped by sha256sum, so that a line is a file: older ones have no --zero.
 _DIGESTS = (
@@ -41,7 +41,7 @@ _BYTES_PER_S = 50 << 20
 _NS = 1_000_000_000
 
 
-def as_sent(row: Row, found: RemoteStat | None) -> bool:
+def matches_sent(row: ManifestEntry, found: RemoteStat | None) -> bool:
     """Whether a remote path still is what tk put there, as far as stat can tell."""
     if found is None or found.kind != row.entry.kind:
         return False
@@ -55,7 +55,7 @@ def as_sent(row: Row, found: RemoteStat | None) -> bool:
 
 def suspects(
     sends: Mapping[str, Entry],
-    rows: Mapping[str, Row],
+    rows: Mapping[str, ManifestEntry],
     there: Mapping[str, RemoteStat],
     doubted: Collection[str],
 ) -> set[str]:
@@ -68,7 +68,7 @@ def suspects(
             continue  # not tk's yet, or gone
         if DIR in (row.entry.kind, entry.kind, stat.kind):
             continue  # a file and a directory that change places: obstacles.py sees to that
-        if path in doubted or not as_sent(row, stat):
+        if path in doubted or not matches_sent(row, stat):
             found.add(path)
     return found
 
@@ -85,7 +85,7 @@ def parse_digest(line: bytes) -> tuple[str, str] | None:
 
 
 async def remote_digests(
-    remote: Remote, root: str, found: Mapping[str, RemoteStat]
+    remote: RemoteHost, root: str, found: Mapping[str, RemoteStat]
 ) -> dict[str, str]:
     """sha256 hex of these files, and of the targets of these symlinks, below `root`; those that
     can't be read are left out. The caller has made sure that no directory above them is a
@@ -109,7 +109,7 @@ async def remote_digests(
     return digests | dict(pair for pair in map(parse_digest, done.items) if pair is not None)
 
 
-async def _target_digests(remote: Remote, root: str, links: Sequence[str]) -> dict[str, str]:
+async def _target_digests(remote: RemoteHost, root: str, links: Sequence[str]) -> dict[str, str]:
     done = await run_script(
         remote,
         _TARGETS,
@@ -123,7 +123,10 @@ async def _target_digests(remote: Remote, root: str, links: Sequence[str]) -> di
 
 
 async def retargeted(
-    remote: Remote, root: str, rows: Mapping[str, Row], links: Mapping[str, RemoteStat]
+    remote: RemoteHost,
+    root: str,
+    rows: Mapping[str, ManifestEntry],
+    links: Mapping[str, RemoteStat],
 ) -> tuple[set[str], dict[str, RemoteStat | None]]:
     """Which of these symlinks, which by stat are as tk put them there, lead elsewhere; and what
     there is instead of those that have just gone: what tk sent over a link that broke is done
@@ -136,8 +139,8 @@ async def retargeted(
     return elsewhere, {path: now[path] for path in unread - elsewhere}
 
 
-async def edited(
-    remote: Remote,
+async def remotely_edited(
+    remote: RemoteHost,
     root: str,
     suspects: Mapping[str, RemoteStat],
     known: Mapping[str, Collection[str]],
@@ -157,11 +160,11 @@ async def edited(
 
 
 async def _look_again(
-    remote: Remote, root: str, paths: Collection[str]
+    remote: RemoteHost, root: str, paths: Collection[str]
 ) -> dict[str, RemoteStat | None]:
     if not paths:
         return {}
-    found = await survey(remote, root, paths)
+    found = await stat_paths(remote, root, paths)
     return {path: found.get(path) for path in paths}
 
 
@@ -176,7 +179,7 @@ def conflict_error(paths: Collection[str]) -> MirrorConflict:
     )
 
 
-def below(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
+def paths_under(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
     """Those of `paths` that are one of `wanted` or lie in it; "" is the root."""
     return {
         path
@@ -185,16 +188,16 @@ def below(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
     }
 
 
-def chosen(conflicts: Collection[str], wanted: Sequence[str]) -> set[str]:
+def select_conflicts(conflicts: Collection[str], wanted: Sequence[str]) -> set[str]:
     """The conflicts that a person means. Raises MirrorError if a path names none."""
     for one in wanted:
-        if not below(conflicts, [one]):
+        if not paths_under(conflicts, [one]):
             raise MirrorError(
                 f"{name_paths([one or '.'])} is in no conflict",
                 cause="it is not mirrored, or is on the cluster as tk put it there",
                 hint="`tk status` lists the conflicts",
             )
-    return below(conflicts, wanted)
+    return paths_under(conflicts, wanted)
 
 
 def relative_to(root: str, path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.remote.root import check_remote_dir
-from tunnelkit.remote_script import Remote, run_script
+from tunnelkit.remote_script import RemoteHost, run_script
 
 # What is not there yet is not made: the way to it is resolved, the rest is as it is written.
 # A symlink to nothing counts as well: another root may be about to make what it leads to.
@@ -31,7 +31,7 @@ done
 """
 
 
-async def check_apart(remote: Remote, remote_dirs: Sequence[str]) -> None:
+async def check_apart(remote: RemoteHost, remote_dirs: Sequence[str]) -> None:
     """Raise MirrorError if two of these directories meet on the cluster; or ConnectionFailed."""
     done = await run_script(
         remote,

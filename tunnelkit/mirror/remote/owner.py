@@ -72,7 +72,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class OwnerRecord:
     """A remote root that is ours. file: the owner's file there; taken_from: whom it was
     taken from."""
 

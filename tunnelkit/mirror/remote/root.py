@@ -15,15 +15,15 @@ from pathlib import Path
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.remote.owner import (
     OWNER_FILE,
-    Claim,
     Owner,
+    OwnerRecord,
     describe_owner,
     refused,
     refused_nested,
 )
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
-from tunnelkit.mirror.tree.name_collisions import EXACT, Folding
-from tunnelkit.remote_script import Remote, run_script
+from tunnelkit.mirror.tree.name_collisions import EXACT, CaseFolding
+from tunnelkit.remote_script import RemoteHost, run_script
 
 # fmt: off
 # ruff: noqa: S108
@@ -138,7 +138,7 @@ _UNMAKE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RemoteRoot:
     """The remote root, made and checked. `root`: absolute, as the user names it; `real`:
     with symlinks resolved. fresh: it did not exist before. rsync, tar: the first line of their
     `--version`, "" where they are not found. folding: what its file system can't tell apart.
@@ -150,7 +150,7 @@ class Target:
     has_stat: bool
     rsync: str = ""
     tar: str = ""
-    folding: Folding = EXACT
+    folding: CaseFolding = EXACT
     shell: str = ""
     noise: bytes = b""
 
@@ -217,7 +217,7 @@ def check_local_dir(local_dir: str) -> Path:
     return root
 
 
-async def prepare(remote: Remote, remote_dir: str, *, guarded: bool = False) -> Target:
+async def prepare(remote: RemoteHost, remote_dir: str, *, guarded: bool = False) -> RemoteRoot:
     """Make the remote root (0700 where it is new), resolve it, and refuse a dangerous one.
     guarded: also one in a dot directory of the home.
     Raises MirrorError, or ConnectionFailed."""
@@ -251,20 +251,22 @@ async def prepare(remote: Remote, remote_dir: str, *, guarded: bool = False) -> 
             hint="a project's file may not name it: choose another, or set it in a profile",
         )
     facts = dict(item.split("=", 1) for item in has if "=" in item)
-    return Target(
+    return RemoteRoot(
         root,
         real,
         fresh=new == "new",
         has_stat="stat" in has,
         rsync=facts.get("rsync", ""),
         tar=facts.get("tar", ""),
-        folding=Folding(case="case" in has, unicode="unicode" in has),
+        folding=CaseFolding(case="case" in has, unicode="unicode" in has),
         shell=facts.get("shell", ""),
         noise=done.noise,
     )
 
 
-async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = False) -> Claim:
+async def claim(
+    remote: RemoteHost, real: str, owner: Owner, *, take_over: bool = False
+) -> OwnerRecord:
     """Make the remote root `real` (symlinks resolved) the owner's. It stays so after a kill;
     `release` ends it. Raises MirrorError naming the one whose it is, unless `take_over`; and
     whose the target is that lies around or in this one."""
@@ -281,16 +283,16 @@ async def claim(remote: Remote, real: str, owner: Owner, *, take_over: bool = Fa
     (text,) = more
     if state == "refused":
         raise refused(remote.destination(), real, text)
-    return Claim(file, owner, describe_owner(text) if state == "taken" else None)
+    return OwnerRecord(file, owner, describe_owner(text) if state == "taken" else None)
 
 
-async def unmake(remote: Remote, real: str, *, timeout_s: float) -> None:
+async def unmake(remote: RemoteHost, real: str, *, timeout_s: float) -> None:
     """Remove a remote root (symlinks resolved) that was made just now, if it is still empty and
     nobody's. Raises TunnelkitError."""
     await run_script(remote, _UNMAKE, [real], what=f"can't remove {real}", timeout_s=timeout_s)
 
 
-async def release(remote: Remote, held: Claim, *, timeout_s: float) -> None:
+async def release(remote: RemoteHost, held: OwnerRecord, *, timeout_s: float) -> None:
     """Give the remote root back, if it still is the owner's. Raises TunnelkitError."""
     await run_script(
         remote,

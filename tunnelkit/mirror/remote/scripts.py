@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.remote.owner import Claim, displaced
+from tunnelkit.mirror.remote.owner import OwnerRecord, displaced
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK
-from tunnelkit.remote_script import Remote, run_script
+from tunnelkit.remote_script import RemoteHost, run_script
 
 # stat does not follow the last component; xargs exits 123 where some path is not there.
 # An owner's file that is gone is no reason to stop; it is made again after a reconnect.
@@ -43,8 +43,8 @@ def encode(paths: Iterable[str]) -> bytes:
     return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
 
 
-async def survey(
-    remote: Remote, root: str, paths: Collection[str], *, claim: Claim | None = None
+async def stat_paths(
+    remote: RemoteHost, root: str, paths: Collection[str], *, claim: OwnerRecord | None = None
 ) -> dict[str, RemoteStat]:
     """What is at these paths below `root` now; those with nothing there are left out.
     Raises MirrorHalted if `claim` no longer holds."""
@@ -78,7 +78,7 @@ async def survey(
     return found
 
 
-async def remove_files(remote: Remote, root: str, paths: Collection[str]) -> str | None:
+async def remove_files(remote: RemoteHost, root: str, paths: Collection[str]) -> str | None:
     """Remove files and symlinks. Returns what rm said if some could not be removed. The
     caller has made sure that no directory above them is a symlink."""
     if not paths:
@@ -95,7 +95,7 @@ async def remove_files(remote: Remote, root: str, paths: Collection[str]) -> str
     return None if done.exit_code == 0 else done.error_text or f"exit code {done.exit_code}"
 
 
-async def remove_dirs(remote: Remote, root: str, paths: Collection[str]) -> None:
+async def remove_dirs(remote: RemoteHost, root: str, paths: Collection[str]) -> None:
     """Remove those of these directories that are empty, the deepest first."""
     if not paths:
         return

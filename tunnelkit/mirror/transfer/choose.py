@@ -9,8 +9,8 @@ from typing import Protocol
 
 from tunnelkit.errors import MissingProgram
 from tunnelkit.mirror.remote.login_shell import advice, first_words
-from tunnelkit.mirror.remote.root import Target
-from tunnelkit.remote_script import Remote
+from tunnelkit.mirror.remote.root import RemoteRoot
+from tunnelkit.remote_script import RemoteHost
 
 #: Exit codes of rsync for a file that could not be written (a full disk), "some files were not
 #: transferred" and "some vanished": see `differing`.
@@ -94,9 +94,9 @@ class Transfer(Protocol):
 
 
 async def choose_transfer(
-    remote: Remote,
+    remote: RemoteHost,
     local_root: str,
-    target: Target,
+    target: RemoteRoot,
     *,
     say: Callable[[str], None] = lambda line: None,
 ) -> Transfer:
@@ -125,7 +125,7 @@ async def choose_transfer(
 
 
 def _around_noise(
-    remote: Remote, local_root: str, target: Target, say: Callable[[str], None]
+    remote: RemoteHost, local_root: str, target: RemoteRoot, say: Callable[[str], None]
 ) -> Transfer:
     from tunnelkit.mirror.transfer.tar import TarTransfer
 

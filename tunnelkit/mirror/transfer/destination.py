@@ -55,7 +55,7 @@ def admitted(name: str, wanted: Collection[str], host: str) -> str:
     raise hostile(host, f"its list of files names {shown}, which was not asked for")
 
 
-class Landing:
+class Destination:
     """Directories below one root, by descriptors. Used by one thread; `close` at the end."""
 
     def __init__(self, root: str, *, mode: int = 0o777) -> None:

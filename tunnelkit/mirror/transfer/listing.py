@@ -10,7 +10,7 @@ from tunnelkit.mirror.transfer.destination import hostile
 from tunnelkit.mirror.transfer.stream import run_stream
 from tunnelkit.mirror.transfer.tar_archive import Pipe
 from tunnelkit.remote_command import remote_command
-from tunnelkit.remote_script import MARK, SETUP, Remote
+from tunnelkit.remote_script import MARK, SETUP, RemoteHost
 
 #: Far more than anybody pulls at once, and what a laptop's memory bears.
 MOST_ITEMS = 500_000
@@ -20,7 +20,7 @@ _SSH_FAILED = 255
 
 
 async def stream_items(
-    remote: Remote,
+    remote: RemoteHost,
     script: str,
     args: Sequence[str],
     take: Callable[[bytes], None],

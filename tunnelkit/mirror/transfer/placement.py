@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tunnelkit.mirror.transfer.choose import FetchRule
-from tunnelkit.mirror.transfer.destination import Landing, temporary_name
+from tunnelkit.mirror.transfer.destination import Destination, temporary_name
 
 _NS = 1_000_000_000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -41,8 +41,8 @@ class Placer:
     def __init__(self, root: str, rule: FetchRule) -> None:
         self._root = root
         self._rule = rule
-        self._landing: Landing | None = None
-        self._kept: Landing | None = None
+        self._landing: Destination | None = None
+        self._kept: Destination | None = None
         #: path -> whether it is a symlink, of what came; paths that need not; path -> why not
         self.came: dict[str, bool] = {}
         self.kept: set[str] = set()
@@ -55,9 +55,9 @@ class Placer:
                 landing.close()
         self._landing = self._kept = None
 
-    def _open(self) -> Landing:
+    def _open(self) -> Destination:
         if self._landing is None:
-            self._landing = Landing(self._root)
+            self._landing = Destination(self._root)
         return self._landing
 
     def file(self, path: str, arrival: Arrival, make: Callable[[int, str], None]) -> None:
@@ -123,9 +123,9 @@ def _link(target: str, fd: int, name: str) -> None:
     os.symlink(target, name, dir_fd=fd)
 
 
-def _private(directory: Path) -> Landing:
+def _private(directory: Path) -> Destination:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Landing(str(directory), mode=0o700)
+    return Destination(str(directory), mode=0o700)
 
 
 def move(from_fd: int, name: str, to_fd: int, new: str) -> None:

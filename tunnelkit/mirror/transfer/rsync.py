@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
 from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
-from tunnelkit.mirror.transfer.staging import Stage
-from tunnelkit.remote_script import Remote
+from tunnelkit.mirror.transfer.staging import StagingDirectory
+from tunnelkit.remote_script import RemoteHost
 
 #: protocol stream broken, killed, timed out; ssh's own failure.
 _LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
@@ -67,7 +67,7 @@ def _version(text: str) -> tuple[int, int] | None:
 class Rsync:
     """Runs the local rsync against one remote root."""
 
-    def __init__(self, remote: Remote, local_root: str, *, program: str = "rsync") -> None:
+    def __init__(self, remote: RemoteHost, local_root: str, *, program: str = "rsync") -> None:
         self._remote = remote
         self._local_root = local_root
         self._program = program
@@ -125,7 +125,7 @@ class Rsync:
         """See `Transfer.fetch`."""
         host = self._remote.destination()
         stage = await asyncio.to_thread(
-            Stage, self._local_root, paths, rule=rule, size_bytes=size_bytes, host=host
+            StagingDirectory, self._local_root, paths, rule=rule, size_bytes=size_bytes, host=host
         )
         options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", *stage.options()]
         if not rule.newer_stays:
@@ -172,7 +172,7 @@ class Rsync:
         size_bytes: int,
         on_output: Callable[[bytes], None] | None = None,
         *,
-        stage: Stage | None = None,
+        stage: StagingDirectory | None = None,
     ) -> TransferResult:
         """stage: where files come to; without it they are sent."""
         host = self._remote.destination()

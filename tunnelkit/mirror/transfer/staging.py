@@ -24,7 +24,7 @@ from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.destination import (
     FAR_MORE,
-    Landing,
+    Destination,
     hostile,
     most_bytes,
     own_dir,
@@ -49,7 +49,7 @@ _MEMORY_BYTES = 4 << 30
 _BOUNDED = 'ulimit -f "$1" || exit 97; ulimit -v "$2" 2>/dev/null; shift 2; exec "$@"'
 
 
-class Stage:
+class StagingDirectory:
     """One transfer's directories: `new`, which rsync writes into, and `basis`, links to the
     files that are here already, for its deltas. Blocks, but for `watched`."""
 
@@ -120,7 +120,7 @@ class Stage:
         """Move what was asked for and came whole into the project; links last. Only after
         rsync has ended."""
         placer = Placer(self._root, self._rule)
-        source = Landing(str(self.new))
+        source = Destination(str(self.new))
         links: dict[str, Arrival] = {}
         try:
             for path in sorted(self._paths):
@@ -167,7 +167,7 @@ class Stage:
 
     def _link_basis(self) -> None:
         """Only what was asked for: by the sums of a file the far side can guess what is in it."""
-        here, basis = Landing(self._root), Landing(str(self.basis))
+        here, basis = Destination(self._root), Destination(str(self.basis))
         try:
             for path in self._paths:
                 with contextlib.suppress(OSError), here.parent(path) as (fd, name):

@@ -13,12 +13,12 @@ from typing import IO
 from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror.transfer.rsync import end, summary
 from tunnelkit.mirror.transfer.tar_archive import Pipe, Stopped
-from tunnelkit.remote_script import Remote
+from tunnelkit.remote_script import RemoteHost
 
 _TICK_S = 0.5
 
 
-def broke_off(remote: Remote, cause: str) -> ConnectionFailed:
+def broke_off(remote: RemoteHost, cause: str) -> ConnectionFailed:
     """The error of a transfer that did not come to its end."""
     return ConnectionFailed(
         f"the transfer to {remote.destination()} broke off",
@@ -29,7 +29,7 @@ def broke_off(remote: Remote, cause: str) -> ConnectionFailed:
 
 
 async def run_stream(
-    remote: Remote,
+    remote: RemoteHost,
     command: str,
     work: Callable[[Pipe], None],
     *,
@@ -78,7 +78,7 @@ async def run_stream(
 
 
 async def _until_done(
-    remote: Remote,
+    remote: RemoteHost,
     thread: asyncio.Task[None],
     beats: asyncio.Task[None],
     process: asyncio.subprocess.Process,

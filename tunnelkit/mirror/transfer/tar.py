@@ -25,7 +25,7 @@ from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, 
 from tunnelkit.mirror.transfer.tar_unpack import Unpacker
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, digest, lstat
 from tunnelkit.remote_command import remote_command
-from tunnelkit.remote_script import Remote, run_script
+from tunnelkit.remote_script import RemoteHost, run_script
 
 _STALL_S = 15.0
 _MOST_STREAMS = 30
@@ -38,7 +38,7 @@ _NS = 1_000_000_000
 class TarTransfer:
     """A `Transfer` by tar. far_tar: the first line of `tar --version` on the login host."""
 
-    def __init__(self, remote: Remote, local_root: str, *, far_tar: str) -> None:
+    def __init__(self, remote: RemoteHost, local_root: str, *, far_tar: str) -> None:
         self._remote = remote
         self._local_root = local_root
         self._gnu = "GNU tar" in far_tar

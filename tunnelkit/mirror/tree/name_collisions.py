@@ -20,7 +20,7 @@ from tunnelkit.mirror.tree.scanner import Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Folding:
+class CaseFolding:
     """What a file system holds for the same name."""
 
     case: bool = False
@@ -77,11 +77,11 @@ class Folding:
 
 
 #: A file system that tells all names apart.
-EXACT = Folding()
+EXACT = CaseFolding()
 
 
 def set_apart(
-    sends: dict[str, Entry], entries: Iterable[str], folding: Folding, failed: dict[str, str]
+    sends: dict[str, Entry], entries: Iterable[str], folding: CaseFolding, failed: dict[str, str]
 ) -> None:
     """Take out of `sends` what collides; the reasons go into `failed`, those of colliding
     paths that were sent before, too. entries: all that is mirrored."""

@@ -17,7 +17,7 @@ KEEP, IGNORE = "keep", "ignore"
 _NAMED = 3
 
 
-class Links:
+class SymlinkPolicy:
     """The policy of one root, and what a person should know of its links."""
 
     def __init__(self, policy: str = KEEP) -> None:

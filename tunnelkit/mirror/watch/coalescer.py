@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 #: More paths than this are looked at faster by a scan of everything.
 MANY_PATHS = 500
-#: Events at once that make a loss by the kernel thinkable (see `Gathering`).
+#: Events at once that make a loss by the kernel thinkable (see `EventCoalescer`).
 MANY_EVENTS = 4_000
 _DRAIN_PER_S = 500.0
 
@@ -32,7 +32,7 @@ _MANY_CHANGED = 50  # more than a person saves while git waits for an editor
 
 
 @dataclass(frozen=True, slots=True)
-class Dirty:
+class DirtyPaths:
     """What may have changed. paths: relative to the root; files, or directories with all
     that is in them, that may have changed, appeared or gone. everything: why that isn't
     enough and the whole tree has to be looked at ("overflow", "many", ...), else None."""
@@ -43,12 +43,12 @@ class Dirty:
     def __bool__(self) -> bool:
         return bool(self.paths) or self.everything is not None
 
-    def joined(self, other: Dirty) -> Dirty:
+    def joined(self, other: DirtyPaths) -> DirtyPaths:
         """What either of them asks for."""
-        return Dirty(self.paths | other.paths, self.everything or other.everything)
+        return DirtyPaths(self.paths | other.paths, self.everything or other.everything)
 
 
-class Change(enum.Enum):
+class EventKind(enum.Enum):
     """What an event says of its path."""
 
     WRITTEN = "written"  # and not closed yet
@@ -63,20 +63,20 @@ class Change(enum.Enum):
     TREE_GONE = "tree gone"  # a directory with all that was in it
 
 
-_OPEN = (Change.WRITTEN, Change.CREATED)
-_GONE = (Change.GONE, Change.TREE_GONE)
+_OPEN = (EventKind.WRITTEN, EventKind.CREATED)
+_GONE = (EventKind.GONE, EventKind.TREE_GONE)
 
 
 @dataclass(slots=True)
-class _Trace:
+class _PathActivity:
     """What this burst did with a path. born: it wasn't there before."""
 
-    state: Change
+    state: EventKind
     since: float
     born: bool
 
 
-class Gathering:
+class EventCoalescer:
     """Collects events until somebody takes what they left. Thread-safe.
 
     A loss is found by counting, too. The kernel drops events of a queue that holds its
@@ -100,7 +100,7 @@ class Gathering:
         self._level = 0.0
         self._level_at = 0.0
         #: of the burst that has not settled yet
-        self._traces: dict[str, _Trace] = {}
+        self._traces: dict[str, _PathActivity] = {}
         self._began = False
         self._first = self._last = 0.0
         self._burst = False
@@ -124,7 +124,7 @@ class Gathering:
         with self._lock:
             return path in self._paths
 
-    def note(self, path: str, change: Change, now: float) -> bool:
+    def note(self, path: str, change: EventKind, now: float) -> bool:
         """Note a change. True if it is the first since the last burst settled."""
         with self._lock:
             self._collect(path, change)
@@ -189,12 +189,12 @@ class Gathering:
             self._traces.clear()
             self._began = self._burst = False
 
-    def take(self) -> tuple[Dirty, frozenset[str]]:
+    def take(self) -> tuple[DirtyPaths, frozenset[str]]:
         """What was gathered since the last call, and which of it are new directories."""
         with self._lock:
-            found = Dirty(frozenset(self._paths), self._everything)
+            found = DirtyPaths(frozenset(self._paths), self._everything)
             if found.everything is not None:
-                found = Dirty(frozenset(), found.everything)
+                found = DirtyPaths(frozenset(), found.everything)
             trees = frozenset(self._trees)
             self._paths, self._covers, self._trees = set(), set(), set()
             self._everything = None
@@ -213,16 +213,16 @@ class Gathering:
         self._last = now
         return fresh
 
-    def _collect(self, path: str, change: Change) -> None:
+    def _collect(self, path: str, change: EventKind) -> None:
         if len(self._recent) < _MANY_CHANGED:
             self._recent.add(path)
-        if change is Change.TREE and len(self._trees) < MANY_PATHS:
+        if change is EventKind.TREE and len(self._trees) < MANY_PATHS:
             self._trees.add(path)
         if self._everything is not None:
             return
         if self._covers and self._within(path):
             return
-        if change in (Change.TREE, Change.TREE_GONE, Change.AGAIN):
+        if change in (EventKind.TREE, EventKind.TREE_GONE, EventKind.AGAIN):
             self._covers.add(path)
         self._paths.add(path)
         if len(self._paths) > MANY_PATHS:
@@ -238,34 +238,34 @@ class Gathering:
             end = path.rfind("/", 0, end)
         return False
 
-    def _trace(self, path: str, change: Change, now: float) -> None:
+    def _trace(self, path: str, change: EventKind, now: float) -> None:
         if change in _OPEN and path in self._slow:
-            self._traces.setdefault(path, _Trace(change, now, False))
+            self._traces.setdefault(path, _PathActivity(change, now, False))
             return  # neither waited for nor a sign of unrest
         self._last = now
-        if change not in _OPEN and change is not Change.TOUCHED:
+        if change not in _OPEN and change is not EventKind.TOUCHED:
             self._slow.discard(path)
         if self._burst:
             return
         old = self._traces.get(path)
-        if change is Change.LEFT:
+        if change is EventKind.LEFT:
             self._traces.pop(path, None)
         elif change in _GONE:
             if old is not None and old.born:
                 del self._traces[path]  # came and went
             else:
-                self._traces[path] = _Trace(Change.GONE, now, False)
+                self._traces[path] = _PathActivity(EventKind.GONE, now, False)
         elif old is None or not self._goes_on(old.state, change):
-            new = change in (Change.CREATED, Change.PLACED, Change.TREE)
-            self._traces[path] = _Trace(change, now, new if old is None else old.born)
+            new = change in (EventKind.CREATED, EventKind.PLACED, EventKind.TREE)
+            self._traces[path] = _PathActivity(change, now, new if old is None else old.born)
         if len(self._traces) > _BURST_PATHS:
             self._burst = True
             self._traces.clear()
 
     @staticmethod
-    def _goes_on(state: Change, change: Change) -> bool:
+    def _goes_on(state: EventKind, change: EventKind) -> bool:
         """Whether what is waited for stays the same, since the same moment."""
-        return change is Change.TOUCHED or (state in _OPEN and change in _OPEN)
+        return change is EventKind.TOUCHED or (state in _OPEN and change in _OPEN)
 
     def _at_one_stroke(self) -> bool:
         """Whether all there is is one file that was there and is whole now: rewritten, or
@@ -273,11 +273,11 @@ class Gathering:
         if len(self._traces) != 1 or not self._closes:
             return False
         (trace,) = self._traces.values()
-        return trace.state is Change.DONE and not trace.born
+        return trace.state is EventKind.DONE and not trace.born
 
-    def _holds(self, path: str, trace: _Trace, now: float) -> bool:
+    def _holds(self, path: str, trace: _PathActivity, now: float) -> bool:
         """Whether the next event of this path should be waited for."""
-        if trace.state is Change.GONE:
+        if trace.state is EventKind.GONE:
             return now < trace.since + _GONE_S
         if trace.state in _OPEN:
             return self._closes and path not in self._slow and now < trace.since + _OPEN_S

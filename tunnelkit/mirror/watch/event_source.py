@@ -22,7 +22,7 @@ from watchdog.utils import BaseThread
 
 from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.watch import inotify_limits
-from tunnelkit.mirror.watch.inotify_tree import Inotify
+from tunnelkit.mirror.watch.inotify_tree import InotifyTree
 
 log = logging.getLogger("tunnelkit.mirror")
 #: What watchdog says at its own end, of which we know.
@@ -30,7 +30,7 @@ _STOPPED = "when the thread is inactive"
 _CONFIRM_S = 0.3
 
 
-class Source(Protocol):
+class Events(Protocol):
     """Tells of events, from `begin` (OSError: there is no way) to `end`."""
 
     async def begin(self) -> None: ...
@@ -39,7 +39,7 @@ class Source(Protocol):
     def widen(self, directories: Iterable[str]) -> list[str]: ...
 
 
-class Observation:
+class EventSource:
     """Owns the source. `problem` says why events can't be relied on, or is None. wanted:
     whether something in a directory may matter. on_loss: told when the source knows that
     it has lost some."""
@@ -57,7 +57,7 @@ class Observation:
         self._kinds = kinds
         self._wanted = wanted
         self._on_loss = on_loss
-        self._source: Source | None = None
+        self._source: Events | None = None
         self._limits: dict[str, int] = {}
         self._comparable = True
         self.problem: str | None = None
@@ -75,9 +75,9 @@ class Observation:
             self.problem = inotify_limits.explain(error)
             await self.end()
 
-    def _new(self) -> Source:
+    def _new(self) -> Events:
         if sys.platform == "linux" and is_local(self._root):
-            return Inotify(self._root, self._wanted, self._handler.dispatch, self._on_loss)
+            return InotifyTree(self._root, self._wanted, self._handler.dispatch, self._on_loss)
         return Watchdog(self._root, self._handler, self._kinds)
 
     async def end(self) -> None:
@@ -98,7 +98,7 @@ class Observation:
     @property
     def is_behind(self) -> bool:
         """Whether it is in the middle of telling."""
-        return isinstance(self._source, Inotify) and self._source.is_behind
+        return isinstance(self._source, InotifyTree) and self._source.is_behind
 
     def widen(self, directories: Iterable[str]) -> list[str]:
         """Watch these absolute paths, too; those that had no watch."""

@@ -56,7 +56,7 @@ class GitLock:
         return info.st_ino, info.st_mtime_ns
 
 
-class GitWork:
+class GitActivity:
     """When to wait for git, and whether a look at the tree can have met it in the middle.
 
     many: whether many files have changed since that was asked last.

@@ -24,7 +24,7 @@ _HEAD = struct.Struct("iIII")  # watch descriptor, mask, cookie, length of the n
 _READ_BYTES = 64 << 10
 
 
-class Heard(NamedTuple):
+class RawEvent(NamedTuple):
     """One event as the kernel tells it. name: within the watched directory; b"": itself."""
 
     watch: int
@@ -33,7 +33,7 @@ class Heard(NamedTuple):
     name: bytes
 
 
-class Kernel:
+class InotifyQueue:
     """One queue. `open`, then `close`; `watch` and `forget` in any thread meanwhile."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Kernel:
         assert self._libc is not None
         self._libc.inotify_rm_watch(self.fd, watch)
 
-    def read(self) -> tuple[list[Heard], bool]:
+    def read(self) -> tuple[list[RawEvent], bool]:
         """What there is now, and whether there may be more. Raises OSError."""
         try:
             data = os.read(self.fd, _READ_BYTES)
@@ -78,15 +78,15 @@ class Kernel:
         return list(_cut(data)), len(data) > _READ_BYTES // 2
 
 
-def _cut(data: bytes) -> Iterator[Heard]:
+def _cut(data: bytes) -> Iterator[RawEvent]:
     """The events of one read. That a file is written is left out where it is told right away
     that it was closed, or written again: a save is several such."""
     position = 0
-    last: Heard | None = None
+    last: RawEvent | None = None
     while position < len(data):
         watch, mask, mark, size = _HEAD.unpack_from(data, position)
         position += _HEAD.size + size
-        heard = Heard(watch, mask, mark, data[position - size : position].rstrip(b"\0"))
+        heard = RawEvent(watch, mask, mark, data[position - size : position].rstrip(b"\0"))
         if last is not None and not (
             last.mask == MODIFY
             and heard.mask in (MODIFY, CLOSE_WRITE)

@@ -23,7 +23,7 @@ from watchdog import events
 from watchdog.events import FileSystemEvent
 
 from tunnelkit.mirror.watch import cookie, inotify
-from tunnelkit.mirror.watch.inotify import Heard, Kernel
+from tunnelkit.mirror.watch.inotify import InotifyQueue, RawEvent
 
 log = logging.getLogger("tunnelkit.mirror")
 
@@ -43,7 +43,7 @@ class _Half(NamedTuple):
     is_dir: bool
 
 
-class Inotify:
+class InotifyTree:
     """The watches of one tree. `begin`, then `end`; both in the loop.
 
     wanted: whether something in this directory, by its absolute path, may matter (called in
@@ -63,7 +63,7 @@ class Inotify:
         self._wanted = wanted
         self._tell = tell
         self._on_loss = on_loss
-        self._kernel = Kernel()
+        self._kernel = InotifyQueue()
         #: held while watches are added in a thread, and by who closes
         self._lock = threading.Lock()
         self._paths: dict[int, str] = {}
@@ -181,7 +181,7 @@ class Inotify:
             half = self._half
             self._later(_HALF_MOVE_S, lambda: self._half_is_all(half))
 
-    def _event(self, heard: Heard) -> Iterator[None]:
+    def _event(self, heard: RawEvent) -> Iterator[None]:
         watch, mask, cookie, raw = heard
         if mask & inotify.OVERFLOW:
             yield from self._overflow()

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from tunnelkit.mirror.tree.filesystem import is_local, remote_mounts
 from tunnelkit.mirror.tree.scanner import Entry, Scan, lstat
-from tunnelkit.mirror.watch.coalescer import Dirty
+from tunnelkit.mirror.watch.coalescer import DirtyPaths
 
 #: Fewer files than this are looked at by lstat sooner than a process begins.
 _FEW_FILES = 2_000
@@ -32,18 +32,18 @@ _ARGUMENTS_BYTES = 100_000
 _MARGIN_NS = 2_500_000_000
 
 
-class Sweep:
+class MissedChanges:
     """Looks at all files of one local root. One `changed` at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._since: _Moment | None = None
 
-    async def changed(self, scan: Scan) -> Dirty:
+    async def changed(self, scan: Scan) -> DirtyPaths:
         """The paths whose lstat is not the scan's any more; of a tree on a network, where other
         machines write: everything. Paths that are new are left to the events."""
         if sys.platform == "linux" and not is_local(self._root):
-            return Dirty(everything="on a network")
+            return DirtyPaths(everything="on a network")
         since, self._since = self._since, _Moment.now()
         far = {path for path in remote_mounts(self._root) if path in scan.entries}
         if since is None or len(scan.entries) <= _FEW_FILES or sys.platform != "linux":
@@ -51,7 +51,7 @@ class Sweep:
         else:
             found = await self._touched(scan, since.earliest_ns(self._since))
         differing = await asyncio.to_thread(_differing, self._root, scan.entries, found)
-        return Dirty(frozenset(differing | far))
+        return DirtyPaths(frozenset(differing | far))
 
     async def _touched(self, scan: Scan, since_ns: int) -> list[str] | None:
         """Paths with a ctime of that moment or later; None: find(1) can't tell."""

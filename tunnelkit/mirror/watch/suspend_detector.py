@@ -8,7 +8,7 @@ from collections.abc import Callable
 _LIMIT_S = 10.0
 
 
-class Pauses:
+class SuspendDetector:
     """Asked once per `period_s`. The clocks can be given, for tests."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The events' own content is not used, only their paths: what a path is, a look at it tells.
 And they are hints: watchdog and the kernel lose some. Whatever may have been lost ends in
-`Dirty.everything`, for which the caller scans.
+`DirtyPaths.everything`, for which the caller scans.
 
 Where watchdog tells them, ignored directories are watched, too: with one recursive watch it
 leaves none out, and with a watch for each directory it starts a thread for each.
@@ -23,10 +23,10 @@ from watchdog import events
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from tunnelkit.mirror.watch import cookie
-from tunnelkit.mirror.watch.coalescer import Change, Dirty, Gathering
-from tunnelkit.mirror.watch.event_source import Complaints, Observation, identity
-from tunnelkit.mirror.watch.git_activity import GitWork
-from tunnelkit.mirror.watch.suspend_detector import Pauses
+from tunnelkit.mirror.watch.coalescer import DirtyPaths, EventCoalescer, EventKind
+from tunnelkit.mirror.watch.event_source import Complaints, EventSource, identity
+from tunnelkit.mirror.watch.git_activity import GitActivity
+from tunnelkit.mirror.watch.suspend_detector import SuspendDetector
 
 _TICK_S = 1.0
 _SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
@@ -37,17 +37,17 @@ _REVIVAL_S = 60.0  # observers that die more often than this are given up
 _LOST_COOKIES = 3
 _DEAF_S = 10.0
 
-_CHANGES: dict[type[FileSystemEvent], Change] = {
-    events.DirCreatedEvent: Change.TREE,
-    events.DirDeletedEvent: Change.TREE_GONE,
-    events.FileClosedEvent: Change.DONE,
-    events.FileCreatedEvent: Change.CREATED,
-    events.FileDeletedEvent: Change.GONE,
-    events.FileModifiedEvent: Change.WRITTEN,
+_CHANGES: dict[type[FileSystemEvent], EventKind] = {
+    events.DirCreatedEvent: EventKind.TREE,
+    events.DirDeletedEvent: EventKind.TREE_GONE,
+    events.FileClosedEvent: EventKind.DONE,
+    events.FileCreatedEvent: EventKind.CREATED,
+    events.FileDeletedEvent: EventKind.GONE,
+    events.FileModifiedEvent: EventKind.WRITTEN,
 }
-_MOVES: dict[type[FileSystemEvent], tuple[Change, Change]] = {
-    events.DirMovedEvent: (Change.TREE_GONE, Change.TREE),
-    events.FileMovedEvent: (Change.GONE, Change.PLACED),
+_MOVES: dict[type[FileSystemEvent], tuple[EventKind, EventKind]] = {
+    events.DirMovedEvent: (EventKind.TREE_GONE, EventKind.TREE),
+    events.FileMovedEvent: (EventKind.GONE, EventKind.PLACED),
 }
 #: Attributes have events of their own since watchdog 7. Before, they are modifications.
 _ATTRIBUTES: list[type[FileSystemEvent]] = [
@@ -85,13 +85,13 @@ class Watcher(FileSystemEventHandler):
         self._known = known
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        self._observation = Observation(root, self, _KINDS, wanted, self._overflow)
+        self._observation = EventSource(root, self, _KINDS, wanted, self._overflow)
         self._complaints = Complaints(self._overflow)
         #: in `settle`, until it is told by `_whole`
         self._resting = False
         self._whole = asyncio.Event()
-        self._gathering = Gathering(closes=sys.platform == "linux")
-        self._git = GitWork(root, self._gathering.many)
+        self._gathering = EventCoalescer(closes=sys.platform == "linux")
+        self._git = GitActivity(root, self._gathering.many)
         self._cookies: dict[str, asyncio.Future[None]] = {}
         self._lost_cookies = 0
         self._task: asyncio.Task[None] | None = None
@@ -136,14 +136,14 @@ class Watcher(FileSystemEventHandler):
         self._second_looks.clear()
         await self._observation.end()
 
-    def take(self) -> Dirty:
+    def take(self) -> DirtyPaths:
         """What gathered since the last call. Of a new directory it tells twice: files that
         were made before its watch was could be missed otherwise."""
         self._root_changed()
         found, trees = self._gathering.take()
         self._look_again_at(trees)
         if found.everything is None and not self.alive():
-            return Dirty(everything="unwatched")
+            return DirtyPaths(everything="unwatched")
         return found
 
     def widen(self, directories: Iterable[str]) -> None:
@@ -153,7 +153,7 @@ class Watcher(FileSystemEventHandler):
         news = [self._relative(path) for path in self._observation.widen(paths)]
         self._unchecked.update(news)
         now = time.monotonic()
-        first = [self._gathering.note(path, Change.AGAIN, now) for path in news]
+        first = [self._gathering.note(path, EventKind.AGAIN, now) for path in news]
         if any(first):
             self._wake()
 
@@ -259,30 +259,30 @@ class Watcher(FileSystemEventHandler):
         if kind in _MOVES:
             gone, placed = _MOVES[kind]
             target = str_of(event.dest_path)
-            if gone is Change.GONE and self._known(self._relative(target)):
-                gone, placed = Change.LEFT, Change.DONE
+            if gone is EventKind.GONE and self._known(self._relative(target)):
+                gone, placed = EventKind.LEFT, EventKind.DONE
             # First what came: the loop may look between the two.
             self._note(target, placed, now)
             self._note(source, gone, now)
         elif kind is not events.DirModifiedEvent or self._other_mode(source):
-            change = _CHANGES.get(kind, Change.TOUCHED)
-            if change is Change.CREATED and _whole(source):
-                change = Change.PLACED
+            change = _CHANGES.get(kind, EventKind.TOUCHED)
+            if change is EventKind.CREATED and _whole(source):
+                change = EventKind.PLACED
             self._note(source, change, now)
 
     def _relative(self, path: str) -> str:
         return path[len(self._prefix) :]
 
-    def _note(self, path: str, change: Change, now: float) -> None:
+    def _note(self, path: str, change: EventKind, now: float) -> None:
         if not path.startswith(self._prefix):
-            if path != self._root or change is not Change.TOUCHED:
+            if path != self._root or change is not EventKind.TOUCHED:
                 self._everything("root")
             return
         relative = self._relative(path)
         wanted = self._gathering.knows(relative) or self._interesting(path)
         if wanted and self._gathering.note(relative, change, now):
             self._call(self._wake)
-        elif self._resting and change in (Change.DONE, Change.PLACED):
+        elif self._resting and change in (EventKind.DONE, EventKind.PLACED):
             self._resting = False
             self._call(self._whole.set)
 
@@ -332,7 +332,7 @@ class Watcher(FileSystemEventHandler):
         def look() -> None:
             self._second_looks.discard(timer)
             now = time.monotonic()
-            first = [self._gathering.note(path, Change.AGAIN, now) for path in paths]
+            first = [self._gathering.note(path, EventKind.AGAIN, now) for path in paths]
             if any(first):
                 self._wake()
 
@@ -350,7 +350,7 @@ class Watcher(FileSystemEventHandler):
 
     async def _tick(self) -> None:
         """Once a second: did the laptop sleep, is the observer well and the root the same?"""
-        pauses = Pauses(_TICK_S)
+        pauses = SuspendDetector(_TICK_S)
         watched = self._root_id
         await self._check([self._root])
         while True:

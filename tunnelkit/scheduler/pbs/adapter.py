@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
-from tunnelkit.scheduler.base import Command, Verdict
+from tunnelkit.scheduler.base import Command, PendingCause
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
 from tunnelkit.scheduler.pbs.parse import (
-    Record,
+    JobRecord,
     check_job_id,
     nodes_of,
     parse_full,
@@ -59,11 +59,11 @@ class Qstat:
         """qsub's words for what is asked for."""
         raise NotImplementedError
 
-    def _read(self, done: Completed) -> list[Record]:
+    def _read(self, done: Completed) -> list[JobRecord]:
         """The jobs that an answer tells of. Raises SchedulerError if it can't be read."""
         return parse_full(done.text)
 
-    def _ending(self, record: Record) -> str:
+    def _ending(self, record: JobRecord) -> str:
         raise NotImplementedError
 
     # -- submit -----------------------------------------------------------
@@ -112,7 +112,7 @@ class Qstat:
             return JobStatus(job_id, JobState.UNKNOWN, "", explanation=why)
         raise errors.refusal(f"{self.title} can't be asked about the job", done)
 
-    def verdict(self, status: JobStatus) -> Verdict:
+    def verdict(self, status: JobStatus) -> PendingCause:
         return judge(status.reason)[0]
 
     def find(self, job_name: str) -> Command:
@@ -191,7 +191,7 @@ class Qstat:
         directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
         return f"{directory.rstrip('/')}/{name}" if directory else name
 
-    def _status(self, record: Record, job_id: str) -> JobStatus:
+    def _status(self, record: JobRecord, job_id: str) -> JobStatus:
         native, comment = record.get("job_state"), record.get("comment").strip()
         state, explanation = state_of(native)
         reason = comment or None
@@ -253,10 +253,10 @@ class PBS(Qstat):
         # next submission.
         return ["-f", *pbs_submit.pbs_resources(request)]
 
-    def _ending(self, record: Record) -> str:
+    def _ending(self, record: JobRecord) -> str:
         return ending(record.get("Exit_status"), record.get("comment").strip())
 
-    def _read(self, done: Completed) -> list[Record]:
+    def _read(self, done: Completed) -> list[JobRecord]:
         if self._history and errors.NO_HISTORY.search(done.error_text):
             # Said with exit status 0, whether or not there is such a job.
             self._history = False
@@ -285,7 +285,7 @@ def _again(message: str, done: Completed) -> SchedulerError:
     )
 
 
-def _start_estimate(record: Record) -> str | None:
+def _start_estimate(record: JobRecord) -> str | None:
     told = record.get("estimated.start_time").strip()
     return None if told in ("", "UNKNOWN", "--") else told
 

@@ -30,7 +30,7 @@ _USAGE_LAG_S = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """One job as qstat told it. now_s: the server's clock, seconds since 1970, if told."""
 
     job_id: str
@@ -54,7 +54,7 @@ def sequence_number(job_id: str) -> str:
     return job_id.partition(".")[0]
 
 
-def parse_full(text: str) -> list[Record]:
+def parse_full(text: str) -> list[JobRecord]:
     """The jobs of `qstat -f`. Lines that are none of its own (banners) are passed over."""
     records = []
     for job_id, lines in _jobs(text):
@@ -70,7 +70,7 @@ def parse_full(text: str) -> list[Record]:
                     attributes[name] = match[2]
             elif line.startswith("\t") and name:
                 attributes[name] += line[1:]
-        records.append(Record(job_id, attributes))
+        records.append(JobRecord(job_id, attributes))
     return records
 
 
@@ -90,7 +90,7 @@ def _jobs(text: str) -> Iterator[tuple[str, list[str]]]:
         yield job_id, lines
 
 
-def parse_json(text: str) -> list[Record] | None:
+def parse_json(text: str) -> list[JobRecord] | None:
     """The jobs of `qstat -f -F json`; None if it is not the JSON that it should be."""
     start = text.find("{")
     try:
@@ -98,7 +98,7 @@ def parse_json(text: str) -> list[Record] | None:
         jobs = data.get("Jobs", {})
         now = data.get("timestamp")
         return [
-            Record(str(job_id), _flat(job), now if isinstance(now, int) else None)
+            JobRecord(str(job_id), _flat(job), now if isinstance(now, int) else None)
             for job_id, job in jobs.items()
         ]
     except (ValueError, RecursionError, AttributeError):
@@ -154,7 +154,7 @@ def format_seconds(value: int) -> str:
     return f"{hours:02}:{minute:02}:{second:02}"
 
 
-def time_left_s(record: Record) -> int | None:
+def time_left_s(record: JobRecord) -> int | None:
     """Seconds until the time limit of a running job; None if it has none."""
     told = record.get("Walltime.Remaining")  # Torque
     if re.fullmatch(r"-?[0-9]{1,10}", told):
@@ -163,7 +163,7 @@ def time_left_s(record: Record) -> int | None:
     return None if limit is None else max(0, limit - _elapsed_s(record))
 
 
-def _elapsed_s(record: Record) -> int:
+def _elapsed_s(record: JobRecord) -> int:
     """For how long a job has run.
 
     What the node reports (`resources_used`) may be minutes old. The start is told in the

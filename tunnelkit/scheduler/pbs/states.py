@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from tunnelkit.model import JobState
-from tunnelkit.scheduler.base import Verdict
+from tunnelkit.scheduler.base import PendingCause
 
 P, R, E, U = JobState.PENDING, JobState.RUNNING, JobState.ENDED, JobState.UNKNOWN
 
@@ -68,29 +68,29 @@ _TORQUE_KILLED = {
 _SIGNALS = {15: "by TERM: qdel, or its time limit", 9: "by KILL"}
 
 #: The beginning of the comment -> (verdict, plain words); the first that matches counts.
-_COMMENTS: tuple[tuple[re.Pattern[str], Verdict, str], ...] = tuple(
+_COMMENTS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), verdict, words)
     for pattern, verdict, words in (
-        (r".*(limit (has been )?reached|has reached .*limit|would exceed)", Verdict.QUOTA,
+        (r".*(limit (has been )?reached|has reached .*limit|would exceed)", PendingCause.QUOTA,
          "a limit is used up; it starts when other jobs end"),
-        (r"Insufficient amount of (queue|server) resource", Verdict.QUOTA,
+        (r"Insufficient amount of (queue|server) resource", PendingCause.QUOTA,
          "a limit of the queue or server is used up; it starts when other jobs end"),
         (r"Queue .*not (started|an execution)|.*node is in an ineligible state",
-         Verdict.HELD, "what it asks for is switched off at the moment"),
-        (r"Insufficient amount of resource: (host|vnode)\b", Verdict.WAIT,
+         PendingCause.HELD, "what it asks for is switched off at the moment"),
+        (r"Insufficient amount of resource: (host|vnode)\b", PendingCause.WAIT,
          "waiting for the node to become free"),
         # Of a node that was named PBS tells no amounts, nor whether it ever has as much.
-        (r"Insufficient amount of resource: [^ (]+ *$", Verdict.WAIT,
+        (r"Insufficient amount of resource: [^ (]+ *$", PendingCause.WAIT,
          "waiting for them to become free there; `pbsnodes NODE` tells how many there are"),
-        (r"Insufficient amount of resource", Verdict.WAIT,
+        (r"Insufficient amount of resource", PendingCause.WAIT,
          "waiting for the resources to become free"),
-        (r"No(t enough| available)|Nodes not available|.*(preempt|in use)", Verdict.WAIT,
+        (r"No(t enough| available)|Nodes not available|.*(preempt|in use)", PendingCause.WAIT,
          "waiting for the resources to become free"),
-        (r".*(top job|strict sorted order|fairshare|threshold|draining)", Verdict.WAIT,
+        (r".*(top job|strict sorted order|fairshare|threshold|draining)", PendingCause.WAIT,
          "jobs with higher priority are in front"),
-        (r".*(reservation|dedicated time|primetime)", Verdict.WAIT,
+        (r".*(reservation|dedicated time|primetime)", PendingCause.WAIT,
          "it has to wait for another time: a reservation, dedicated or prime time"),
-        (r"(PBS Error|Internal Scheduling|.*scheduling error)", Verdict.WAIT,
+        (r"(PBS Error|Internal Scheduling|.*scheduling error)", PendingCause.WAIT,
          "the scheduler had trouble with it and tries again"),
     )
 )  # fmt: skip
@@ -111,25 +111,25 @@ def hold_reason(hold_types: str, comment: str) -> str:
     return f"Hold_Types = {hold_types or 'u'}" + (f"; {comment}" if comment else "")
 
 
-def judge(reason: str | None) -> tuple[Verdict, str]:
+def judge(reason: str | None) -> tuple[PendingCause, str]:
     """What a pending reason (a comment, or `hold_reason`) means: verdict and plain words.
 
     A comment that we don't know counts as WAIT, so that no job is cancelled for it.
     """
     text = " ".join((reason or "").split())
     if not text:
-        return Verdict.WAIT, "the scheduler has not looked at the job yet"
+        return PendingCause.WAIT, "the scheduler has not looked at the job yet"
     if held := _HOLD.fullmatch(text):
-        return Verdict.HELD, _held(held[1], held[2])
+        return PendingCause.HELD, _held(held[1], held[2])
     if never := _NEVER.match(text):
-        return Verdict.FIX, f"it can never run as asked for: {_detail(text[never.end() :])}"
+        return PendingCause.FIX, f"it can never run as asked for: {_detail(text[never.end() :])}"
     now = _NOT_NOW.match(text)
     said = text[now.end() :] if now else text
     for pattern, verdict, words in _COMMENTS:
         if pattern.match(said):
             detail = _detail(said)
             return verdict, words if detail in ("host", "vnode") else f"{words} ({detail})"
-    return Verdict.WAIT, f"the scheduler says: {said or text}"
+    return PendingCause.WAIT, f"the scheduler says: {said or text}"
 
 
 def _detail(said: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tunnelkit.model import ResourceRequest
 from tunnelkit.scheduler.pbs import attach, submit
 from tunnelkit.scheduler.pbs.adapter import Qstat
-from tunnelkit.scheduler.pbs.parse import Record
+from tunnelkit.scheduler.pbs.parse import JobRecord
 from tunnelkit.scheduler.pbs.states import ending
 
 
@@ -23,5 +23,5 @@ class Torque(Qstat):
     def _resources(self, request: ResourceRequest) -> list[str]:
         return submit.torque_resources(request)
 
-    def _ending(self, record: Record) -> str:
+    def _ending(self, record: JobRecord) -> str:
         return ending(record.get("exit_status"), record.get("comment").strip(), torque=True)

@@ -19,7 +19,7 @@ from tunnelkit.model import (
     check_host,
     check_job_name,
 )
-from tunnelkit.scheduler.base import Command, Verdict
+from tunnelkit.scheduler.base import Command, PendingCause
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
 from tunnelkit.scheduler.slurm.duration import parse_duration
@@ -100,7 +100,7 @@ class Slurm:
         found = {status.job_id: status for status, _ in self._rows(done)}
         return {job_id: found.get(job_id, _vanished(job_id)) for job_id in job_ids}
 
-    def verdict(self, status: JobStatus) -> Verdict:
+    def verdict(self, status: JobStatus) -> PendingCause:
         return judge(status.reason)[0]
 
     def explain(self, reason: str | None) -> str:

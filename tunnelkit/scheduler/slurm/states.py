@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from tunnelkit.model import JobState
-from tunnelkit.scheduler.base import Verdict
+from tunnelkit.scheduler.base import PendingCause
 
 P, R, E, U = JobState.PENDING, JobState.RUNNING, JobState.ENDED, JobState.UNKNOWN
 
@@ -55,50 +55,55 @@ STATES: dict[str, tuple[JobState, str | None]] = {
 }
 
 #: reason -> (verdict, plain words); the first pattern that matches its beginning counts.
-_REASONS: tuple[tuple[re.Pattern[str], Verdict, str], ...] = tuple(
+_REASONS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
     (re.compile(pattern), verdict, words)
     for pattern, verdict, words in (
-        (r"None$|$", Verdict.WAIT, "the scheduler has not looked at the job yet"),
-        (r"Resources", Verdict.WAIT, "waiting for the resources to become free"),
-        (r"Priority", Verdict.WAIT, "jobs with higher priority are in front"),
-        (r"DependencyNeverSatisfied", Verdict.FIX, "the job it depends on can never end as asked"),
-        (r"Dependency", Verdict.WAIT, "waiting for the job it depends on"),
-        (r"BeginTime", Verdict.WAIT, "its begin time has not come yet"),
-        (r"Licenses", Verdict.WAIT, "waiting for a licence to become free"),
-        (r"ReservationDeleted", Verdict.FIX, "the reservation it asks for was deleted"),
-        (r"Reservation", Verdict.WAIT, "waiting for its reservation to begin"),
-        (r"Prolog|Cleaning|SchedDefer|BurstBuffer|InactiveLimit", Verdict.WAIT,
+        (r"None$|$", PendingCause.WAIT, "the scheduler has not looked at the job yet"),
+        (r"Resources", PendingCause.WAIT, "waiting for the resources to become free"),
+        (r"Priority", PendingCause.WAIT, "jobs with higher priority are in front"),
+        (r"DependencyNeverSatisfied", PendingCause.FIX,
+         "the job it depends on can never end as asked"),
+        (r"Dependency", PendingCause.WAIT, "waiting for the job it depends on"),
+        (r"BeginTime", PendingCause.WAIT, "its begin time has not come yet"),
+        (r"Licenses", PendingCause.WAIT, "waiting for a licence to become free"),
+        (r"ReservationDeleted", PendingCause.FIX, "the reservation it asks for was deleted"),
+        (r"Reservation", PendingCause.WAIT, "waiting for its reservation to begin"),
+        (r"Prolog|Cleaning|SchedDefer|BurstBuffer|InactiveLimit", PendingCause.WAIT,
          "the scheduler is preparing the job"),
         # A request that no node of this partition can ever meet.
-        (r"PartitionTimeLimit", Verdict.FIX, "the time asked for is over the partition's limit"),
-        (r"Partition(Node|Min|Max)", Verdict.FIX, "the number of nodes is outside the "
+        (r"PartitionTimeLimit", PendingCause.FIX,
+         "the time asked for is over the partition's limit"),
+        (r"Partition(Node|Min|Max)", PendingCause.FIX, "the number of nodes is outside the "
          "partition's limits"),
-        (r"PartitionConfig", Verdict.FIX, "no node of the partition has what was asked for, or "
+        (r"PartitionConfig", PendingCause.FIX,
+         "no node of the partition has what was asked for, or "
          "the time asked for is over its limit"),
-        (r"BadConstraints|.*node configuration is not available", Verdict.FIX,
+        (r"BadConstraints|.*node configuration is not available", PendingCause.FIX,
          "no node can give what was asked for"),
-        (r"InvalidAccount", Verdict.FIX, "the account is not valid here"),
-        (r"InvalidQOS|QOSNotAllowed", Verdict.FIX, "the QOS is not valid for this account or "
+        (r"InvalidAccount", PendingCause.FIX, "the account is not valid here"),
+        (r"InvalidQOS|QOSNotAllowed", PendingCause.FIX, "the QOS is not valid for this account or "
          "partition"),
-        (r"AccountNotAllowed|AccountingPolicy", Verdict.FIX, "the account may not use this "
+        (r"AccountNotAllowed|AccountingPolicy", PendingCause.FIX, "the account may not use this "
          "partition"),
-        (r"MaxMemPerLimit", Verdict.FIX, "more memory was asked for than the limit allows"),
-        (r"DeadLine", Verdict.FIX, "the job can't end before its deadline"),
+        (r"MaxMemPerLimit", PendingCause.FIX, "more memory was asked for than the limit allows"),
+        (r"DeadLine", PendingCause.FIX, "the job can't end before its deadline"),
         # Limits on each single job: no other job's end makes room for this one.
-        (r"(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?", Verdict.FIX,
+        (r"(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?", PendingCause.FIX,
          "it asks for more than one job may have under this account or QOS"),
-        (r"QOSMin", Verdict.FIX, "it asks for less than this QOS demands"),
+        (r"QOSMin", PendingCause.FIX, "it asks for less than this QOS demands"),
         # Limits on all jobs together.
-        (r"Assoc|QOS|Max|JobArrayTaskLimit", Verdict.QUOTA,
+        (r"Assoc|QOS|Max|JobArrayTaskLimit", PendingCause.QUOTA,
          "a limit of your account, QOS or user is used up; it starts when other jobs end"),
-        (r"JobHeldUser|ReqHold", Verdict.HELD, "you hold it back: scontrol release JOBID frees it"),
-        (r"JobHeldAdmin", Verdict.HELD, "an administrator holds it back: ask them"),
-        (r"JobHoldMaxRequeue|.*requeued.held", Verdict.HELD,
+        (r"JobHeldUser|ReqHold", PendingCause.HELD,
+         "you hold it back: scontrol release JOBID frees it"),
+        (r"JobHeldAdmin", PendingCause.HELD, "an administrator holds it back: ask them"),
+        (r"JobHoldMaxRequeue|.*requeued.held", PendingCause.HELD,
          "it failed to launch and is held: scontrol release JOBID tries again"),
         (r"ReqNodeNotAvail|NodeDown|Nodes.required.for.job.are|Required.node.not.available",
-         Verdict.HELD, "the node is down, drained or reserved: take another, or wait until it "
+         PendingCause.HELD, "the node is down, drained or reserved: take another, or wait until it "
          "is back"),
-        (r"Partition(Down|Inactive)", Verdict.HELD, "the partition is switched off at the moment"),
+        (r"Partition(Down|Inactive)", PendingCause.HELD,
+         "the partition is switched off at the moment"),
     )
 )  # fmt: skip
 
@@ -108,7 +113,7 @@ def state_of(native: str) -> tuple[JobState, str | None]:
     return STATES.get(native, (U, f"Slurm calls its state {native!r}, which tk does not know"))
 
 
-def judge(reason: str | None) -> tuple[Verdict, str]:
+def judge(reason: str | None) -> tuple[PendingCause, str]:
     """What a pending reason means: the verdict and plain words.
 
     A reason that we don't know counts as WAIT, so that no job is cancelled for it.
@@ -117,7 +122,7 @@ def judge(reason: str | None) -> tuple[Verdict, str]:
     for pattern, verdict, words in _REASONS:
         if pattern.match(text):
             return verdict, _with_detail(words, text)
-    return Verdict.WAIT, f"Slurm says {text}"
+    return PendingCause.WAIT, f"Slurm says {text}"
 
 
 def _with_detail(words: str, text: str) -> str:

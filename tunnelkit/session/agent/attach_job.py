@@ -55,7 +55,7 @@ wait $!
 
 
 @runtime_checkable
-class Steps(Protocol):
+class InJobLauncher(Protocol):
     """A scheduler that can run something inside a job that is not tk's."""
 
     def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
@@ -91,7 +91,7 @@ def check_adoptable(job_id: str, status: JobStatus) -> None:
     )
 
 
-class Adoption:
+class JobAttachment:
     """Puts the agent `name` into a running job. node_ssh: auto, yes or no."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Adoption:
         """Run `body` (scheduler/job_script.py) in a step of its own; what it tells in
         `status_file`. ends_with: the status file of another, with which it ends. Raises
         AllocationError."""
-        if not isinstance(self._scheduler, Steps):
+        if not isinstance(self._scheduler, InJobLauncher):
             raise AllocationError(
                 f"tk can't enter a {self._scheduler.name} job that it has not submitted",
                 hint="let tk submit it: tk up",

@@ -14,7 +14,7 @@ from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_relay import join, pump
 
 
-class Execs:
+class ExecStreams:
     """Joins exec channels of the control socket with those of the agent."""
 
     def __init__(self, agent: Callable[[], AgentClient]) -> None:

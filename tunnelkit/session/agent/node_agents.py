@@ -17,7 +17,7 @@ from tunnelkit.link.base import ByteStream
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.agent.exec_streams import Execs
+from tunnelkit.session.agent.exec_streams import ExecStreams
 
 #: More than these get their agents when they are first wanted: each costs a job step.
 _AT_ONCE = 8
@@ -44,7 +44,7 @@ class _Peer:
         self.failure: TunnelkitError | None = None
         self.client: AgentClient | None = None
         self.life: asyncio.Task[Any] | None = None
-        self.execs = Execs(self._agent)
+        self.execs = ExecStreams(self._agent)
         #: One connection, one start at a time.
         self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
 
@@ -66,7 +66,7 @@ class _Peer:
         return {"node": self.node, "agent": self.pid, "why_not": why}
 
 
-class Peers:
+class PeerAgents:
     """The other nodes' agents. `allocated`, then `start`; `close` lets go of them all.
 
     agent: the first node's. dial: a stream to the agent of that name on that node. start: have an
@@ -98,7 +98,7 @@ class Peers:
         first = list(self._peers.values())[:_AT_ONCE]
         await asyncio.gather(*(self._start(peer) for peer in first), return_exceptions=True)
 
-    async def execs(self, node: str) -> Execs | None:
+    async def execs(self, node: str) -> ExecStreams | None:
         """Where processes on `node` are started; None if that is the first node. Raises
         UsageError for a node that is not ours, AllocationError if no agent can be had there."""
         wanted = node.partition(".")[0]

@@ -22,7 +22,7 @@ from tunnelkit.session.agent.install import Installed
 _CONNECT_TIMEOUT_S = 10
 
 
-class Way(Protocol):
+class Route(Protocol):
     """One way. `open` raises ConnectionFailed where it does not lead there."""
 
     #: As `tk status` calls it.
@@ -33,7 +33,7 @@ class Way(Protocol):
     async def open(self) -> ByteStream: ...
 
 
-class BySsh:
+class SshRoute:
     """ssh from the laptop to the node. `argv` is run there."""
 
     name = title = "ssh"
@@ -45,7 +45,7 @@ class BySsh:
         return await self._link.open_stream(self._argv, node=self._node)
 
 
-class ByLoginSsh:
+class LoginSshRoute:
     """The login host's ssh to the node, with the keys that are there. `argv` is run there.
 
     Never asks anybody. A node's first host key is taken into a file of tk's own; a changed
@@ -107,7 +107,7 @@ def login_ssh(installed: Installed, node: str) -> list[str]:
     return ["ssh", *(f"-o{key}={value}" for key, value in options.items()), "--", node]
 
 
-class ByScheduler:
+class SchedulerRoute:
     """The scheduler's command that runs something inside the job; `argv` is the whole of it."""
 
     name = title = "srun"
@@ -119,7 +119,7 @@ class ByScheduler:
         return await self._link.open_stream(self._argv)
 
 
-class ByDialIn:
+class ReverseRoute:
     """The agent in the job dials a process of ours on the login host
     (agent/links/reverse_connect.py).
 
@@ -151,11 +151,11 @@ def invitation(installed: Installed, name: str) -> str:
     return f"{installed.jobs_dir}/{name}.meet"
 
 
-class Ways:
+class Routes:
     """`ways` in the order in which they are tried. say: told when one does not lead there."""
 
     def __init__(
-        self, link: Link, node: str | None, ways: Sequence[Way], say: Callable[[str], None]
+        self, link: Link, node: str | None, ways: Sequence[Route], say: Callable[[str], None]
     ) -> None:
         self._link, self._node, self._say = link, node, say
         self._ways = list(ways)

@@ -10,11 +10,11 @@ from tunnelkit.link.base import Prompter
 from tunnelkit.link.factory import make_link
 from tunnelkit.session.connection.link_keeper import LinkKeeper
 from tunnelkit.session.connection.probe import link_options
-from tunnelkit.session.connection.prompt_gate import Attendance
+from tunnelkit.session.connection.prompt_gate import PromptGate
 from tunnelkit.session.runtime.paths import SessionPaths
 
 
-class Connection:
+class LoginConnection:
     """Owns the link but for its end: `link.close`. `open`, then `run` beside all else.
 
     present: whether a command that could ask is connected. notice: something for the person.
@@ -32,7 +32,7 @@ class Connection:
         lost: Callable[[str], None],
         changed: Callable[[], None],
     ) -> None:
-        self._attendance = Attendance(prompter, present)
+        self._attendance = PromptGate(prompter, present)
         self._notice = notice
         self._told_lost = lost
         self._changed = changed

@@ -35,7 +35,7 @@ async def scheduler_of(link: Link) -> Detected:
 
 
 @dataclass(frozen=True)
-class Look:
+class ClusterProbe:
     """What a short look at a login host tells."""
 
     scheduler: str
@@ -67,17 +67,17 @@ async def _ask_session(settings: Settings) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _look(name: LinkName, options: LinkOptions, prompter: Prompter | None) -> Look:
+def _look(name: LinkName, options: LinkOptions, prompter: Prompter | None) -> ClusterProbe:
     """One connection, and so one prompt, for all that one command wants to know."""
 
-    async def look() -> Look:
+    async def look() -> ClusterProbe:
         with tempfile.TemporaryDirectory(prefix="tk-") as directory:
             link = make_link(name, options, control_dir=Path(directory), prompter=prompter)
             try:
                 await link.open()
                 scheduler = (await scheduler_of(link)).name
                 done = await link.run(["sh", "-c", _ASK_HOME])
-                return Look(scheduler, done.text.splitlines()[-1])
+                return ClusterProbe(scheduler, done.text.splitlines()[-1])
             finally:
                 await link.close()
 

@@ -20,7 +20,7 @@ _COMES_WITHIN_S = 20.0
 _LOOK_S = 0.02
 
 
-class Attendance:
+class PromptGate:
     """Lets questions through to `prompter` while somebody visits.
 
     present: whether a command that could ask is connected right now.

@@ -28,7 +28,7 @@ mv -T "$d.$$" "$d" 2>/dev/null || rm -rf "$d.$$"
 """
 
 
-async def lend_debugpy(link: Link, base: str) -> str:
+async def upload_debugpy(link: Link, base: str) -> str:
     """Have our debugpy in tk's directory `base` on the cluster; returns the directory for
     PYTHONPATH. Raises AllocationError."""
     import debugpy

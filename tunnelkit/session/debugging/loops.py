@@ -15,13 +15,13 @@ from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.debug.dap.editor_port import EditorPort
-from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_command import LoopCommand, loop_spec
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.debugging.loop_messages import at, told
 
@@ -38,7 +38,7 @@ class LoopLogFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, record: Record) -> None:
+    def write(self, record: LoopRecord) -> None:
         """Append one record."""
         text = record.payload if record.kind != EVENT else _event_line(record.event())
         with contextlib.suppress(OSError):
@@ -62,11 +62,11 @@ class SessionLoop:
         #: begins anew when files have changed on the node
         self.reload = False
         #: What a terminal that comes later is shown.
-        self.history: deque[Record] = deque()
+        self.history: deque[LoopRecord] = deque()
         self._history_bytes = 0
         self._watchers: dict[Channel, int] = {}
 
-    def record(self, record: Record) -> None:
+    def record(self, record: LoopRecord) -> None:
         """Give a record to all who watch; one that is too far behind skips it."""
         self._remember(record)
         for channel in list(self._watchers):
@@ -78,7 +78,7 @@ class SessionLoop:
                 skipped, self._watchers[channel] = self._watchers[channel], 0
                 if skipped:
                     payload = event_payload("skipped", records=skipped)
-                    channel.write_nowait(Record(EVENT, record.number, payload).encode())
+                    channel.write_nowait(LoopRecord(EVENT, record.number, payload).encode())
                 channel.write_nowait(record.encode())
 
     def notice(self, text: str) -> None:
@@ -86,7 +86,7 @@ class SessionLoop:
         payload = event_payload("notice", text=text)
         for channel in self._watchers:
             if not channel.is_over:
-                channel.write_nowait(Record(EVENT, 0, payload).encode())
+                channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
 
     def watch(self, channel: Channel) -> None:
         """Show the loop on `channel` from its recent past on."""
@@ -94,7 +94,7 @@ class SessionLoop:
             channel.write_nowait(record.encode())
         self._watchers[channel] = 0
 
-    def _remember(self, record: Record) -> None:
+    def _remember(self, record: LoopRecord) -> None:
         self.history.append(record)
         self._history_bytes += len(record.payload)
         while len(self.history) > _HISTORY or self._history_bytes > _HISTORY_BYTES:
@@ -108,7 +108,7 @@ class _Recorder:
         self._log = log
         self.loop: SessionLoop | None = None
 
-    def record(self, record: Record) -> None:
+    def record(self, record: LoopRecord) -> None:
         """Take a record."""
         self._log.write(record)
         if self.loop is not None:
@@ -133,7 +133,7 @@ class Loops:
         port: EditorPort,
         settings: DebugSettings,
         *,
-        place: Callable[[], Place | None],
+        place: Callable[[], SourceFiles | None],
         log: Path,
     ) -> None:
         self._agent = agent
@@ -307,7 +307,7 @@ class Loops:
 
     def _tell(self, loop: SessionLoop, event: str, **fields: Any) -> None:
         """An event of the session's own, to the log and the loop's terminals."""
-        record = Record(EVENT, 0, event_payload(event, time=time.time(), **fields))
+        record = LoopRecord(EVENT, 0, event_payload(event, time=time.time(), **fields))
         self._log.write(record)
         loop.record(record)
 

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunnelkit.session.doctor.context import Scene
+    from tunnelkit.session.doctor.context import CheckContext
 
 
-class Status(Enum):
+class CheckStatus(Enum):
     """SKIP: not checked, and said why; it is no fault."""
 
     OK = "ok"
@@ -25,7 +25,7 @@ class Finding:
     """What a check has found, in one line. fix: what to do, where the check's own advice does
     not fit. data: the same for programs."""
 
-    status: Status
+    status: CheckStatus
     found: str
     fix: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Check:
     meanwhile, and is given time."""
 
     name: str
-    run: Callable[[Scene], Awaitable[Finding]]
+    run: Callable[[CheckContext], Awaitable[Finding]]
     fix: str
     needs: tuple[str, ...] = ()
     limit_s: float = 10.0
@@ -47,11 +47,11 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """A check with its outcome; `fix` is None where nothing is to be done."""
 
     name: str
-    status: Status
+    status: CheckStatus
     found: str
     fix: str | None
     data: dict[str, Any]
@@ -71,19 +71,19 @@ class Result:
 
 def ok(found: str, **data: Any) -> Finding:
     """All is well."""
-    return Finding(Status.OK, found, data=data)
+    return Finding(CheckStatus.OK, found, data=data)
 
 
 def warn(found: str, *, fix: str | None = None, **data: Any) -> Finding:
     """It works, but not as well as it could."""
-    return Finding(Status.WARN, found, fix, data)
+    return Finding(CheckStatus.WARN, found, fix, data)
 
 
 def fail(found: str, *, fix: str | None = None, **data: Any) -> Finding:
     """Something that tk needs can't be had."""
-    return Finding(Status.FAIL, found, fix, data)
+    return Finding(CheckStatus.FAIL, found, fix, data)
 
 
 def skip(why: str) -> Finding:
     """Not checked."""
-    return Finding(Status.SKIP, why)
+    return Finding(CheckStatus.SKIP, why)

@@ -14,7 +14,7 @@ from tunnelkit.session.agent.cluster_dir import TK_OWN_DIR
 from tunnelkit.session.agent.find_python import CANDIDATES, DEFAULT
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.check import Finding, fail, ok, skip, warn
-from tunnelkit.session.doctor.context import Scene
+from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.runtime import completion_cache
 from tunnelkit.text_format import human_bytes
 
@@ -63,7 +63,7 @@ if command -v quota >/dev/null 2>&1; then quota -w 2>/dev/null || :; else echo t
 """
 
 
-async def connection(scene: Scene) -> Finding:
+async def connection(scene: CheckContext) -> Finding:
     """The login host lets us in; by the live session's connection if there is one."""
     begin = time.monotonic()
     far = await scene.connect()
@@ -75,7 +75,7 @@ async def connection(scene: Scene) -> Finding:
     return ok(f"{scene.login}: {how}", by_session=far.is_session)
 
 
-async def multiplexing(scene: Scene) -> Finding:
+async def multiplexing(scene: CheckContext) -> Finding:
     """Commands ride on the one connection; how long one takes."""
     _, first = await scene.timed(["true"])
     _, second = await scene.timed(["true"])
@@ -86,7 +86,7 @@ async def multiplexing(scene: Scene) -> Finding:
     return ok(text, took_ms=round(1000 * fastest))
 
 
-async def login_shell(scene: Scene) -> Finding:
+async def login_shell(scene: CheckContext) -> Finding:
     """Whether the login shell prints when no one is there to read."""
     print_it = 'printf "\n%s %s\n" "$1" "${SHELL:-}"'
     done = await scene.far.run(["sh", "-c", print_it, "tk", _MARK], timeout_s=20.0)
@@ -105,7 +105,7 @@ async def login_shell(scene: Scene) -> Finding:
     return ok("silent")
 
 
-async def python(scene: Scene) -> Finding:
+async def python(scene: CheckContext) -> Finding:
     """A Python 3.8 or newer for the agent."""
     wanted = scene.settings.cluster.python
     done = await scene.script(_PYTHONS, wanted)
@@ -127,7 +127,7 @@ async def python(scene: Scene) -> Finding:
     return fail(f"{problem}, and no other Python 3.8 or newer was found")
 
 
-async def rsync(scene: Scene) -> Finding:
+async def rsync(scene: CheckContext) -> Finding:
     """Which rsync the login host has."""
     done = await scene.script("rsync --version 2>&1 </dev/null || :")
     defect = rsync_defect(done.text if "ersion" in done.text else "")
@@ -137,7 +137,7 @@ async def rsync(scene: Scene) -> Finding:
     return ok(parse.shorten(first))
 
 
-async def home(scene: Scene) -> Finding:
+async def home(scene: CheckContext) -> Finding:
     """The home there, or where tk's directory is: kind of file system, room, and whether it can
     be written."""
     done = await scene.script(_HOME, scene.settings.cluster.directory)
@@ -165,7 +165,7 @@ async def home(scene: Scene) -> Finding:
     return ok(text, **data)
 
 
-async def quota(scene: Scene) -> Finding:
+async def quota(scene: CheckContext) -> Finding:
     """What the file servers allow."""
     done = await scene.script(_QUOTA)
     rows = parse.quotas(done.text)
@@ -182,7 +182,7 @@ async def quota(scene: Scene) -> Finding:
     return ok(text)
 
 
-async def clock(scene: Scene) -> Finding:
+async def clock(scene: CheckContext) -> Finding:
     """How far the two clocks are apart."""
     before = time.time()
     done = await scene.script('date "+tk-date %s.%N"')
@@ -196,7 +196,7 @@ async def clock(scene: Scene) -> Finding:
     return ok(text, ahead_s=round(found.ahead_s, 3))
 
 
-async def forwards(scene: Scene) -> Finding:
+async def forwards(scene: CheckContext) -> Finding:
     """A forward, end to end: the login host's own sshd is asked for its first words."""
     done = await scene.script('printf "tk-conn %s\\n" "$SSH_CONNECTION"')
     words = parse.tagged(done.text, "tk-conn").split()
@@ -216,7 +216,7 @@ async def forwards(scene: Scene) -> Finding:
     )
 
 
-async def scheduler(scene: Scene) -> Finding:
+async def scheduler(scene: CheckContext) -> Finding:
     """Which scheduler there is, and its version."""
     wanted = scene.settings.cluster.scheduler
     found = parse_detect(await scene.far.run(list(DETECT.argv), timeout_s=30.0))

@@ -12,7 +12,7 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import Prompter
 from tunnelkit.model import Completed
-from tunnelkit.session.doctor.remote_access import Far, LinkFar, SessionFar
+from tunnelkit.session.doctor.remote_access import LinkAccess, RemoteAccess, SessionAccess
 from tunnelkit.session.runtime.blocking_client import ask, is_alive
 from tunnelkit.session.runtime.paths import SessionPaths
 
@@ -20,7 +20,7 @@ from tunnelkit.session.runtime.paths import SessionPaths
 _ASK_S = 5.0
 
 
-class Scene:
+class CheckContext:
     """The settings (or what is wrong with them), the session's status, the far side.
 
     prompter: answers ssh's questions; None where nobody is there. system: where the
@@ -45,7 +45,7 @@ class Scene:
         self.system = system
         self.patience = patience
         self._prompter = prompter
-        self._far: Far | None = None
+        self._far: RemoteAccess | None = None
         #: None: no session, or one that has not been asked yet.
         self.status: dict[str, Any] | None = None
         self._stack = AsyncExitStack()
@@ -75,18 +75,18 @@ class Scene:
         self.status = await in_thread(lambda: ask(self.paths, "status", silence_s=_ASK_S))
         return True
 
-    async def connect(self) -> Far:
+    async def connect(self) -> RemoteAccess:
         """The far side, by the session's link or by one of our own."""
         if self._far is None:
             if self.status is not None and self.status["state"] not in ("failed", "closing"):
-                self._far = SessionFar(self.paths)
+                self._far = SessionAccess(self.paths)
             else:
-                self._far = await LinkFar.connect(self.settings, self._prompter)
+                self._far = await LinkAccess.connect(self.settings, self._prompter)
                 self._stack.push_async_callback(self._far.close)
         return self._far
 
     @property
-    def far(self) -> Far:
+    def far(self) -> RemoteAccess:
         """Raises AssertionError before `connect` (the checks that use it need `connection`)."""
         assert self._far is not None
         return self._far

@@ -22,7 +22,7 @@ from tunnelkit.mirror.watch.inotify_limits import limits
 from tunnelkit.session.connection.probe import link_options
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.check import Finding, fail, ok, skip, warn
-from tunnelkit.session.doctor.context import Scene
+from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import in_thread
 
 #: Multiplexing as tk uses it (-O forward, streamlocal) is older; what is below this is untested.
@@ -32,7 +32,7 @@ _SAFE_PART = 0.8
 _SOCKET_NAME = "m-0123456789"
 
 
-async def config(scene: Scene) -> Finding:
+async def config(scene: CheckContext) -> Finding:
     """The settings can be read, and name a login host."""
     settings = scene.settings
     login = settings.require_login()
@@ -41,7 +41,7 @@ async def config(scene: Scene) -> Finding:
     return ok(f"{named}, login host {login} ({settings.origins['cluster.login']})")
 
 
-async def session(scene: Scene) -> Finding:
+async def session(scene: CheckContext) -> Finding:
     """Whether a session is up; its connection is then used."""
     if not await scene.look_for_session(in_thread):
         return ok("none is up: tk up starts one", up=False)
@@ -54,7 +54,7 @@ async def session(scene: Scene) -> Finding:
     return ok(text, up=True, state=status["state"])
 
 
-def _by_paramiko(scene: Scene) -> bool:
+def _by_paramiko(scene: CheckContext) -> bool:
     """Whether no ssh program is used; settings that can't be read are another check's."""
     try:
         return link_name(scene.settings.cluster.link) == "paramiko"
@@ -62,7 +62,7 @@ def _by_paramiko(scene: Scene) -> bool:
         return False
 
 
-async def ssh(scene: Scene) -> Finding:
+async def ssh(scene: CheckContext) -> Finding:
     """The ssh program, and room for its control sockets."""
     if _by_paramiko(scene):
         own = metadata.version("paramiko")
@@ -89,7 +89,7 @@ async def ssh(scene: Scene) -> Finding:
     return ok(room, version=list(version))
 
 
-async def ssh_config(scene: Scene) -> Finding:
+async def ssh_config(scene: CheckContext) -> Finding:
     """What ssh makes of the login host's name: `ssh -G`."""
     if shutil.which("ssh") is None:
         return skip("there is no ssh here that could be asked: paramiko reads ~/.ssh/config")
@@ -118,7 +118,7 @@ async def ssh_config(scene: Scene) -> Finding:
     return ok(text, **data)
 
 
-async def rsync(scene: Scene) -> Finding:
+async def rsync(scene: CheckContext) -> Finding:
     """Which rsync this machine has."""
     from tunnelkit.mirror.transfer.rsync import rsync_defect
 
@@ -132,7 +132,7 @@ async def rsync(scene: Scene) -> Finding:
     return ok(first)
 
 
-async def file_events(scene: Scene) -> Finding:
+async def file_events(scene: CheckContext) -> Finding:
     """What tells of saved files."""
     from watchdog.observers import Observer
 
@@ -144,7 +144,7 @@ async def file_events(scene: Scene) -> Finding:
     return ok(text, kind=kind)
 
 
-async def inotify(scene: Scene) -> Finding:
+async def inotify(scene: CheckContext) -> Finding:
     """The kernel's limit of watches against the directories of the project (Linux)."""
     settings = scene.settings
     now = limits(str(scene.system / "sys"))
@@ -191,7 +191,7 @@ def watches_taken(system: Path) -> int:
     return count
 
 
-async def editor_port(scene: Scene) -> Finding:
+async def editor_port(scene: CheckContext) -> Finding:
     """The port that F5 attaches to is free, or the session's."""
     if scene.status is not None:
         return ok(f"127.0.0.1:{_port(scene)} is the session's")
@@ -203,14 +203,14 @@ async def editor_port(scene: Scene) -> Finding:
     return warn(f"127.0.0.1:{port} is taken by {who}: tk up takes the next that is free")
 
 
-def _port(scene: Scene) -> int:
+def _port(scene: CheckContext) -> int:
     """The session's, where one is up: it may have had to take another than is set."""
     if scene.status is not None:
         return int(scene.status["debug_port"])
     return scene.settings.debug.port
 
 
-async def editor_files(scene: Scene) -> Finding:
+async def editor_files(scene: CheckContext) -> Finding:
     """VS Code's task and launch configuration are there, with the right port."""
     folder, port = scene.project_dir / ".vscode", _port(scene)
     if not folder.is_dir():

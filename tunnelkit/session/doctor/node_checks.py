@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.check import Finding, ok, skip, warn
-from tunnelkit.session.doctor.context import Scene
+from tunnelkit.session.doctor.context import CheckContext
 
 _NO_ALLOCATION = "no allocation: tk up, then tk doctor again"
 _FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" -c "$1"'
@@ -16,7 +16,7 @@ print("tk-debugpy", debugpy.__version__)
 """
 
 
-async def node_ssh(scene: Scene) -> Finding:
+async def node_ssh(scene: CheckContext) -> Finding:
     """Whether the node may be entered by ssh."""
     if not scene.has_agent:
         return skip(_NO_ALLOCATION)
@@ -38,11 +38,11 @@ async def node_ssh(scene: Scene) -> Finding:
     return ok(f"{node} allows it; entered by {_route(scene)}")
 
 
-def _route(scene: Scene) -> str:
+def _route(scene: CheckContext) -> str:
     return str((scene.status or {}).get("route") or "ssh")
 
 
-async def debugpy(scene: Scene) -> Finding:
+async def debugpy(scene: CheckContext) -> Finding:
     """Which debugpy the debuggee's interpreter has."""
     if not scene.has_agent:
         return skip(_NO_ALLOCATION)

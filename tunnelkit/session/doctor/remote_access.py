@@ -30,7 +30,7 @@ _BANNER_S = 6.0
 _CLOSE_S = 5.0
 
 
-class Far(Protocol):
+class RemoteAccess(Protocol):
     """Commands on the login host and, where there is an allocation, on its first node."""
 
     #: Whether this is the live session's own connection.
@@ -54,7 +54,7 @@ class Far(Protocol):
     async def close(self) -> None: ...
 
 
-class LinkFar:
+class LinkAccess:
     """A connection of the doctor's own, in a private directory that goes with it."""
 
     is_session = False
@@ -64,7 +64,7 @@ class LinkFar:
         self._directory = directory
 
     @staticmethod
-    async def connect(settings: Settings, prompter: Prompter | None) -> LinkFar:
+    async def connect(settings: Settings, prompter: Prompter | None) -> LinkAccess:
         """Connect. Raises ConnectionFailed, HostKeyError, ConfigError."""
         directory = tempfile.TemporaryDirectory(prefix="tk-")
         link = make_link(
@@ -73,7 +73,7 @@ class LinkFar:
             control_dir=Path(directory.name),
             prompter=prompter,
         )
-        far = LinkFar(link, directory)
+        far = LinkAccess(link, directory)
         try:
             await link.open()
         except BaseException:
@@ -99,7 +99,7 @@ class LinkFar:
         self._directory.cleanup()
 
 
-class SessionFar:
+class SessionAccess:
     """The live session's link, asked through its control socket."""
 
     is_session = True
@@ -168,7 +168,7 @@ async def _read(channel: Channel) -> bytes:
 
 
 async def banner_through(link: Link, host: str, port: int) -> bytes:
-    """See `Far.banner`. The forward is taken away again."""
+    """See `RemoteAccess.banner`. The forward is taken away again."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         bind_port = probe.getsockname()[1]
@@ -206,7 +206,7 @@ class HasNode(Protocol):
 
 
 def handlers(session: HasLink) -> dict[str, Handler]:
-    """The session's side: what `SessionFar` asks over the control socket."""
+    """The session's side: what `SessionAccess` asks over the control socket."""
 
     async def run(params: dict[str, Any]) -> dict[str, Any]:
         node = session.cluster.node if params.get("on_node") else None

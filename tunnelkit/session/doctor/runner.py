@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.session.doctor.check import Check, Finding, Result, Status, fail, skip
-from tunnelkit.session.doctor.context import Scene
+from tunnelkit.session.doctor.check import Check, CheckResult, CheckStatus, Finding, fail, skip
+from tunnelkit.session.doctor.context import CheckContext
 
 T = TypeVar("T")
 #: How long a person may take to answer what ssh asks.
@@ -18,12 +18,14 @@ ASKING_S = 180.0
 
 
 async def run_checks(
-    checks: Sequence[Check], scene: Scene, done: Callable[[Result], None] = lambda result: None
-) -> list[Result]:
+    checks: Sequence[Check],
+    scene: CheckContext,
+    done: Callable[[CheckResult], None] = lambda result: None,
+) -> list[CheckResult]:
     """The results in the order of `checks`; `done` hears of each as it comes."""
-    tasks: dict[str, asyncio.Task[Result]] = {}
+    tasks: dict[str, asyncio.Task[CheckResult]] = {}
 
-    async def one(check: Check) -> Result:
+    async def one(check: Check) -> CheckResult:
         begin = time.monotonic()
         finding = await _unmet(check, tasks) or await _run(check, scene)
         result = _result(check, finding, time.monotonic() - begin)
@@ -40,19 +42,19 @@ async def run_checks(
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
-async def _unmet(check: Check, tasks: Mapping[str, asyncio.Task[Result]]) -> Finding | None:
+async def _unmet(check: Check, tasks: Mapping[str, asyncio.Task[CheckResult]]) -> Finding | None:
     """Why the check would say nothing; None if it may run."""
     for name in check.needs:
         before = await asyncio.shield(tasks[name])
-        if before.status is Status.FAIL:
+        if before.status is CheckStatus.FAIL:
             return skip(f"not checked: {name} failed")
-        if before.status is Status.SKIP:
+        if before.status is CheckStatus.SKIP:
             # The first reason, not a chain of them.
             return skip(before.found)
     return None
 
 
-async def _run(check: Check, scene: Scene) -> Finding:
+async def _run(check: Check, scene: CheckContext) -> Finding:
     limit_s = ASKING_S if check.asks and scene.interactive else check.limit_s * scene.patience
     try:
         async with asyncio.timeout(limit_s):
@@ -70,10 +72,10 @@ async def _run(check: Check, scene: Scene) -> Finding:
         )
 
 
-def _result(check: Check, finding: Finding, took_s: float) -> Result:
-    wrong = finding.status in (Status.WARN, Status.FAIL)
+def _result(check: Check, finding: Finding, took_s: float) -> CheckResult:
+    wrong = finding.status in (CheckStatus.WARN, CheckStatus.FAIL)
     fix = (finding.fix or check.fix) if wrong else None
-    return Result(check.name, finding.status, finding.found, fix, finding.data, took_s)
+    return CheckResult(check.name, finding.status, finding.found, fix, finding.data, took_s)
 
 
 async def in_thread(work: Callable[[], T]) -> T:

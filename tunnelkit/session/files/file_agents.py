@@ -26,7 +26,7 @@ _AGAIN_S = (5.0, 60.0)
 _IN_USE_S = 0.5
 
 
-class FileHost:
+class HeldFileAgent:
     """An agent as the mirror knows it."""
 
     def __init__(self, client: AgentClient, *, is_node: bool) -> None:
@@ -56,7 +56,7 @@ class FileHost:
         return [channel for channel in self._channels if not channel.is_over]
 
 
-class FileHosts:
+class FileAgents:
     """`run` keeps a stand-in on the login host while there is no node.
 
     dial: a stream to `agent files` there. arrived: told that another agent can be used.
@@ -73,14 +73,14 @@ class FileHosts:
         self._dial = dial
         self._repair = repair
         self._arrived = arrived
-        self._node: FileHost | None = None
-        self._login: FileHost | None = None
+        self._node: HeldFileAgent | None = None
+        self._login: HeldFileAgent | None = None
         self._hurry = False
         #: no stand-in can be had, for the moment
         self._refused = False
         self._news = asyncio.Event()
 
-    def current(self) -> FileHost | None:
+    def current(self) -> HeldFileAgent | None:
         """The agent of this moment; None: there is none."""
         if self._node_is_up():
             return self._node
@@ -97,7 +97,7 @@ class FileHosts:
 
     def node_is(self, client: AgentClient) -> None:
         """The node's agent has been reached."""
-        self._node = FileHost(client, is_node=True)
+        self._node = HeldFileAgent(client, is_node=True)
         self._tell()
         self._arrived()
 
@@ -127,7 +127,7 @@ class FileHosts:
         """Have one on the login host until the node takes over, or it is gone."""
         client = AgentClient(self._dial, on_channel=_unexpected, notices={}, repair=self._repair)
         await client.connect()
-        host = self._login = FileHost(client, is_node=False)
+        host = self._login = HeldFileAgent(client, is_node=False)
         life = asyncio.create_task(client.run())
         life.add_done_callback(lambda task: self._tell())
         try:

@@ -10,22 +10,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.debug.dap.proxy import Place
+from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus
-from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.progress import PassRecord
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.files import mirror_json
-from tunnelkit.session.files.file_agents import FileHosts
+from tunnelkit.session.files.file_agents import FileAgents
 from tunnelkit.session.files.mirror_json import Tell
-from tunnelkit.session.files.mirror_set import Mirrors, named
+from tunnelkit.session.files.mirror_set import MirrorSet, named
 from tunnelkit.session.files.mounted_paths import check_outside
-from tunnelkit.session.files.remote_host import LinkRemote
-from tunnelkit.session.files.source_map import Root, place_of
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.files.remote_host import LinkRemoteHost
+from tunnelkit.session.files.source_map import SourceRoot, place_of
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, state_root
 from tunnelkit.session.runtime.shutdown import Step
 
@@ -45,7 +45,7 @@ class SessionFiles:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: LaunchSpec,
         paths: SessionPaths,
         link: Link,
         *,
@@ -59,7 +59,7 @@ class SessionFiles:
         landed: Callable[[Sequence[str]], None],
         repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        settings, remote = launch.settings, LinkRemote(link)
+        settings, remote = launch.settings, LinkRemoteHost(link)
         self._link = link
         self._agent = agent
         self._say = say
@@ -67,10 +67,10 @@ class SessionFiles:
         self._tell = tell
         self._sending = sending
         self._landed = landed
-        self._hosts = FileHosts(dial, arrived=self._agent_arrived, repair=repair)
-        self.mirrors: Mirrors | None = None
+        self._hosts = FileAgents(dial, arrived=self._agent_arrived, repair=repair)
+        self.mirrors: MirrorSet | None = None
         if settings.mirror.enabled:
-            self.mirrors = Mirrors(
+            self.mirrors = MirrorSet(
                 settings.mirror_specs(),
                 remote,
                 state_dir=paths.mirror_state,
@@ -102,7 +102,7 @@ class SessionFiles:
             await self._hosts.run()
 
     async def start(self) -> None:
-        """Start the mirrors, and say what they did. Raises as `Mirrors.start`."""
+        """Start the mirrors, and say what they did. Raises as `MirrorSet.start`."""
         if self.mirrors is None:
             return
         begin = time.monotonic()
@@ -137,7 +137,7 @@ class SessionFiles:
             await asyncio.sleep(_NOTICE_S)  # the keeper may not know of the cut yet
             await wait_up()
 
-    async def _show_sending(self, mirrors: Mirrors) -> None:
+    async def _show_sending(self, mirrors: MirrorSet) -> None:
         """Tell how far the first copy is, until cancelled: it is counted, and has no event."""
         shown = False
         try:
@@ -173,10 +173,13 @@ class SessionFiles:
             check_outside(mountpoint, mirror.local_root)
         await self.mounts.mount(remote_dir, mountpoint)
 
-    def place(self) -> Place | None:
+    def place(self) -> SourceFiles | None:
         """Where an editor's files are on the node; None if none are."""
         mirrored = self.mirrors.all if self.mirrors is not None else ()
-        roots: list[Root] = [*(one for one in mirrored if one.remote_root), *self.mounts.mappings()]
+        roots: list[SourceRoot] = [
+            *(one for one in mirrored if one.remote_root),
+            *self.mounts.mappings(),
+        ]
         if not roots:
             return None
         agent = self._agent()
@@ -204,7 +207,7 @@ class SessionFiles:
         self._changed()
         self._tell(mirror_json.state_event(name, status))
 
-    def _mirror_sent(self, name: str, batch: Batch) -> None:
+    def _mirror_sent(self, name: str, batch: PassRecord) -> None:
         self._tell(mirror_json.batch_event(name, batch))
         self._landed(batch.paths)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunnelkit.mirror.api import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.progress import Batch
+from tunnelkit.mirror.progress import PassRecord
 from tunnelkit.text_format import human_bytes
 
 #: A first copy that took so long is told with its time.
@@ -52,7 +52,7 @@ def state_event(root: str, status: MirrorStatus) -> dict[str, Any]:
     return {"event": "state", "root": root, "time": time.time(), **_state(status)}
 
 
-def batch_event(root: str, batch: Batch) -> dict[str, Any]:
+def batch_event(root: str, batch: PassRecord) -> dict[str, Any]:
     """A pass has changed something on the cluster."""
     return {"event": "batch", "root": root, **batch.to_json()}
 

@@ -16,12 +16,12 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.api import DigestCheck, FileAgent, MirrorState, MirrorStatus, SyncReport
 from tunnelkit.mirror.explain import Explanation, by_policy, relative_to_root
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.progress import Batch, Progress
+from tunnelkit.mirror.progress import PassRecord, Progress
 from tunnelkit.mirror.pull import OnProgress, PullReport
 from tunnelkit.mirror.remote.nesting import check_apart
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.remote_script import Remote
+from tunnelkit.remote_script import RemoteHost
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _WORST = (
 )
 
 
-class Mirrors:
+class MirrorSet:
     """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
     begin with the root's name.
 
@@ -49,7 +49,7 @@ class Mirrors:
     def __init__(
         self,
         specs: Sequence[MirrorSpec],
-        remote: Remote,
+        remote: RemoteHost,
         *,
         state_dir: Path,
         agent: Callable[[], FileAgent | None] = lambda: None,
@@ -57,7 +57,7 @@ class Mirrors:
         may_write: Callable[[], Awaitable[None]] | None = None,
         check: Callable[[str], DigestCheck | None] = lambda root: None,
         on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
-        on_batch: Callable[[str, Batch], None] = lambda name, batch: None,
+        on_batch: Callable[[str, PassRecord], None] = lambda name, batch: None,
         warn: Callable[[str], None] = lambda text: None,
         say: Callable[[str], None] = lambda text: None,
         take_over: bool = False,

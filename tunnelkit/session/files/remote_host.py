@@ -8,7 +8,7 @@ from tunnelkit.link.base import Link
 from tunnelkit.model import Completed
 
 
-class LinkRemote:
+class LinkRemoteHost:
     """The login host (or a node) behind `remote_script.Remote`."""
 
     def __init__(self, link: Link, node: str | None = None) -> None:

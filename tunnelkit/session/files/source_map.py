@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tunnelkit.debug.dap.proxy import Place
-from tunnelkit.debug.dap.session import Mirror as Roots
+from tunnelkit.debug.dap.path_mappings import MappedRoots
+from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.mirror.api import DigestCheck
 from tunnelkit.mirror.explain import relative_to_root
 
 
-class Root(Protocol):
+class SourceRoot(Protocol):
     """A mirrored root; `remote_root` is empty before its mirror has started."""
 
     @property
@@ -24,7 +24,9 @@ class Root(Protocol):
     def remote_root(self) -> str: ...
 
 
-def place_of(roots: Sequence[Root], check: Callable[[str], DigestCheck | None]) -> Place:
+def place_of(
+    roots: Sequence[SourceRoot], check: Callable[[str], DigestCheck | None]
+) -> SourceFiles:
     """The place of these roots, the project's first. check: given a remote root, how files in
     it are read back; where it gives None nothing is compared."""
     known = [root for root in roots if root.remote_root]
@@ -43,5 +45,5 @@ def place_of(roots: Sequence[Root], check: Callable[[str], DigestCheck | None]) 
                 return "this file is not the same on the node: tk sync"
         return None
 
-    first, *more = (Roots(root.local_root, root.remote_root) for root in known)
-    return Place(first.with_also(*more), differs)
+    first, *more = (MappedRoots(root.local_root, root.remote_root) for root in known)
+    return SourceFiles(first.with_also(*more), differs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.errors import DebugError
-from tunnelkit.session.debugging.debugpy_upload import lend_debugpy
+from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
 from tunnelkit.session.session import Session
 
 #: More than the agent gives the injector (agent/debug/injection.py).
@@ -114,7 +114,7 @@ async def _lent(session: Session, python: str) -> str | None:
     probe = [python, "-c", "import debugpy"]
     if await session.agent().call("exec.probe", argv=probe) in (0, None):
         return None
-    return await lend_debugpy(session.link, session.cluster.installed.base)
+    return await upload_debugpy(session.link, session.cluster.installed.base)
 
 
 def _shown(one: Process) -> Process:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.files.mirror_set import Mirrors
+from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers import mirror
 from tunnelkit.session.session import Session
 
@@ -16,7 +16,7 @@ SYNC_TIMEOUT_S = 120.0
 _T = TypeVar("_T")
 
 
-async def barrier(session: Session, mirrors: Mirrors, params: dict[str, Any]) -> dict[str, Any]:
+async def barrier(session: Session, mirrors: MirrorSet, params: dict[str, Any]) -> dict[str, Any]:
     """The report of a barrier. Its `unproven` says why no compute node has read the files back,
     None if one has.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tunnelkit.debug.loop_command import LoopCommand
-from tunnelkit.session.debugging.debugpy_upload import lend_debugpy
+from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
 from tunnelkit.session.debugging.loop_checks import no_command, no_file
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def _with_debugpy(
     code = await session.agent().call("exec.probe", argv=probe, cwd=cwd)
     if code in (0, None):
         return command, ()
-    place = await lend_debugpy(session.link, session.cluster.installed.base)
+    place = await upload_debugpy(session.link, session.cluster.installed.base)
     name = command.interpreter[0] if command.interpreter else "Python"
     note = f"{name} on the node has no debugpy: ours is lent to it"
     before = session.agent_info.get("pythonpath")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tunnelkit.mirror.api import SyncReport
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.session.files.mirror_set import Mirrors
+from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.runtime.control_server import ControlConnection
 
 _PROGRESS_EVERY_S = 0.2
@@ -27,7 +27,7 @@ def report_json(report: SyncReport) -> dict[str, Any]:
     }
 
 
-async def resolve(mirrors: Mirrors, params: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+async def resolve(mirrors: MirrorSet, params: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     """Settle conflicts at absolute local paths; `theirs`: the cluster's version wins."""
     report = await mirrors.resolve(
         [str(path) for path in params["files"]],
@@ -38,7 +38,7 @@ async def resolve(mirrors: Mirrors, params: dict[str, Any], timeout_s: float) ->
 
 
 async def pull(
-    mirrors: Mirrors, params: dict[str, Any], connection: ControlConnection
+    mirrors: MirrorSet, params: dict[str, Any], connection: ControlConnection
 ) -> dict[str, Any]:
     """Bring outputs; the command is told how far it is by `pull` notices."""
     last = 0.0

@@ -15,13 +15,13 @@ from tunnelkit.debug.loop_command import understand
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
-from tunnelkit.session.agent.exec_streams import Execs
+from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
 from tunnelkit.session.files import mirror_json
-from tunnelkit.session.files.mirror_set import Mirrors
+from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.files.mounted_paths import here_in
 from tunnelkit.session.handlers import mirror
 from tunnelkit.session.handlers.attach import attach
@@ -34,7 +34,7 @@ _READY_TIMEOUT_S = 60.0
 _T = TypeVar("_T")
 
 
-class Service:
+class ControlHandlers:
     """Handlers for calls and channels. `stop(keep)` ends the daemon: with `keep` the
     allocation lives on."""
 
@@ -45,7 +45,7 @@ class Service:
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
         #: Whose processes on other nodes belong to which channels.
-        self._elsewhere: dict[tuple[Mux, int], Execs] = {}
+        self._elsewhere: dict[tuple[Mux, int], ExecStreams] = {}
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
         """The calls of one connected command."""
@@ -212,7 +212,7 @@ class Service:
             found["remote"] = f"{self._session.link.login}:{found['remote']}"
         return found
 
-    def _mirrors(self) -> Mirrors:
+    def _mirrors(self) -> MirrorSet:
         mirrors = self._session.files.mirrors
         if mirrors is None:
             raise MirrorError(
@@ -316,7 +316,7 @@ class Service:
         payload = event_payload(
             "loop", id=loop.loop.id, port=loop.port.port, notes=list(notes), **_where(self._session)
         )
-        channel.write_nowait(Record(EVENT, 0, payload).encode())
+        channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
         loop.watch(channel)
         over = asyncio.create_task(channel.closed())
         ended = asyncio.create_task(loop.loop.wait_over())
@@ -368,7 +368,7 @@ class Service:
         finally:
             del self._elsewhere[mux, channel.id]
 
-    def _execs_of(self, mux: Mux, channel_id: int) -> Execs:
+    def _execs_of(self, mux: Mux, channel_id: int) -> ExecStreams:
         return self._elsewhere.get((mux, channel_id), self._session.execs)
 
     # -- inside -----------------------------------------------------------

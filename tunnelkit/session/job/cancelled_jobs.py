@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-class Cancelled:
+class CancelledJobs:
     """Job ids in one file, which outlives the session: a second one must not take them over."""
 
     def __init__(self, file: Path) -> None:

@@ -10,9 +10,9 @@ from contextlib import aclosing
 from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 from tunnelkit.scheduler import job_script
-from tunnelkit.scheduler.base import Command, Scheduler, Verdict
+from tunnelkit.scheduler.base import Command, PendingCause, Scheduler
 from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
-from tunnelkit.session.job.cancelled_jobs import Cancelled
+from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.log_tail import HINT, last_words
 from tunnelkit.session.job.submission import Submission, stop
 
@@ -21,7 +21,7 @@ _RETRY_S = 5.0
 _RETRIES = 6
 
 
-class JobHolder:
+class JobHandle:
     """One job of one session. `run` runs a command on the login host; `jobs_dir`: tk's there;
     `status_file` is where the job's body (scheduler/job_script.py) tells its end, its id at the end
     of the name; `cancelled`: which were told to end; `say`: told what a person should know."""
@@ -34,7 +34,7 @@ class JobHolder:
         job_name: str,
         jobs_dir: str,
         status_file: str,
-        cancelled: Cancelled,
+        cancelled: CancelledJobs,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._scheduler = scheduler
@@ -145,7 +145,7 @@ class JobHolder:
                         hint=HINT,
                     )
                 if status.state is JobState.PENDING:
-                    if self._scheduler.verdict(status) is Verdict.FIX:
+                    if self._scheduler.verdict(status) is PendingCause.FIX:
                         await self.cancel()
                         raise AllocationError(
                             f"job {status.job_id} can never start as it was asked for",

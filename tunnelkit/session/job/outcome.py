@@ -24,7 +24,7 @@ Run = Callable[[Command], Awaitable[Completed]]
 
 
 @dataclass(frozen=True)
-class Fate:
+class JobOutcome:
     """ended: why the job is over, None if it isn't known to be. back: it waits in the queue
     again, or runs again."""
 
@@ -33,7 +33,7 @@ class Fate:
 
 
 @runtime_checkable
-class TellsCanceller(Protocol):
+class NamesCanceller(Protocol):
     """A scheduler that may know who cancelled a job."""
 
     def canceller(self, job_id: str) -> Command | None: ...
@@ -41,26 +41,26 @@ class TellsCanceller(Protocol):
     def parse_canceller(self, done: Completed) -> int | None: ...
 
 
-async def fate_of(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> Fate:
+async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> JobOutcome:
     """Look until it is known, but not for long. `states` is closed. may_come_back: it was
     submitted so that it may be put back into the queue."""
-    known = Fate()
+    known = JobOutcome()
     first_s: float | None = None
     now = asyncio.get_running_loop().time
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_ASK_END_S) as limit, contextlib.aclosing(states):
             async for status in states:
                 if status.state is JobState.ENDED:
-                    known = Fate(ended=f"job {status.job_id}: {in_words(status)}")
+                    known = JobOutcome(ended=f"job {status.job_id}: {in_words(status)}")
                     if not status.ending:
                         return known
                     first_s = now() if first_s is None else first_s
                     limit.reschedule(first_s + _SETTLE_S)
                 elif status.state is JobState.PENDING and not status.ending:
-                    return Fate(back=may_come_back)
+                    return JobOutcome(back=may_come_back)
                 elif status.state is JobState.RUNNING and status.time_left_s == 0:
                     # PBS calls it running for as long as its node takes to kill it all.
-                    known = Fate(ended=f"job {status.job_id}: the job reached its time limit")
+                    known = JobOutcome(ended=f"job {status.job_id}: the job reached its time limit")
                     first_s = now() if first_s is None else first_s
                     limit.reschedule(first_s + _SETTLE_S)
                 elif status.ending:
@@ -68,12 +68,12 @@ async def fate_of(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> 
                     limit.reschedule(first_s + _CLEARING_S)
     # It may have come back before anybody looked (the laptop slept), or its holder is just
     # ending: an agent of it is looked for.
-    return known if known.ended else Fate(back=may_come_back)
+    return known if known.ended else JobOutcome(back=may_come_back)
 
 
 async def who_cancelled(scheduler: object, run: Run, status: JobStatus) -> str | None:
     """Who cancelled the job, in words; None where nobody can tell."""
-    if not isinstance(scheduler, TellsCanceller) or not status.native_state.startswith("CANCELLED"):
+    if not isinstance(scheduler, NamesCanceller) or not status.native_state.startswith("CANCELLED"):
         return None
     command = scheduler.canceller(status.job_id)
     if command is None:

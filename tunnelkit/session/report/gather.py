@@ -26,9 +26,9 @@ from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.session.agent.cluster_dir import TK_DIR
-from tunnelkit.session.doctor.check import Result
+from tunnelkit.session.doctor.check import CheckResult
 from tunnelkit.session.doctor.checks import CHECKS
-from tunnelkit.session.doctor.context import Scene
+from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import run_checks
 from tunnelkit.session.report.patterns import SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
@@ -63,7 +63,9 @@ Read it before you send it.
 """
 
 
-async def gather(scene: Scene, *, with_output: bool = True) -> tuple[dict[str, str], Scrubber]:
+async def gather(
+    scene: CheckContext, *, with_output: bool = True
+) -> tuple[dict[str, str], Scrubber]:
     """The report's files, scrubbed, by name. with_output: also what programs printed."""
     results = await run_checks(CHECKS, scene)
     raw: dict[str, Any] = {
@@ -118,7 +120,7 @@ def write(files: dict[str, str], path: Path) -> None:
 # -- what goes in -------------------------------------------------------------
 
 
-def _without_name(result: Result) -> dict[str, Any]:
+def _without_name(result: CheckResult) -> dict[str, Any]:
     return {key: value for key, value in result.to_json().items() if key != "name"}
 
 
@@ -148,7 +150,7 @@ def _version_of(name: str) -> str | None:
         return None
 
 
-def _config(scene: Scene) -> dict[str, Any]:
+def _config(scene: CheckContext) -> dict[str, Any]:
     try:
         settings = scene.settings
     except TunnelkitError as error:
@@ -173,7 +175,7 @@ def _tail(path: Path, limit_bytes: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-async def _job_logs(scene: Scene) -> str:
+async def _job_logs(scene: CheckContext) -> str:
     """The agents' last words, where the doctor has reached the login host."""
     try:
         async with asyncio.timeout(20.0):
@@ -185,7 +187,7 @@ async def _job_logs(scene: Scene) -> str:
 # -- what goes out ------------------------------------------------------------
 
 
-def _scrubber(scene: Scene, results: Iterable[Result]) -> Scrubber:
+def _scrubber(scene: CheckContext, results: Iterable[CheckResult]) -> Scrubber:
     data = {result.name: result.data for result in results}
     settings: Settings | None = None
     with contextlib.suppress(TunnelkitError):
@@ -217,7 +219,7 @@ def _scrubber(scene: Scene, results: Iterable[Result]) -> Scrubber:
     return Scrubber(hosts=hosts, users=users, homes=homes, secrets=secrets)
 
 
-def _hosts(scene: Scene, settings: Settings | None) -> Iterator[str]:
+def _hosts(scene: CheckContext, settings: Settings | None) -> Iterator[str]:
     if settings is not None:
         if settings.cluster.login is not None:
             yield _without_port(settings.cluster.login.destination)

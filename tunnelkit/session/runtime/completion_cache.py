@@ -60,7 +60,7 @@ def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ClusterNames:
     """What one cluster has; `jobs` are the user's own. problem: what the scheduler said
     instead."""
 
@@ -70,7 +70,7 @@ class Names:
     problem: str | None = None
 
 
-def parse(done: Completed) -> Names:
+def parse(done: Completed) -> ClusterNames:
     """Read the answer to `question`. Whatever comes in, nothing is raised."""
     nodes: list[str] = []
     partitions: list[str] = []
@@ -95,8 +95,8 @@ def parse(done: Completed) -> Names:
     told = other[-1] if other else f"exit status {code or done.exit_code}"
     problem = None if code == "0" else told
     if problem is not None:
-        return Names(problem=problem)
-    return Names(_plain(nodes), _plain(partitions), _plain(jobs))
+        return ClusterNames(problem=problem)
+    return ClusterNames(_plain(nodes), _plain(partitions), _plain(jobs))
 
 
 def _expanded(text: str) -> Iterable[str]:
@@ -119,7 +119,9 @@ def cache_file() -> Path:
     return cache_root() / "names.json"
 
 
-def remember(login: str, project_dir: Path, names: Names, *, path: Path | None = None) -> None:
+def remember(
+    login: str, project_dir: Path, names: ClusterNames, *, path: Path | None = None
+) -> None:
     """Write down a cluster's names, and that the project is on it. A cache that can't be
     written is none: nothing is raised."""
     if names.problem is not None:

@@ -22,7 +22,7 @@ from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.runtime.blocking_client import is_alive, no_session, session_gone
 from tunnelkit.session.runtime.control_address import reach
 from tunnelkit.session.runtime.control_server import greet
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, is_locked
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
@@ -94,7 +94,7 @@ async def connect(
         sock.close()
 
 
-def start_daemon(launch: Launch, paths: SessionPaths) -> None:
+def start_daemon(launch: LaunchSpec, paths: SessionPaths) -> None:
     """Start the session's daemon in the background; returns once its socket answers."""
     paths.make()
     launch.save(paths.launch_wanted)

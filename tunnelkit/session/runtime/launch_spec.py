@@ -16,7 +16,7 @@ from tunnelkit.model import Hop
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchSpec:
     """The settings and the node that was asked for (None: whichever the scheduler gives).
     take_over: the mirror's place on the cluster, from another laptop directory. attach_job: a
     job that a person made, to be used instead of one of tk's own."""
@@ -46,12 +46,12 @@ class Launch:
         temporary.replace(path)
 
     @staticmethod
-    def load(path: Path) -> Launch:
+    def load(path: Path) -> LaunchSpec:
         """Read what `save` wrote. Raises NoSessionError if nothing usable is there."""
         try:
             data = json.loads(path.read_text())
             settings = Settings.from_json(data["settings"])
-            return Launch(
+            return LaunchSpec(
                 settings, data["node"], bool(data.get("take_over")), data.get("attach_job")
             )
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
@@ -61,7 +61,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftSession:
     """What a session that is gone left on record, perhaps one of another version of tk. login,
     node, attach_job: None where they are not known. settings: as far as they can be read,
     None if not at all."""
@@ -72,22 +72,22 @@ class Left:
     settings: Settings | None = None
 
     @staticmethod
-    def load(path: Path) -> Left | None:
+    def load(path: Path) -> LeftSession | None:
         """Read a launch file of any version; None if there is no such file."""
         try:
             data = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
-            return Left()
+            return LeftSession()
         if not isinstance(data, dict):
-            return Left()
+            return LeftSession()
         settings = _readable(data.get("settings"))
         known = None if settings is None else settings.cluster.login
         login = _text(data.get("login")) or (None if known is None else str(known))
-        return Left(login, _text(data.get("node")), _text(data.get("attach_job")), settings)
+        return LeftSession(login, _text(data.get("node")), _text(data.get("attach_job")), settings)
 
-    def launch(self, current: Callable[[], Settings]) -> Launch:
+    def launch(self, current: Callable[[], Settings]) -> LaunchSpec:
         """What to look for on the cluster. current: the settings of now, for where nothing of
         the earlier ones can be read. Raises what `current` raises."""
         settings = self.settings
@@ -96,7 +96,7 @@ class Left:
             if self.login is not None:
                 cluster = replace(settings.cluster, login=_hop(self.login))
                 settings = replace(settings, cluster=cluster)
-        return Launch(settings, self.node, attach_job=self.attach_job)
+        return LaunchSpec(settings, self.node, attach_job=self.attach_job)
 
 
 def _text(value: object) -> str | None:

@@ -22,7 +22,7 @@ _LET_GO_S = 0.5
 Step = tuple[str, Coroutine[Any, Any, Any], float]
 
 
-class Ending:
+class ShutdownSequence:
     """One end. A step that takes too long, or fails, is given up and the log says so.
 
     budget_s: what all steps may take together. Begins to count when it is made.

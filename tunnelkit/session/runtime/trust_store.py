@@ -23,7 +23,7 @@ _INCLUDE = re.compile(rb"^[ \t]*\"?include\"?[ \t=\"]", re.IGNORECASE | re.MULTI
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrustRequest:
     """What a project's file asks for: key -> value as shown. settings: with the ssh_config
     that came with the project replaced by a copy of what was looked at, so that a later
     `git pull` changes nothing for a session that runs."""
@@ -64,10 +64,10 @@ class Asked:
         return replace(self.settings, cluster=replace(self.settings.cluster, ssh_config=copy))
 
 
-def examine(settings: Settings) -> Asked:
+def examine(settings: Settings) -> TrustRequest:
     """What needs an agreement. Raises ConfigError for what no project's file may ask for."""
     if settings.config_file is None:
-        return Asked(settings, {}, {})
+        return TrustRequest(settings, {}, {})
     check_places(settings)
     items = asks_for(settings)
     digests = {name: _digest(value.encode()) for name, value in items.items()}
@@ -77,7 +77,7 @@ def examine(settings: Settings) -> Asked:
         text = content.decode("utf-8", "backslashreplace")
         items["cluster.ssh_config"] += ", which says: " + shown(text.strip().replace("\n", "; "))
         digests["cluster.ssh_config"] += _digest(content)
-    return Asked(settings, items, digests, content)
+    return TrustRequest(settings, items, digests, content)
 
 
 def forget(settings: Settings) -> bool:

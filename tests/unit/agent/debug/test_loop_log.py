@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from tunnelkit.agent.debug.loop_log import LoopLog
-from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, Record, RecordReader
+from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, LoopRecord, RecordReader
 
 
-async def take(log: LoopLog, start: int, count: int) -> list[Record]:
-    records: list[Record] = []
+async def take(log: LoopLog, start: int, count: int) -> list[LoopRecord]:
+    records: list[LoopRecord] = []
     async for record in log.read(start):
         records.append(record)
         if len(records) == count:
@@ -66,11 +66,15 @@ async def test_tail_gives_the_last_bytes_of_some_kinds() -> None:
 
 
 def test_records_survive_any_split() -> None:
-    records = [Record(STDOUT, 7, b"hello"), Record(EVENT, 8, b"{}"), Record(STDERR, 9, b"")]
+    records = [
+        LoopRecord(STDOUT, 7, b"hello"),
+        LoopRecord(EVENT, 8, b"{}"),
+        LoopRecord(STDERR, 9, b""),
+    ]
     wire = b"".join(record.encode() for record in records)
     for size in range(1, len(wire) + 1):
         reader = RecordReader()
-        found: list[Record] = []
+        found: list[LoopRecord] = []
         for start in range(0, len(wire), size):
             found += reader.feed(wire[start : start + size])
         assert found == records

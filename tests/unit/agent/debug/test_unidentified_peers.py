@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from tunnelkit.agent.debug import unidentified_peers
-from tunnelkit.agent.debug.rank_support import Visitor
-from tunnelkit.agent.debug.unidentified_peers import Strangers, has_hung_up
-from tunnelkit.agent.processes.peer_process import Identity
+from tunnelkit.agent.debug.rank_support import DialedProcess
+from tunnelkit.agent.debug.unidentified_peers import UnidentifiedPeers, has_hung_up
+from tunnelkit.agent.processes.peer_process import PeerProcess
 
-WHO = Visitor(Identity(), "node1")
+WHO = DialedProcess(PeerProcess(), "node1")
 Pair = tuple[socket.socket, socket.socket]
 
 
@@ -65,7 +65,7 @@ def test_rubbish_that_was_left_is_no_sign_of_life() -> None:
 async def test_only_who_stays_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unidentified_peers, "_PATIENCE_S", 0.05)
     admitted: asyncio.Queue[socket.socket] = asyncio.Queue()
-    held = Strangers(lambda sock, who: admitted.put_nowait(sock))
+    held = UnidentifiedPeers(lambda sock, who: admitted.put_nowait(sock))
     probe, gone = _tcp()
     guest, stays = _tcp()
     held.hold(probe, WHO)

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from tunnelkit.agent.links.session_links import Clients
+from tunnelkit.agent.links.session_links import SessionLinks
 from tunnelkit.mux.mux import Mux
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.handshake import Hello, Status
@@ -19,7 +19,7 @@ def _make(endpoint: Endpoint) -> Mux:
 async def test_a_late_fresh_hello_of_a_superseded_client_takes_nothing_over(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
-        clients = Clients(listener, _make)
+        clients = SessionLinks(listener, _make)
         first, second = (Hello(Status.FRESH, os.urandom(16), bytes(16), 0, 1) for _ in range(2))
         for hello in (first, second):
             assert clients._judge(hello) is Status.FRESH

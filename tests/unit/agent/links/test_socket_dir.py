@@ -77,7 +77,9 @@ def test_a_secret_that_others_can_read_or_that_is_cut_short_is_made_again(
 def test_no_place_at_all_tells_why(parents: list[Path]) -> None:
     squat(parents)
     (parents[0].parent / "home").write_text("a file")
-    with pytest.raises(socket_dir.NoPlace, match=r"not a private directory.*Not a directory"):
+    with pytest.raises(
+        socket_dir.NoSocketDirectory, match=r"not a private directory.*Not a directory"
+    ):
         socket_dir.make_directory()
 
 

@@ -20,9 +20,9 @@ from tests.unit.agent.mirror_side import content, file, parts_of, sha, tree_of
 from tests.unit.agent.relay_rig import process_table
 from tests.unit.mux.rig import ends, soon, until
 from tunnelkit import agent_zip as payload
-from tunnelkit.agent.debug.restart_loop import Loop
-from tunnelkit.agent.mirror.file_thread import Gate
-from tunnelkit.agent.mirror.service import Files
+from tunnelkit.agent.debug.restart_loop import RestartLoop
+from tunnelkit.agent.mirror.file_thread import FileGate
+from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import ParcelReader, encode
@@ -64,8 +64,8 @@ class Client:
 
 
 @asynccontextmanager
-async def served(root: Path, **header: Any) -> AsyncIterator[tuple[Client, Files, Any]]:
-    files = Files()
+async def served(root: Path, **header: Any) -> AsyncIterator[tuple[Client, MirrorService, Any]]:
+    files = MirrorService()
     async with ends() as pair:
         pair.server.serve = files.serve
         channel = pair.client.mux.open({"type": "mirror", "root": str(root), **header})
@@ -214,7 +214,7 @@ async def test_debug_traffic_goes_on_beside_a_big_batch(
 
 
 async def test_waiting_at_the_gate() -> None:
-    gate = Gate()
+    gate = FileGate()
     await soon(gate.wait_open())
     with gate:
         with gate:
@@ -227,10 +227,12 @@ async def test_waiting_at_the_gate() -> None:
 
 
 @asynccontextmanager
-async def running(directory: Path, gate: Gate) -> AsyncIterator[tuple[Loop, asyncio.Task[None]]]:
+async def running(
+    directory: Path, gate: FileGate
+) -> AsyncIterator[tuple[RestartLoop, asyncio.Task[None]]]:
     spec = {"argv": [sys.executable, "main.py"], "cwd": str(directory), "grace_s": 1.0}
     async with process_table() as table:
-        loop = Loop(1, spec, table, lambda *told: None, None, gate)
+        loop = RestartLoop(1, spec, table, lambda *told: None, None, gate)
         task = asyncio.create_task(loop.run())
         try:
             yield loop, task
@@ -244,7 +246,7 @@ async def test_no_run_begins_while_the_gate_is_closed(tmp_path: Path) -> None:
     program = (
         f"import time; print({{!r}}, file=open({str(out)!r}, 'a'), flush=True); time.sleep(99)"
     )
-    gate = Gate()
+    gate = FileGate()
     gate.__enter__()
     (tmp_path / "main.py").write_text(program.format("half"))
     async with running(tmp_path, gate) as (loop, _):
@@ -257,7 +259,7 @@ async def test_no_run_begins_while_the_gate_is_closed(tmp_path: Path) -> None:
 
 
 async def test_a_loop_that_waits_at_the_gate_can_be_stopped(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = FileGate()
     with gate:
         async with running(tmp_path, gate) as (loop, task):
             await until(lambda: bool(gate._waiting))
@@ -269,7 +271,7 @@ async def test_a_loop_that_waits_at_the_gate_can_be_stopped(tmp_path: Path) -> N
 
 async def test_a_run_that_stood_by_gets_no_go_while_the_gate_is_closed(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("x = 1\n")
-    gate = Gate()
+    gate = FileGate()
     async with loop_rig(tmp_path) as rig:
         rig.loop._gate = gate
         stop = await rig.f5(1)

@@ -25,7 +25,7 @@ from tests.unit.agent.mirror_side import (
     parts_of,
     tree_of,
 )
-from tunnelkit.agent.mirror.root import Refused, Root
+from tunnelkit.agent.mirror.root import MirroredRoot, RootRefused
 
 _NOBODY = 65534
 
@@ -202,8 +202,8 @@ def test_the_mode_of_what_can_not_be_read_is_set(root: Path) -> None:
 def test_roots_that_can_not_be_used(root: Path) -> None:
     (root / "file").write_bytes(b"")
     for path in (root / "absent", root / "file", Path("relative")):
-        with pytest.raises(Refused) as caught:
-            Root(str(path), None)
+        with pytest.raises(RootRefused) as caught:
+            MirroredRoot(str(path), None)
         assert caught.value.code == "no-root"
 
 
@@ -211,8 +211,8 @@ def test_roots_that_can_not_be_used(root: Path) -> None:
 def test_a_root_that_is_somebody_elses(root: Path, text: str) -> None:
     owner = root / "owner"
     owner.write_text(text)
-    with pytest.raises(Refused) as caught:
-        Root(str(root), {"file": str(owner), "id": "mine"})
+    with pytest.raises(RootRefused) as caught:
+        MirroredRoot(str(root), {"file": str(owner), "id": "mine"})
     assert (caught.value.code, caught.value.owner) == ("displaced", text)
     owner.write_text('{"id": "mine"}')
-    Root(str(root), {"file": str(owner), "id": "mine"}).close()
+    MirroredRoot(str(root), {"file": str(owner), "id": "mine"}).close()

@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.agent.mirror_side import Side, file, sha, tree_of
 from tunnelkit.agent.mirror.dirfd_tree import stamp_of
-from tunnelkit.agent.mirror.service import Files
+from tunnelkit.agent.mirror.service import MirrorService
 
 
 @pytest.fixture
-async def files() -> AsyncIterator[Files]:
-    one = Files()
+async def files() -> AsyncIterator[MirrorService]:
+    one = MirrorService()
     yield one
     await one.close()
 
@@ -31,13 +31,13 @@ def sent(root: Path, path: str, *, stamp: bool = True) -> list[Any]:
     return [path, kind, state.st_size, state.st_mode & 0o7777, read, stamp_of(state) * stamp]
 
 
-async def verify(files: Files, root: Path, *rows: list[Any], **more: Any) -> dict[str, Any]:
+async def verify(files: MirrorService, root: Path, *rows: list[Any], **more: Any) -> dict[str, Any]:
     answer = await files.verify({"root": str(root), "files": list(rows), **more})
     assert answer["instance"] == files.instance
     return answer
 
 
-async def test_what_is_as_it_was_sent(files: Files, root: Path) -> None:
+async def test_what_is_as_it_was_sent(files: MirrorService, root: Path) -> None:
     (root / "d").mkdir()
     (root / "d/a").write_bytes(b"1")
     (root / "l").symlink_to("d")
@@ -46,7 +46,7 @@ async def test_what_is_as_it_was_sent(files: Files, root: Path) -> None:
     assert (answer["differ"], answer["stamps"], answer["cleaned"]) == ({}, {}, 0)
 
 
-async def test_what_is_known_by_its_stamp_is_not_read(files: Files, root: Path) -> None:
+async def test_what_is_known_by_its_stamp_is_not_read(files: MirrorService, root: Path) -> None:
     (root / "a").write_bytes(b"1")
     row = sent(root, "a")
     row[4] = sha(b"another")
@@ -55,7 +55,7 @@ async def test_what_is_known_by_its_stamp_is_not_read(files: Files, root: Path) 
     assert (await verify(files, root, row))["differ"] == {"a": "content"}
 
 
-async def test_each_way_to_differ(files: Files, root: Path) -> None:
+async def test_each_way_to_differ(files: MirrorService, root: Path) -> None:
     for name in ("absent", "content", "size", "mode", "kind", "link", "blocked", "touched"):
         (root / name).mkdir()
         (root / name / "x").write_bytes(b"1")
@@ -94,7 +94,9 @@ async def test_each_way_to_differ(files: Files, root: Path) -> None:
     assert answer["stamps"] == stamps
 
 
-async def test_it_cleans_up_after_a_crash_but_not_under_others(files: Files, root: Path) -> None:
+async def test_it_cleans_up_after_a_crash_but_not_under_others(
+    files: MirrorService, root: Path
+) -> None:
     crashed, alive = Side(root, nonce="crashed"), Side(root, nonce="alive")
     files._nonces.add("alive")
     for path in ("a", "b/c", "b/d", "elsewhere"):
@@ -117,7 +119,7 @@ async def test_it_cleans_up_after_a_crash_but_not_under_others(files: Files, roo
     crashed.close()
 
 
-async def test_without_files_only_the_root_is_checked(files: Files, root: Path) -> None:
+async def test_without_files_only_the_root_is_checked(files: MirrorService, root: Path) -> None:
     owner = root.parent / "owner"
     params = {"root": str(root), "files": [], "owner": {"file": str(owner), "id": "me"}}
     assert (await files.verify(params))["differ"] == {}
@@ -127,7 +129,7 @@ async def test_without_files_only_the_root_is_checked(files: Files, root: Path) 
     assert (await files.verify({"root": str(root / "absent"), "files": []}))["code"] == "no-root"
 
 
-async def test_a_path_that_leads_out_is_refused(files: Files, root: Path) -> None:
+async def test_a_path_that_leads_out_is_refused(files: MirrorService, root: Path) -> None:
     for path in ("../x", "/etc/passwd", ""):
         with pytest.raises(ValueError):
             await verify(files, root, [path, "f", 0, 0, "", ""])
@@ -135,7 +137,7 @@ async def test_a_path_that_leads_out_is_refused(files: Files, root: Path) -> Non
             await files.differing({"root": str(root), "expected": {path: None}})
 
 
-async def test_differing(files: Files, root: Path) -> None:
+async def test_differing(files: MirrorService, root: Path) -> None:
     (root / "a").write_bytes(b"1")
     (root / "l").symlink_to("a")
     (root / "d").mkdir()

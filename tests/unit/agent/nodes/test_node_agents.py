@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tunnelkit.agent.links import socket_dir
-from tunnelkit.agent.nodes.node_agents import Peers, peer_name, peer_step
+from tunnelkit.agent.nodes.node_agents import NodeAgents, peer_name, peer_step
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.mux.rpc import RpcError
 
@@ -46,7 +46,7 @@ async def test_a_failure_is_told(
         (tmp_path / "srun").chmod(0o700)
     table = ProcessTable()
     table.start()
-    peers = Peers(table, "tk-x")
+    peers = NodeAgents(table, "tk-x")
     fds = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
         with pytest.raises(RpcError) as caught:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tunnelkit.agent.processes.peer_process import Identity, identify, of_process
+from tunnelkit.agent.processes.peer_process import PeerProcess, identify, of_process
 
 #: Dials in, or has its child do so, and waits for its stdin to end.
 _DIAL = """\
@@ -64,12 +64,12 @@ def test_one_that_is_gone_is_nobody() -> None:
     with dialled() as (sock, pid, _):
         os.kill(pid, 9)
         assert sock.recv(1) == b""
-        assert identify(sock) == Identity()
-    assert of_process(pid) == Identity(pid)
-    assert identify(socket.socket()) == Identity()
+        assert identify(sock) == PeerProcess()
+    assert of_process(pid) == PeerProcess(pid)
+    assert identify(socket.socket()) == PeerProcess()
 
 
 def test_it_travels_as_json() -> None:
-    one = Identity(7, "1.2", (3, 1), {"A": "b"})
-    assert Identity.from_json(json.loads(json.dumps(one.to_json()))) == one
-    assert Identity.from_json({}) == Identity()
+    one = PeerProcess(7, "1.2", (3, 1), {"A": "b"})
+    assert PeerProcess.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert PeerProcess.from_json({}) == PeerProcess()

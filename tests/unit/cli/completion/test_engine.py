@@ -18,7 +18,7 @@ TABLE = engine.make()
 
 def offers(*words: str) -> list[str]:
     """What is offered at the end of these words, the last of which is being typed."""
-    return list(engine.offers(TABLE, engine.Line(words[:-1], words[-1])))
+    return list(engine.offers(TABLE, engine.CommandLine(words[:-1], words[-1])))
 
 
 def walk(table: engine.Command, command: Any, path: tuple[str, ...]) -> Any:

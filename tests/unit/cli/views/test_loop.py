@@ -10,7 +10,7 @@ import pytest
 from tunnelkit.cli.views import loop as loopview
 from tunnelkit.cli.views.loop import LoopView
 from tunnelkit.cli.views.status import lines
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 
 
 class Screen:
@@ -21,7 +21,7 @@ class Screen:
         self._capsys = capsys
 
     def show(self, name: str, **fields: Any) -> list[str]:
-        self.view.show(Record(EVENT, 0, event_payload(name, **fields)))
+        self.view.show(LoopRecord(EVENT, 0, event_payload(name, **fields)))
         return self.lines()
 
     def lines(self) -> list[str]:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.unit.debug.dap_messages import answer, attached, event, names, read, request
-from tunnelkit.debug.dap.session import Check, Mirror, View
+from tunnelkit.debug.dap.session import BreakpointCheck, DapSession, MappedRoots
 
 FILE = "/home/me/code/train.py"
 REASON = "train.py on node2 is older than here"
 
 
-def mirrored() -> View:
-    return attached(View(Mirror("/home/me/code", "/r/code", fold_case=False)))
+def mirrored() -> DapSession:
+    return attached(DapSession(MappedRoots("/home/me/code", "/r/code", fold_case=False)))
 
 
 def asks(seq: int, path: str = FILE, lines: tuple[int, ...] = (3, 5)) -> bytes:
@@ -54,7 +54,7 @@ def test_the_request_travels_and_the_response_waits_for_the_verdict() -> None:
     view = mirrored()
     question, response = asks(9), answers(9, 0, 1)
     assert view.from_editor(question).to_adapter == [question]
-    assert view.take_checks() == [Check(9, FILE)]
+    assert view.take_checks() == [BreakpointCheck(9, FILE)]
     assert view.take_checks() == []
     assert view.from_adapter([response], 0.0) == []
     assert view.same(9) == [response]
@@ -88,9 +88,9 @@ def test_only_the_one_response_is_held() -> None:
     assert view.from_adapter([answers(9, 0), *others, other_file], 0.0) == [*others, other_file]
 
 
-@pytest.mark.parametrize("mirror", [None, Mirror("/home/me/other", "/r")])
-def test_files_that_are_not_mirrored_are_not_asked_for(mirror: Mirror | None) -> None:
-    view = attached(View(mirror))
+@pytest.mark.parametrize("mirror", [None, MappedRoots("/home/me/other", "/r")])
+def test_files_that_are_not_mirrored_are_not_asked_for(mirror: MappedRoots | None) -> None:
+    view = attached(DapSession(mirror))
     view.from_editor(asks(9))
     assert view.take_checks() == []
     response = answers(9, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.debug.dap_messages import attached, event, names, read
 from tunnelkit.debug.dap.exit_report import cost
-from tunnelkit.debug.dap.session import View
+from tunnelkit.debug.dap.session import DapSession
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_cost(ran_s: float | None, peak_bytes: int | None, told: str) -> None:
 
 
 def test_who_gives_up_says_why_before_the_end() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     assert view.from_adapter([event("terminated")], 0.0) == []
     told = view.give_up("the allocation is over: job 7: TIMEOUT")
     assert names(told) == ["output", "terminated"]
@@ -37,6 +37,6 @@ def test_who_gives_up_says_why_before_the_end() -> None:
     }
     # Said once, and before the adapter is gone as well as after.
     assert view.adapter_gone() == []
-    view = attached(View())
+    view = attached(DapSession())
     assert names(view.give_up("gone")) == ["output"]
     assert names(view.adapter_gone()) == ["terminated"]

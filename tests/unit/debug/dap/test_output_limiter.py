@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from tests.unit.debug.dap_messages import answer, attached, event, names, output, read
 from tunnelkit.debug.dap.output_limiter import OutputLimits
-from tunnelkit.debug.dap.session import View
+from tunnelkit.debug.dap.session import DapSession
 
 LIMITS = OutputLimits(burst_bytes=2000, rate_bytes_s=1000, tail_bytes=400)
 #: What one event of joined output weighs beside its text, and the note about what was left out.
 OVERHEAD = 250
 
 
-def small_view() -> View:
-    return attached(View(limits=LIMITS))
+def small_view() -> DapSession:
+    return attached(DapSession(limits=LIMITS))
 
 
 def text_of(bodies: list[bytes], category: str = "stdout") -> str:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.debug.dap.path_mappings import Mirror, correct
+from tunnelkit.debug.dap.path_mappings import MappedRoots, correct
 
-MIRROR = Mirror("/home/me/code", "/scratch/me/code", fold_case=False)
+MIRROR = MappedRoots("/home/me/code", "/scratch/me/code", fold_case=False)
 OURS = ("/home/me/code", "/scratch/me/code")
 SITE = ("/opt/venv/lib/site-packages", "/usr/lib/python3/site-packages")
 
@@ -22,7 +22,7 @@ def listed(*pairs: Pair) -> list[dict[str, str]]:
     return [{"localRoot": local, "remoteRoot": remote} for local, remote in pairs]
 
 
-def corrected(mirror: Mirror, *pairs: Pair) -> tuple[list[Pair], tuple[str, ...]] | None:
+def corrected(mirror: MappedRoots, *pairs: Pair) -> tuple[list[Pair], tuple[str, ...]] | None:
     correction = correct(listed(*pairs), mirror)
     if correction is None:
         return None
@@ -100,7 +100,7 @@ def test_what_is_only_unexpanded_is_expanded_without_a_word(pair: Pair, result: 
 
 
 def test_home_is_expanded() -> None:
-    mirror = Mirror(f"{Path.home()}/code", "/r/code", fold_case=False)
+    mirror = MappedRoots(f"{Path.home()}/code", "/r/code", fold_case=False)
     assert corrected(mirror, ("~/code", "/r/code")) == ([(mirror.local_root, "/r/code")], ())
 
 
@@ -110,17 +110,19 @@ def test_a_consistent_part_is_kept_and_the_rest_added() -> None:
 
 
 def test_the_same_path_on_both_sides_needs_no_mapping() -> None:
-    same = Mirror("/home/me/code", "/home/me/code", fold_case=False)
+    same = MappedRoots("/home/me/code", "/home/me/code", fold_case=False)
     assert corrected(same) is None
     assert corrected(same, OURS) == ([("/home/me/code", "/home/me/code")], (OURS[1],))
 
 
 @pytest.mark.parametrize("local", ["/users/ME/Code", "/Users/me/code/"])
 def test_macos_ignores_case_and_keeps_the_editors_spelling(local: str) -> None:
-    mirror = Mirror("/Users/me/code", "/r", fold_case=True)
+    mirror = MappedRoots("/Users/me/code", "/r", fold_case=True)
     assert corrected(mirror, (local, "/r")) is None
     assert corrected(mirror, (local, "/old")) == ([(local, "/r")], ("/old",))
-    assert corrected(Mirror("/Users/me/code", "/r", fold_case=False), ("/users/ME/Code", "/r")) == (
+    assert corrected(
+        MappedRoots("/Users/me/code", "/r", fold_case=False), ("/users/ME/Code", "/r")
+    ) == (
         [("/users/ME/Code", "/r"), ("/Users/me/code", "/r")],
         (),
     )
@@ -128,7 +130,7 @@ def test_macos_ignores_case_and_keeps_the_editors_spelling(local: str) -> None:
 
 @pytest.mark.parametrize("local", ["C:\\Users\\me\\code", "c:/Users/Me/code/"])
 def test_windows_paths(local: str) -> None:
-    mirror = Mirror("C:\\Users\\me\\code", "/r", fold_case=False)
+    mirror = MappedRoots("C:\\Users\\me\\code", "/r", fold_case=False)
     assert corrected(mirror, (local, "/r")) is None
     assert corrected(mirror, (local + "\\Src", "/r/Src"), (local, "/r")) is None
     assert mirror.holds("c:\\users\\ME\\code\\a.py")
@@ -169,7 +171,7 @@ def test_a_file_of_the_mirror_is_found_where_it_is(
 ) -> None:
     """Whatever was given: the first mapping that matches, as pydevd looks it up, is right,
     unless it is one that leads elsewhere on purpose; and correcting twice changes nothing."""
-    mirror = Mirror(local, remote, fold_case=False)
+    mirror = MappedRoots(local, remote, fold_case=False)
     correction = correct(listed(*pairs), mirror)
     mappings = listed(*pairs) if correction is None else correction.mappings
     again = correct(mappings, mirror)
@@ -185,7 +187,7 @@ def test_a_file_of_the_mirror_is_found_where_it_is(
     assert local == remote
 
 
-LIB = Mirror("/home/me/lib", "/scratch/me/tk/lib", fold_case=False)
+LIB = MappedRoots("/home/me/lib", "/scratch/me/tk/lib", fold_case=False)
 BOTH = MIRROR.with_also(LIB)
 LIBS = ("/home/me/lib", "/scratch/me/tk/lib")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.unit.debug.dap_messages import answer, attached, event, read, request
-from tunnelkit.debug.dap.session import View
+from tunnelkit.debug.dap.session import DapSession
 
 
-def paused(view: View, seq: int = 20) -> int:
+def paused(view: DapSession, seq: int = 20) -> int:
     view.from_editor(request(seq, "pause", threadId=1))
     asked = view.take_pause()
     assert asked is not None and view.take_pause() is None
@@ -14,7 +14,7 @@ def paused(view: View, seq: int = 20) -> int:
 
 
 def test_a_pause_that_stops_nothing_is_told_once_with_the_process() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     view.from_adapter([event("process", {"name": "x", "systemProcessId": 4711})], 0.0)
     asked = paused(view)
     # The answer says nothing: pydevd gives it whatever the program does.
@@ -27,21 +27,21 @@ def test_a_pause_that_stops_nothing_is_told_once_with_the_process() -> None:
 
 def test_a_stop_or_the_end_answers_it() -> None:
     for name in ("stopped", "terminated", "exited"):
-        view = attached(View())
+        view = attached(DapSession())
         asked = paused(view)
         view.from_adapter([event(name, {"threadId": 1})], 0.0)
         assert view.not_paused(asked) == []
 
 
 def test_only_the_last_of_two_is_spoken_about() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     first, second = paused(view), paused(view, 21)
     assert view.not_paused(first) == []
     assert len(view.not_paused(second)) == 1
 
 
 def test_a_program_that_stands_needs_no_pause_until_it_runs_again() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     view.from_adapter([event("stopped", {"threadId": 1})], 0.0)
     view.from_editor(request(20, "pause", threadId=1))
     assert view.take_pause() is None
@@ -52,12 +52,12 @@ def test_a_program_that_stands_needs_no_pause_until_it_runs_again() -> None:
 
 
 def test_without_a_process_event_the_pid_is_left_to_the_person() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     assert "--pid PID" in view.not_paused(paused(view))[0].decode()
 
 
 def test_a_stop_tells_which_process_it_is_where_the_session_does_not() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     stop = event("stopped", {"reason": "breakpoint", "threadId": 1})
     assert view.from_adapter([stop], 0.0) == [stop]
     view.process_name = "rank 0 · node1"

@@ -21,9 +21,9 @@ from tests.unit.debug.dap_messages import (
     said_by_vscode,
 )
 from tunnelkit.debug.dap import peek
-from tunnelkit.debug.dap.session import Child, Goodbye, Mirror, View
+from tunnelkit.debug.dap.session import Child, DapSession, EndRequest, MappedRoots
 from tunnelkit.debug.dap.session_facts import RANK_KEY
-from tunnelkit.debug.debug_target import Target, Who
+from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.rank_sessions import _child
 
 TERMINATED = event("terminated")
@@ -33,7 +33,7 @@ TERMINATED = event("terminated")
 
 
 def test_terminated_waits_for_the_exit_code() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     assert view.from_adapter([TERMINATED], 0.0) == []
     assert view.terminated and view.end_awaited
     out = view.ended(7)
@@ -45,7 +45,7 @@ def test_terminated_waits_for_the_exit_code() -> None:
 
 
 def test_the_exit_code_may_be_there_first() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     assert view.ended(0) == []
     assert names(view.from_adapter([TERMINATED], 0.0)) == ["exited", "terminated"]
 
@@ -60,7 +60,7 @@ def test_the_exit_code_may_be_there_first() -> None:
     ],
 )
 def test_a_signal_is_told(signal: str | int, code: int, text: str) -> None:
-    view = attached(View())
+    view = attached(DapSession())
     view.from_adapter([TERMINATED], 0.0)
     out = view.ended(None, signal, "after 12 s")
     assert names(out) == ["output", "exited", "terminated"]
@@ -70,7 +70,7 @@ def test_a_signal_is_told(signal: str | int, code: int, text: str) -> None:
 
 
 def test_details_are_told_without_a_signal_too() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     view.ended(1, detail="after 3 s, peak RSS 2.1 GB")
     line = read(view.from_adapter([TERMINATED], 0.0))[0]
     assert line["body"] == {
@@ -80,66 +80,66 @@ def test_details_are_told_without_a_signal_too() -> None:
 
 
 def test_who_gave_up_waiting_gets_no_code() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     view.from_adapter([TERMINATED], 0.0)
     assert view.give_up() == [TERMINATED]
     assert view.ended(3) == []
-    early = attached(View())
+    early = attached(DapSession())
     assert early.give_up() == []
     assert early.from_adapter([TERMINATED], 0.0) == [TERMINATED]
 
 
 def test_an_exited_of_the_adapter_is_the_only_one() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     exited = event("exited", {"exitCode": 4})
     assert view.from_adapter([exited, TERMINATED], 0.0) == [exited, TERMINATED]
     assert view.ended(4) == []
-    late = attached(View())
+    late = attached(DapSession())
     late.from_adapter([TERMINATED], 0.0)
     late.ended(4)
     assert late.from_adapter([exited, TERMINATED], 0.0) == []
 
 
 def test_a_session_that_never_attached_gets_its_terminated_as_it_is() -> None:
-    view = View()
+    view = DapSession()
     view.from_editor(request(1, "initialize"))
     view.ended(3)
     assert view.from_adapter([TERMINATED], 0.0) == [TERMINATED]
 
 
 def test_nothing_is_held_after_disconnect() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     goodbye = request(9, "disconnect")
     assert view.from_editor(goodbye) == ([goodbye], [])
     assert view.from_adapter([TERMINATED, answer(9, "disconnect")], 0.0)[0] == TERMINATED
-    held = attached(View())
+    held = attached(DapSession())
     held.from_adapter([TERMINATED], 0.0)
     assert held.from_editor(goodbye) == ([goodbye], [TERMINATED])
 
 
 def test_the_end_that_the_person_asked_for_is_told_without_alarm() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     view.from_editor(request(9, "terminate"))
     assert view.from_adapter([TERMINATED], 0.0) == []
     assert names(view.ended(None, "SIGTERM")) == ["exited", "terminated"]
 
 
 def test_the_end_of_a_child_process_is_the_adapters_to_tell() -> None:
-    view = attached(View(), subProcessId=77)
+    view = attached(DapSession(), subProcessId=77)
     assert view.from_adapter([TERMINATED], 0.0) == [TERMINATED]
-    quick = attached(View(hold_end=False))
+    quick = attached(DapSession(hold_end=False))
     assert quick.from_adapter([TERMINATED], 0.0) == [TERMINATED]
 
 
 def test_an_adapter_that_goes_without_a_word_leaves_no_session_open() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     assert view.adapter_gone() == []
     assert names(view.ended(None, "SIGKILL")) == ["output", "exited", "terminated"]
     assert view.adapter_gone() == []
 
 
 def test_output_after_terminated_comes_before_it() -> None:
-    view = attached(View())
+    view = attached(DapSession())
     last = output("last words\n")
     assert view.from_adapter([TERMINATED, last], 0.0) == [last]
     assert names(view.ended(0)) == ["exited", "terminated"]
@@ -147,10 +147,10 @@ def test_output_after_terminated_comes_before_it() -> None:
 
 # -- path mappings --------------------------------------------------------
 
-MIRROR = Mirror("/home/me/code", "/r/code", fold_case=False)
+MIRROR = MappedRoots("/home/me/code", "/r/code", fold_case=False)
 
 
-def mappings_sent(view: View, body: bytes) -> tuple[Any, list[bytes]]:
+def mappings_sent(view: DapSession, body: bytes) -> tuple[Any, list[bytes]]:
     routed = view.from_editor(body)
     (sent,) = read(routed.to_adapter)
     assert sent["seq"] == 2 and sent["command"] == "attach"
@@ -158,7 +158,7 @@ def mappings_sent(view: View, body: bytes) -> tuple[Any, list[bytes]]:
 
 
 def test_missing_mappings_are_added_silently() -> None:
-    view = View(MIRROR)
+    view = DapSession(MIRROR)
     arguments, told = mappings_sent(view, request(2, "attach", justMyCode=False, pathMappings=[]))
     ours = [{"localRoot": "/home/me/code", "remoteRoot": "/r/code"}]
     assert arguments == {"justMyCode": False, "pathMappings": ours}
@@ -168,17 +168,17 @@ def test_missing_mappings_are_added_silently() -> None:
 
 def test_wrong_mappings_are_told_once() -> None:
     wrong = [{"localRoot": "${workspaceFolder}", "remoteRoot": "/old"}]
-    arguments, told = mappings_sent(View(MIRROR), request(2, "attach", pathMappings=wrong))
+    arguments, told = mappings_sent(DapSession(MIRROR), request(2, "attach", pathMappings=wrong))
     assert arguments["pathMappings"] == [{"localRoot": "/home/me/code", "remoteRoot": "/r/code"}]
     assert read(told)[0]["body"]["category"] == "console"
     assert "/home/me/code -> /r/code" in read(told)[0]["body"]["output"]
 
 
 @pytest.mark.parametrize("mirror", [None, MIRROR])
-def test_right_ones_pass_as_the_same_bytes(mirror: Mirror | None) -> None:
+def test_right_ones_pass_as_the_same_bytes(mirror: MappedRoots | None) -> None:
     right = [{"localRoot": "/home/me/code", "remoteRoot": "/r/code"}]
     body = request(2, "attach", pathMappings=right)
-    assert View(mirror).from_editor(body).to_adapter[0] is body
+    assert DapSession(mirror).from_editor(body).to_adapter[0] is body
 
 
 # -- facts ----------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_right_ones_pass_as_the_same_bytes(mirror: Mirror | None) -> None:
 
 @pytest.mark.parametrize("write", [said, said_by_vscode, lambda m: said(dict(sorted(m.items())))])
 def test_facts(write: Any) -> None:
-    view = View()
+    view = DapSession()
 
     def tell(seq: int, command: str, **arguments: Any) -> None:
         message = {"seq": seq, "type": "request", "command": command, "arguments": arguments}
@@ -212,12 +212,12 @@ def test_facts(write: Any) -> None:
     tell(3, "configurationDone")
     assert view.configuration_done
     tell(4, "disconnect", terminateDebuggee=False, restart=True)
-    assert view.goodbye == Goodbye("disconnect", False, True)
+    assert view.goodbye == EndRequest("disconnect", False, True)
     assert not view.over
 
 
 def test_a_client_without_a_name_is_an_editor() -> None:
-    view = View()
+    view = DapSession()
     assert view.client_name == "an editor"
     view.from_editor(request(1, "initialize", clientID="emacs"))
     assert view.client_name == "emacs"
@@ -225,7 +225,7 @@ def test_a_client_without_a_name_is_an_editor() -> None:
 
 @pytest.mark.parametrize("command", ["disconnect", "terminate"])
 def test_a_goodbye_before_attach_is_answered_here(command: str) -> None:
-    view = View()
+    view = DapSession()
     view.from_editor(request(1, "initialize"))
     routed = view.from_editor(request(2, command))
     assert routed.to_adapter == []
@@ -236,7 +236,7 @@ def test_a_goodbye_before_attach_is_answered_here(command: str) -> None:
 
 
 def test_another_adapter_is_told_the_same_and_answers_only_what_is_open() -> None:
-    view = View()
+    view = DapSession()
     first, second = request(1, "initialize"), request(2, "evaluate", expression="1")
     for body in (first, second):
         view.from_editor(body)
@@ -249,8 +249,8 @@ def test_another_adapter_is_told_the_same_and_answers_only_what_is_open() -> Non
 # -- child sessions -------------------------------------------------------
 
 
-def with_children(supported: bool) -> View:
-    view = View(MIRROR)
+def with_children(supported: bool) -> DapSession:
+    view = DapSession(MIRROR)
     view.from_editor(request(1, "initialize", supportsStartDebuggingRequest=supported))
     view.from_editor(
         request(
@@ -292,11 +292,11 @@ def test_a_child_session_is_asked_for_and_the_reply_stays_here() -> None:
 def test_a_child_session_of_an_editor_that_knows_the_port_itself_is_told_it() -> None:
     """The snippets for nvim-dap and dape have the address beside the configuration. Emacs reads an
     empty object as nil, and gives null back; debugpy refused that, and the rank was lost."""
-    view = View()
+    view = DapSession()
     view.from_editor(request(1, "initialize", supportsStartDebuggingRequest=True))
     view.from_editor(request(2, "attach", name="tk", type="python"))
-    rank = Target.__new__(Target)
-    rank.who = Who(9, "node1", 1, 2)
+    rank = DebugTarget.__new__(DebugTarget)
+    rank.who = TargetIdentity(9, "node1", 1, 2)
     (asked,) = read([_child(view, rank, 40056)])
     configuration = asked["arguments"]["configuration"]
     assert configuration["connect"] == {"host": "127.0.0.1", "port": 40056}
@@ -304,7 +304,7 @@ def test_a_child_session_of_an_editor_that_knows_the_port_itself_is_told_it() ->
 
 
 def test_a_connect_that_is_null_counts_as_none() -> None:
-    view = View()
+    view = DapSession()
     view.from_editor(request(1, "initialize"))
     routed = view.from_editor(request(2, "attach", connect=None, name="tk"))
     (attach,) = read(routed.to_adapter)
@@ -342,7 +342,7 @@ def test_children_that_the_adapter_announces_are_noted_and_passed() -> None:
     "body", [b"", b"{", b"[1]", b"3", b'{"type": 4}', b'{"type": "event"}', b"\xff\xfe", b"{}"]
 )
 def test_what_is_no_message_is_somebody_elses_to_judge(body: bytes) -> None:
-    view = attached(View(MIRROR))
+    view = attached(DapSession(MIRROR))
     assert view.from_editor(body) == ([body], [])
     assert view.from_adapter([body], 0.0) == [body]
 
@@ -350,7 +350,7 @@ def test_what_is_no_message_is_somebody_elses_to_judge(body: bytes) -> None:
 @pytest.mark.parametrize("arguments", [None, [], "x", {"source": 3}, {"subProcessId": "4"}])
 @pytest.mark.parametrize("command", ["initialize", "attach", "setBreakpoints", "disconnect"])
 def test_odd_arguments_harm_nobody(command: str, arguments: object) -> None:
-    view = View()
+    view = DapSession()
     body = said({"seq": 1, "type": "request", "command": command, "arguments": arguments})
     assert view.from_editor(body).to_adapter in ([body], [])
 
@@ -411,7 +411,7 @@ _traffic = st.lists(
 
 @given(makers=_traffic)
 def test_well_behaved_traffic_passes_unchanged_and_in_order(makers: list[Any]) -> None:
-    view = attached(View(MIRROR))
+    view = attached(DapSession(MIRROR))
     batch: list[bytes] = []
     sent: list[bytes] = []
     arrived: list[bytes] = []
@@ -444,7 +444,7 @@ _happening = st.sampled_from(_HAPPENINGS.split())
 def test_whatever_happens_each_request_is_answered_once_and_the_end_told_once(
     happenings: list[str],
 ) -> None:
-    view = attached(View(MIRROR))
+    view = attached(DapSession(MIRROR))
     out: list[bytes] = []
     asked: list[int] = []
     open_: list[int] = []
@@ -508,7 +508,7 @@ def test_whatever_happens_each_request_is_answered_once_and_the_end_told_once(
 
 
 def test_a_launch_request_is_refused_with_the_way_out() -> None:
-    view = View()
+    view = DapSession()
     view.from_editor(request(1, "initialize"))
     routed = view.from_editor(request(2, "launch", program="x.py"))
     assert routed.to_adapter == []

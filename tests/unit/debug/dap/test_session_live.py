@@ -18,7 +18,7 @@ import pytest
 
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.dap import peek
-from tunnelkit.debug.dap.session import Child, Mirror, View
+from tunnelkit.debug.dap.session import Child, DapSession, MappedRoots
 from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.tasks import cancel_all
@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 class Rig:
     """editor -> view -> adapter <- debuggee; `process` is the debuggee."""
 
-    view: View
+    view: DapSession
     client: DapClient
     process: asyncio.subprocess.Process
     script: Path
@@ -79,7 +79,7 @@ async def _carry(rig: Rig, adapter: Adapter, reader: asyncio.StreamReader) -> No
 
 
 @asynccontextmanager
-async def debugging(tmp_path: Path, code: str, view: View) -> AsyncIterator[Rig]:
+async def debugging(tmp_path: Path, code: str, view: DapSession) -> AsyncIterator[Rig]:
     script = tmp_path / "script.py"
     script.write_text(code)
     adapters = Adapters()
@@ -132,7 +132,7 @@ def look_again(bodies: list[bytes]) -> None:
 )
 async def test_the_end_is_told(tmp_path: Path, last_line: str, code: int, told: str | None) -> None:
     lines = f"import os, signal\nx = 1\n{last_line}\n"
-    async with debugging(tmp_path, lines, View()) as rig:
+    async with debugging(tmp_path, lines, DapSession()) as rig:
         await rig.client.attach({str(rig.script): [2]})
         thread, _ = await rig.client.stopped()
         await rig.client.request("continue", threadId=thread)
@@ -151,7 +151,7 @@ async def test_the_end_is_told(tmp_path: Path, last_line: str, code: int, told: 
 
 async def test_a_flood_is_capped_and_its_end_is_there_at_the_stop(tmp_path: Path) -> None:
     code = "for i in range(4_000): print('x' * 1000, i)\nx = 2\n"
-    async with debugging(tmp_path, code, View()) as rig:
+    async with debugging(tmp_path, code, DapSession()) as rig:
         started_s = time.monotonic()
         await rig.client.attach({str(rig.script): [2]}, redirectOutput=True)
         await rig.client.wait_event("stopped", timeout_s=120.0)
@@ -169,7 +169,7 @@ async def test_a_flood_is_capped_and_its_end_is_there_at_the_stop(tmp_path: Path
 
 
 async def test_a_breakpoint_in_a_file_that_differs(tmp_path: Path) -> None:
-    view = View(Mirror(str(tmp_path), str(tmp_path)))
+    view = DapSession(MappedRoots(str(tmp_path), str(tmp_path)))
     async with debugging(tmp_path, "x = 1\ny = 2\n", view) as rig:
         attaching = asyncio.create_task(rig.client.attach({str(rig.script): [2]}))
         async with asyncio.timeout(PATIENCE_S):
@@ -204,7 +204,7 @@ async def test_a_breakpoint_in_a_file_that_differs(tmp_path: Path) -> None:
 async def test_the_mirror_knows_where_the_files_are(tmp_path: Path) -> None:
     """A wrong mapping of the editor, and the breakpoint is hit all the same."""
     local = tmp_path / "laptop"
-    view = View(Mirror(str(local), str(tmp_path)))
+    view = DapSession(MappedRoots(str(local), str(tmp_path)))
     async with debugging(tmp_path, "x = 1\ny = 2\n", view) as rig:
         wrong: list[dict[str, Any]] = [{"localRoot": str(local), "remoteRoot": "/nowhere"}]
         attaching = asyncio.create_task(
@@ -230,7 +230,7 @@ async def test_child_sessions_look_as_debugpy_makes_them(tmp_path: Path) -> None
         "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
         "child.communicate(b'\\n')\n"
     )
-    async with debugging(tmp_path, code, View(Mirror("/here", "/there"))) as rig:
+    async with debugging(tmp_path, code, DapSession(MappedRoots("/here", "/there"))) as rig:
         await rig.client.attach({}, name="tk: attach", preLaunchTask="tk: ready")
         theirs = await rig.client.wait_event("debugpyAttach")
         (child,) = rig.view.children

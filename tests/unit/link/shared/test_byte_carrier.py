@@ -10,21 +10,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tunnelkit.link.shared.byte_carrier import Carrier
+from tunnelkit.link.shared.byte_carrier import ByteCarrier
 
 Pair = tuple[socket.socket, socket.socket]
 
 
 @pytest.fixture
-def carrier() -> Iterator[Carrier]:
-    carrier = Carrier()
+def carrier() -> Iterator[ByteCarrier]:
+    carrier = ByteCarrier()
     yield carrier
     carrier.close()
     assert not [one for one in threading.enumerate() if one.name == "forwards"]
 
 
 @pytest.fixture
-def joined(carrier: Carrier) -> Iterator[Pair]:
+def joined(carrier: ByteCarrier) -> Iterator[Pair]:
     """The two outer ends of a connection that is carried."""
     ends = join(carrier)
     yield ends
@@ -32,7 +32,7 @@ def joined(carrier: Carrier) -> Iterator[Pair]:
         end.close()
 
 
-def join(carrier: Carrier) -> Pair:
+def join(carrier: ByteCarrier) -> Pair:
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         one, _ = server.accept()
@@ -60,7 +60,7 @@ def test_a_message_and_its_answer(joined: Pair) -> None:
     assert near.recv(64) == b"and back"
 
 
-def test_many_at_once_under_pressure_lose_nothing(carrier: Carrier) -> None:
+def test_many_at_once_under_pressure_lose_nothing(carrier: ByteCarrier) -> None:
     """Every socket is full before its reader begins, both ways."""
     pairs = [join(carrier) for _ in range(8)]
     data = [hashlib.sha256(bytes([number])).digest() * 100_000 for number in range(16)]
@@ -129,7 +129,7 @@ def test_a_reset_of_the_near_side_ends_the_far_one(joined: Pair) -> None:
     assert far.recv(1) == b""
 
 
-def test_the_end_closes_what_is_open_and_what_was_new(carrier: Carrier) -> None:
+def test_the_end_closes_what_is_open_and_what_was_new(carrier: ByteCarrier) -> None:
     pairs = [join(carrier) for _ in range(5)]
     carrier.close()
     for near, far in pairs:

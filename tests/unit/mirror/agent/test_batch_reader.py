@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tunnelkit.mirror.agent import batch_reader
-from tunnelkit.mirror.agent.batch_reader import Known, Slice
-from tunnelkit.mirror.context import Outcome
+from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice
+from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.ignore import IgnoreRules
 from tunnelkit.mirror.tree.scanner import DIR, Scan, Scanner
 from tunnelkit.mux.parcels import ParcelCutter
@@ -19,9 +19,11 @@ def _scan(root: Path) -> Scan:
     return Scanner(str(root), IgnoreRules()).scan()
 
 
-def _slices(root: Path, scan: Scan, rows: dict[str, Row]) -> list[Slice]:
+def _slices(root: Path, scan: Scan, rows: dict[str, ManifestEntry]) -> list[Slice]:
     difference = diff.compare(rows, scan.entries)
-    return list(batch_reader.slices(str(root), scan, difference, Known(rows, {}), Outcome()))
+    return list(
+        batch_reader.slices(str(root), scan, difference, ExpectedState(rows, {}), PassResult())
+    )
 
 
 def _headers(pieces: list[Slice]) -> dict[str, dict[str, Any]]:
@@ -30,9 +32,13 @@ def _headers(pieces: list[Slice]) -> dict[str, dict[str, Any]]:
     return {header["path"]: header for header, _ in parcels}
 
 
-def _dirs(scan: Scan, *, made: bool) -> dict[str, Row]:
+def _dirs(scan: Scan, *, made: bool) -> dict[str, ManifestEntry]:
     entries = scan.entries.items()
-    return {path: Row(entry, sent=True, made=made) for path, entry in entries if entry.kind == DIR}
+    return {
+        path: ManifestEntry(entry, sent=True, made=made)
+        for path, entry in entries
+        if entry.kind == DIR
+    }
 
 
 def test_each_directory_above_is_told_once(tmp_path: Path) -> None:
@@ -40,7 +46,7 @@ def test_each_directory_above_is_told_once(tmp_path: Path) -> None:
     for name in ("a/b/one", "a/b/two", "a/three", "four"):
         (tmp_path / name).write_text(name)
     scan = _scan(tmp_path)
-    rows = {**_dirs(scan, made=True), "a": Row(scan.entries["a"], sent=True)}
+    rows = {**_dirs(scan, made=True), "a": ManifestEntry(scan.entries["a"], sent=True)}
     headers = _headers(_slices(tmp_path, scan, rows))
     assert headers.keys() == {"a/b/one", "a/b/two", "a/three", "four"}
     modes = {path: scan.entries[path].mode for path in ("a", "a/b")}

@@ -6,7 +6,7 @@ import pytest
 
 from tunnelkit.errors import MirrorHalted
 from tunnelkit.mirror.passes.delete_guard import check_deletes
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry
 
 
@@ -14,8 +14,8 @@ def file(size: int = 1) -> Entry:
     return Entry(FILE, 0o644, size, 0, 0, 0)
 
 
-def sent(count: int) -> dict[str, Row]:
-    return {f"f{n:04}": Row(file(), f"digest {n}", sent=True) for n in range(count)}
+def sent(count: int) -> dict[str, ManifestEntry]:
+    return {f"f{n:04}": ManifestEntry(file(), f"digest {n}", sent=True) for n in range(count)}
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,13 @@ def test_emptied_root_halts_even_for_one_file() -> None:
 
 
 def test_directories_do_not_count() -> None:
-    rows = sent(1) | {f"d{n}": Row(Entry(DIR, 0o755, 0, 0, 0, 0), sent=True) for n in range(300)}
+    rows = sent(1) | {
+        f"d{n}": ManifestEntry(Entry(DIR, 0o755, 0, 0, 0, 0), sent=True) for n in range(300)
+    }
     check_deletes(rows, rows.keys() - {"f0000"}, {"f0000": file()})
 
 
 def test_what_may_have_arrived_counts() -> None:
-    rows = sent(1) | {f"u{n}": Row(file(), f"x{n}") for n in range(300)}
+    rows = sent(1) | {f"u{n}": ManifestEntry(file(), f"x{n}") for n in range(300)}
     with pytest.raises(MirrorHalted, match="300 of 301"):
         check_deletes(rows, rows.keys() - {"f0000"}, {"f0000": file()})

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.mirror.context import Outcome
-from tunnelkit.mirror.passes.local_changes import fates
+from tunnelkit.mirror.context import PassResult
+from tunnelkit.mirror.passes.local_changes import classify_missing
 from tunnelkit.mirror.tree.ignore import VENV_MARK, IgnoreRules
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
-from tunnelkit.mirror.tree.symlinks import IGNORE, KEEP, Links
+from tunnelkit.mirror.tree.symlinks import IGNORE, KEEP, SymlinkPolicy
 
 
 def look(root: Path, *exclude: str, symlinks: str = KEEP) -> Scan:
-    links = Links(symlinks)
+    links = SymlinkPolicy(symlinks)
     rules = IgnoreRules.from_exclude(exclude)
     return Scanner(str(root), rules, links.judge, kinds=links.kinds).scan()
 
 
 def told(root: Path, scan: Scan, *paths: str) -> dict[str, set[str]]:
-    out = Outcome()
+    out = PassResult()
     absent = [path for path in paths if path not in scan.entries]
-    deleted, ignored = fates(str(root), absent, scan, out)
+    deleted, ignored = classify_missing(str(root), absent, scan, out)
     found = {"deleted": deleted, "ignored": ignored, "back": out.changing}
     return {fate: paths for fate, paths in found.items() if paths}
 

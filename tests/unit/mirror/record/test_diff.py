@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.mirror.record import diff
-from tunnelkit.mirror.record.manifest import Manifest, Row
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.transfer.rsync import itemized, quote_shell, unescape
 from tunnelkit.mirror.tree.paths import with_parents
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry, racy
@@ -27,7 +27,7 @@ ENTRIES = st.builds(
     st.integers(0, 3),
     st.integers(0, 2**64 - 1),
 )
-ROWS = st.builds(Row, ENTRIES, st.sampled_from(["", "aa"]), *([st.booleans()] * 4))
+ROWS = st.builds(ManifestEntry, ENTRIES, st.sampled_from(["", "aa"]), *([st.booleans()] * 4))
 
 
 @given(
@@ -37,7 +37,10 @@ ROWS = st.builds(Row, ENTRIES, st.sampled_from(["", "aa"]), *([st.booleans()] * 
     st.sets(PATHS),
 )
 def test_what_is_only_doubted_waits_and_nothing_else(
-    rows: dict[str, Row], entries: dict[str, Entry], looked: set[str] | None, force: set[str]
+    rows: dict[str, ManifestEntry],
+    entries: dict[str, Entry],
+    looked: set[str] | None,
+    force: set[str],
 ) -> None:
     difference = diff.compare(rows, entries, force=force)
     before, absent = dict(difference.changed), list(difference.absent)
@@ -52,7 +55,7 @@ def test_what_is_only_doubted_waits_and_nothing_else(
 
 @given(st.dictionaries(PATHS, ROWS), st.dictionaries(PATHS, ENTRIES), st.sets(PATHS))
 def test_compare_misses_nothing(
-    rows: dict[str, Row], entries: dict[str, Entry], force: set[str]
+    rows: dict[str, ManifestEntry], entries: dict[str, Entry], force: set[str]
 ) -> None:
     found = diff.compare(rows, entries, force=force)
     for path, entry in entries.items():
@@ -64,7 +67,7 @@ def test_compare_misses_nothing(
 
 
 @given(st.dictionaries(PATHS, ROWS))
-def test_what_was_recorded_compares_as_equal(rows: dict[str, Row]) -> None:
+def test_what_was_recorded_compares_as_equal(rows: dict[str, ManifestEntry]) -> None:
     rows = {path: row._replace(sent=True, racy=False) for path, row in rows.items()}
     found = diff.compare(rows, {path: row.entry for path, row in rows.items()})
     assert not found.changed
@@ -74,8 +77,8 @@ def test_what_was_recorded_compares_as_equal(rows: dict[str, Row]) -> None:
 @given(st.dictionaries(PATHS, ROWS), st.dictionaries(PATHS, ROWS), st.sets(PATHS))
 def test_manifest_remembers(
     tmp_path_factory: pytest.TempPathFactory,
-    first: dict[str, Row],
-    second: dict[str, Row],
+    first: dict[str, ManifestEntry],
+    second: dict[str, ManifestEntry],
     drop: set[str],
 ) -> None:
     path = tmp_path_factory.mktemp("state") / "sub" / "m.sqlite"
@@ -100,7 +103,7 @@ def test_damaged_manifest_means_that_nothing_is_ours(tmp_path: Path) -> None:
     manifest = Manifest(path)
     manifest.open()
     assert manifest.rows == {}
-    manifest.put({"a": Row(Entry(FILE, 0o644, 1, 2, 3, 4), "aa", sent=True)})
+    manifest.put({"a": ManifestEntry(Entry(FILE, 0o644, 1, 2, 3, 4), "aa", sent=True)})
     manifest.close()
     assert (tmp_path / "m.damaged").exists()
 
@@ -109,8 +112,8 @@ def test_proofs(tmp_path: Path) -> None:
     entry = Entry(FILE, 0o644, 1, 2, 3, 4)
     manifest = Manifest(tmp_path / "m.sqlite")
     manifest.open()
-    manifest.put({"a": Row(entry, "aa", sent=True), "unsent": Row(entry, "bb")})
-    manifest.put({"dir": Row(entry._replace(kind=DIR), "", sent=True)})
+    manifest.put({"a": ManifestEntry(entry, "aa", sent=True), "unsent": ManifestEntry(entry, "bb")})
+    manifest.put({"dir": ManifestEntry(entry._replace(kind=DIR), "", sent=True)})
     assert manifest.unproven() == {"a": "aa"}
     assert manifest.prove({"a": "older digest", "gone": "aa", "unsent": "bb"}) == 0
     assert manifest.prove({"a": "aa"}) == 1
@@ -128,7 +131,12 @@ def file(size: int = 1) -> Entry:
 
 def test_swaps_go_first_and_nothing_else() -> None:
     folder = Entry(DIR, 0o755, 0, 0, 0, 0)
-    rows = {"d": Row(folder), "d/x": Row(file()), "f": Row(file()), "old": Row(file())}
+    rows = {
+        "d": ManifestEntry(folder),
+        "d/x": ManifestEntry(file()),
+        "f": ManifestEntry(file()),
+        "old": ManifestEntry(file()),
+    }
     deletes = {"d/x", "old"}
     sends = {"d": file(), "f": folder, "f/y": file(), "new": file()}
     assert diff.swaps(deletes, sends, rows) == {"d", "d/x", "f"}

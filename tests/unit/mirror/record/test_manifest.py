@@ -16,10 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.record.manifest import Manifest, Row
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.tree.scanner import FILE, Entry
 
-_ROW = Row(Entry(FILE, 0o644, 5, 1, 1, 7), "digest", sent=True)
+_ROW = ManifestEntry(Entry(FILE, 0o644, 5, 1, 1, 7), "digest", sent=True)
 
 #: What `tk up` does when it is told to end in its first moments, again and again: the loop's
 #: thread goes on to `close` while the worker thread is in `open`.

@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunnelkit.errors import MirrorConflict, MirrorError, TunnelkitError
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote.edits import (
-    as_sent,
-    below,
-    chosen,
     conflict_error,
+    matches_sent,
     parse_digest,
+    paths_under,
     relative_to,
+    select_conflicts,
     suspects,
 )
 from tunnelkit.mirror.remote.scripts import RemoteStat
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry
 
-SENT = Row(Entry(FILE, 0o644, 5, 7_900_000_000, 0, 1), "aa", sent=True)
+SENT = ManifestEntry(Entry(FILE, 0o644, 5, 7_900_000_000, 0, 1), "aa", sent=True)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ SENT = Row(Entry(FILE, 0o644, 5, 7_900_000_000, 0, 1), "aa", sent=True)
     ],
 )
 def test_as_sent(found: RemoteStat | None, same: bool) -> None:
-    assert as_sent(SENT, found) is same
+    assert matches_sent(SENT, found) is same
 
 
 def test_suspects() -> None:
     edited, same = RemoteStat(FILE, 6, 7), RemoteStat(FILE, 5, 7)
-    folder = Row(Entry(DIR, 0o755, 0, 0, 0, 0), sent=True)
+    folder = ManifestEntry(Entry(DIR, 0o755, 0, 0, 0, 0), sent=True)
     rows = dict.fromkeys(("edited", "same", "doubted", "gone", "to_dir"), SENT)
     rows |= {"open": SENT._replace(sent=False), "dir": folder}
     there = dict.fromkeys(("edited", "open", "new", "to_dir"), edited)
@@ -87,11 +87,11 @@ def test_other_lines_are_nothing(line: bytes) -> None:
 
 def test_paths_that_people_name(tmp_path: Path) -> None:
     conflicts = ["a.py", "dir/b.py", "dir2/c.py"]
-    assert below(conflicts, ["dir"]) == {"dir/b.py"}
-    assert chosen(conflicts, ["a.py", "dir/b.py"]) == {"a.py", "dir/b.py"}
-    assert chosen(conflicts, [""]) == set(conflicts)
+    assert paths_under(conflicts, ["dir"]) == {"dir/b.py"}
+    assert select_conflicts(conflicts, ["a.py", "dir/b.py"]) == {"a.py", "dir/b.py"}
+    assert select_conflicts(conflicts, [""]) == set(conflicts)
     with pytest.raises(MirrorError, match=r"other\.py is in no conflict"):
-        chosen(conflicts, ["a.py", "other.py"])
+        select_conflicts(conflicts, ["a.py", "other.py"])
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "other").mkdir()

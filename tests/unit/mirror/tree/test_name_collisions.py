@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.mirror.tree.name_collisions import EXACT, Folding, renamed_by_case, set_apart
+from tunnelkit.mirror.tree.name_collisions import EXACT, CaseFolding, renamed_by_case, set_apart
 from tunnelkit.mirror.tree.scanner import FILE, Entry
 
-CASE, UNICODE, BOTH = Folding(case=True), Folding(unicode=True), Folding(case=True, unicode=True)
+CASE, UNICODE, BOTH = (
+    CaseFolding(case=True),
+    CaseFolding(unicode=True),
+    CaseFolding(case=True, unicode=True),
+)
 NFC, NFD = "\u00e9.py", "e\u0301.py"
 ENTRY = Entry(FILE, 0o644, 1, 1, 1, 1)
 
@@ -54,7 +58,7 @@ NAMES = st.lists(st.text("aAbBéÉeE\u0301/ß", min_size=1, max_size=4), unique=
 
 
 @given(NAMES, st.sampled_from([CASE, UNICODE, BOTH]))
-def test_what_is_left_has_one_place_each(names: list[str], folding: Folding) -> None:
+def test_what_is_left_has_one_place_each(names: list[str], folding: CaseFolding) -> None:
     colliding = folding.collisions(names)
     places = [folding.key(name) for name in names if name not in colliding]
     assert len(places) == len(set(places))

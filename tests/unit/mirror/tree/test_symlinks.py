@@ -10,7 +10,7 @@ import pytest
 from tunnelkit.mirror.explain import by_policy, explain
 from tunnelkit.mirror.tree.ignore import IgnoreRules
 from tunnelkit.mirror.tree.scanner import Scanner
-from tunnelkit.mirror.tree.symlinks import IGNORE, KEEP, Links, leads_out
+from tunnelkit.mirror.tree.symlinks import IGNORE, KEEP, SymlinkPolicy, leads_out
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
-def scan(root: Path, links: Links) -> set[str]:
+def scan(root: Path, links: SymlinkPolicy) -> set[str]:
     return set(Scanner(str(root), IgnoreRules(), links.judge, kinds=links.kinds).scan().entries)
 
 
@@ -49,7 +49,7 @@ def test_where_a_link_leads_is_read_from_its_text(
 def test_kept_links_are_sent_and_those_that_lead_out_named_once(root: Path) -> None:
     (root / "in").symlink_to("a.py")
     (root / "out").symlink_to("../x\n")
-    links = Links(KEEP)
+    links = SymlinkPolicy(KEEP)
     assert scan(root, links) == {"a.py", "dir", "in", "out"}
     one = (
         "a symlink leads out of the mirrored directory, to nothing on the cluster: 'out -> ../x\\n'"
@@ -70,7 +70,7 @@ def test_kept_links_are_sent_and_those_that_lead_out_named_once(root: Path) -> N
 def test_a_link_that_was_mended_is_not_spoken_of(root: Path) -> None:
     out = root / "out"
     out.symlink_to("/data")
-    links = Links(KEEP)
+    links = SymlinkPolicy(KEEP)
     scan(root, links)
     assert links.current()
     out.unlink()
@@ -82,7 +82,7 @@ def test_a_link_that_was_mended_is_not_spoken_of(root: Path) -> None:
 def test_ignored_links_are_not_sent(root: Path) -> None:
     (root / "in").symlink_to("a.py")
     (root / "out").symlink_to("/data")
-    links = Links(IGNORE)
+    links = SymlinkPolicy(IGNORE)
     assert scan(root, links) == {"a.py", "dir"}
     assert links.current() == () and links.news() == []
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tunnelkit.mirror.watch.coalescer import MANY_EVENTS, MANY_PATHS, Change, Dirty, Gathering
+from tunnelkit.mirror.watch.coalescer import (
+    MANY_EVENTS,
+    MANY_PATHS,
+    DirtyPaths,
+    EventCoalescer,
+    EventKind,
+)
 
-C = Change
+C = EventKind
 
 
 class Clocked:
     """A gathering whose time stands still unless it is told to go on."""
 
     def __init__(self, *, closes: bool = True) -> None:
-        self.gathering = Gathering(closes=closes)
+        self.gathering = EventCoalescer(closes=closes)
         self.now = 100.0
 
-    def note(self, path: str, *changes: Change, after_s: float = 0.0) -> bool:
+    def note(self, path: str, *changes: EventKind, after_s: float = 0.0) -> bool:
         first = False
         for change in changes:
             self.now += after_s
@@ -31,7 +37,7 @@ class Clocked:
             assert self.now - begin < limit_s, "never settles"
         return self.now - begin
 
-    def take(self) -> Dirty:
+    def take(self) -> DirtyPaths:
         return self.gathering.take()[0]
 
 
@@ -56,11 +62,11 @@ def test_nothing_is_nothing_to_wait_for(it: Clocked) -> None:
         (C.CREATED, C.GONE),
     ],
 )
-def test_a_save_that_is_over_waits_for_milliseconds(it: Clocked, changes: list[Change]) -> None:
+def test_a_save_that_is_over_waits_for_milliseconds(it: Clocked, changes: list[EventKind]) -> None:
     assert it.note("a", *changes)
     assert it.waits() <= 0.005
-    assert it.take() == Dirty(frozenset({"a"}))
-    assert it.take() == Dirty()
+    assert it.take() == DirtyPaths(frozenset({"a"}))
+    assert it.take() == DirtyPaths()
 
 
 def test_a_file_that_is_written_is_waited_for(it: Clocked) -> None:
@@ -175,7 +181,7 @@ def test_a_directory_speaks_for_what_is_in_it(it: Clocked) -> None:
     for number in range(2 * MANY_PATHS):
         it.note(f"d/e/{number}", C.CREATED)
     it.note("dd/f", C.DONE)
-    assert it.take() == Dirty(frozenset({"d", "dd/f"}))
+    assert it.take() == DirtyPaths(frozenset({"d", "dd/f"}))
 
 
 def test_new_directories_are_told_apart_and_the_second_look_is_the_last(it: Clocked) -> None:
@@ -183,20 +189,20 @@ def test_new_directories_are_told_apart_and_the_second_look_is_the_last(it: Cloc
     it.note("e", C.TREE_GONE)
     assert it.gathering.take()[1] == {"d"}
     it.note("d", C.AGAIN)
-    assert it.gathering.take() == (Dirty(frozenset({"d"})), frozenset())
+    assert it.gathering.take() == (DirtyPaths(frozenset({"d"})), frozenset())
 
 
 def test_many_paths_are_everything(it: Clocked) -> None:
     for number in range(MANY_PATHS + 1):
         it.note(f"f{number}", C.DONE)
-    assert it.take() == Dirty(everything="many")
-    assert it.take() == Dirty()
+    assert it.take() == DirtyPaths(everything="many")
+    assert it.take() == DirtyPaths()
 
 
 def test_a_stretch_of_ignored_events_is_a_thinkable_loss(it: Clocked) -> None:
     woken = [it.gathering.count(it.now) for _ in range(MANY_EVENTS)]
     assert woken[-1] and not any(woken[:-1])
-    assert it.take() == Dirty(everything="many")
+    assert it.take() == DirtyPaths(everything="many")
 
 
 def test_a_trickle_of_ignored_events_is_not(it: Clocked) -> None:
@@ -210,7 +216,7 @@ def test_the_first_reason_stays(it: Clocked) -> None:
     assert not it.gathering.all("sleep", it.now)
     it.note("a", C.DONE)
     assert it.waits() <= 0.031
-    assert it.take() == Dirty(everything="overflow")
+    assert it.take() == DirtyPaths(everything="overflow")
 
 
 def test_putting_off_begins_the_burst_anew(it: Clocked) -> None:

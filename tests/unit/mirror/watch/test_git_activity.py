@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.mirror.watch.git_activity import GitLock, GitWork, git_dir
-from tunnelkit.mirror.watch.suspend_detector import Pauses
+from tunnelkit.mirror.watch.git_activity import GitActivity, GitLock, git_dir
+from tunnelkit.mirror.watch.suspend_detector import SuspendDetector
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_git_that_does_much_is_waited_for_and_one_that_waits_itself_is_not(rep
     busy = True
     path = repo / ".git/index.lock"
     path.touch()
-    work = GitWork(str(repo), lambda: busy)
+    work = GitActivity(str(repo), lambda: busy)
     assert all(work.at_work(float(now)) for now in range(60))
     busy = False  # a `git commit` whose editor is open
     assert not work.at_work(90.0)
@@ -86,13 +86,13 @@ def test_a_git_that_does_much_is_waited_for_and_one_that_waits_itself_is_not(rep
 
 def test_no_git_is_waited_for_without_end(repo: Path) -> None:
     (repo / ".git/index.lock").touch()
-    work = GitWork(str(repo), lambda: True)
+    work = GitActivity(str(repo), lambda: True)
     assert not all(work.at_work(float(now)) for now in range(150))
 
 
 def test_sleep_and_lateness_are_pauses() -> None:
     wall, mono = [1000.0], [50.0]
-    pauses = Pauses(1.0, wall=lambda: wall[0], mono=lambda: mono[0])
+    pauses = SuspendDetector(1.0, wall=lambda: wall[0], mono=lambda: mono[0])
 
     def passed(wall_s: float, mono_s: float) -> bool:
         wall[0] += wall_s

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.mirror.passes.content_recheck import Reread
-from tunnelkit.mirror.record.manifest import Row
+from tunnelkit.mirror.passes.content_recheck import ContentRecheck
+from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.ignore import IgnoreRules
 from tunnelkit.mirror.tree.scanner import Scanner, digest, lstat
 from tunnelkit.mirror.watch import missed_changes
@@ -35,7 +35,7 @@ async def test_any_name_is_found_by_find(tmp_path: Path) -> None:
         past = time.time_ns() - 60_000_000_000
         os.utime(tmp_path / path, ns=(past, past))
     scan = Scanner(str(tmp_path), IgnoreRules.from_exclude([])).scan()
-    one = missed_changes.Sweep(str(tmp_path))
+    one = missed_changes.MissedChanges(str(tmp_path))
     assert not await one.changed(scan)
     for path in paths:
         (tmp_path / path).write_text("2")
@@ -50,7 +50,7 @@ async def test_a_tree_on_a_network_is_looked_at_as_a_whole(
 ) -> None:
     monkeypatch.setattr(missed_changes, "is_local", lambda root: False)
     scan = Scanner(str(tmp_path), IgnoreRules.from_exclude([])).scan()
-    assert (await missed_changes.Sweep(str(tmp_path)).changed(scan)).everything
+    assert (await missed_changes.MissedChanges(str(tmp_path)).changed(scan)).everything
 
 
 async def test_a_mount_from_a_network_is_looked_at_with_all_below(
@@ -59,7 +59,7 @@ async def test_a_mount_from_a_network_is_looked_at_with_all_below(
     (tmp_path / "share").mkdir()
     monkeypatch.setattr(missed_changes, "remote_mounts", lambda root: ["share", "ignored/one"])
     scan = Scanner(str(tmp_path), IgnoreRules.from_exclude([])).scan()
-    assert (await missed_changes.Sweep(str(tmp_path)).changed(scan)).paths == {"share"}
+    assert (await missed_changes.MissedChanges(str(tmp_path)).changed(scan)).paths == {"share"}
 
 
 @given(st.integers(-(10**13), 10**13), st.integers(0, 10**12))
@@ -71,9 +71,9 @@ def test_a_clock_that_is_set_hides_nothing(set_ns: int, later_ns: int) -> None:
     assert before.earliest_ns(now) <= min(10**18, 10**18 + set_ns)
 
 
-def rows_of(root: Path) -> dict[str, Row]:
+def rows_of(root: Path) -> dict[str, ManifestEntry]:
     return {
-        path.name: Row(
+        path.name: ManifestEntry(
             lstat(str(root), path.name) or pytest.fail(path.name),
             digest(str(root), path.name, "f"),
             sent=True,
@@ -91,7 +91,7 @@ def test_other_content_with_the_same_times_is_found_in_rounds(
     changed = {"03", "29"}
     for path in changed:
         rows[path] = rows[path]._replace(digest="of what was sent")
-    one, found, asked = Reread(str(tmp_path)), set[str](), iter(range(1000))
+    one, found, asked = ContentRecheck(str(tmp_path)), set[str](), iter(range(1000))
     monkeypatch.setattr("tunnelkit.mirror.passes.content_recheck._LATELY_NS", 0)
     for _ in range(8):  # each round is stopped after five files
         found |= one.differing(rows, lambda: next(asked) % 5 == 4)
@@ -107,4 +107,4 @@ def test_what_lstat_tells_and_what_was_not_sent_is_left_to_the_next_look(tmp_pat
     rows["racy"] = rows["racy"]._replace(racy=True)
     (tmp_path / "edited").write_text("22")
     (tmp_path / "gone").unlink()
-    assert Reread(str(tmp_path)).differing(rows, lambda: False) == frozenset()
+    assert ContentRecheck(str(tmp_path)).differing(rows, lambda: False) == frozenset()

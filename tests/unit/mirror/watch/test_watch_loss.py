@@ -24,9 +24,9 @@ from watchdog.events import FileSystemEvent
 from tests.support.mirror_rig import until
 from tests.support.watch_rig import INOTIFY, WATCHDOG, Watched
 from tunnelkit.mirror.watch import inotify_limits, watcher
-from tunnelkit.mirror.watch.coalescer import Dirty
+from tunnelkit.mirror.watch.coalescer import DirtyPaths
 from tunnelkit.mirror.watch.event_source import Watchdog
-from tunnelkit.mirror.watch.inotify_tree import Inotify
+from tunnelkit.mirror.watch.inotify_tree import InotifyTree
 from tunnelkit.mirror.watch.watcher import Watcher
 
 REPO = Path(__file__).resolve().parents[4]
@@ -52,17 +52,17 @@ class _Stand:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lock = lock = threading.Lock()
-        handle, ready = Watcher.on_any_event, Inotify._ready
+        handle, ready = Watcher.on_any_event, InotifyTree._ready
 
         def slow(self: Watcher, event: FileSystemEvent) -> None:
             with lock:
                 handle(self, event)
 
-        def idle(self: Inotify) -> None:
+        def idle(self: InotifyTree) -> None:
             if not lock.locked():
                 ready(self)
 
-        monkeypatch.setattr(Inotify, "_ready", idle)
+        monkeypatch.setattr(InotifyTree, "_ready", idle)
         monkeypatch.setattr(Watcher, "on_any_event", slow)
 
 
@@ -76,7 +76,7 @@ async def test_20_000_files_while_its_thread_stands_still(
         assert not await watched.watcher.flush(0.2)
         assert not watched.complete()
         told = {watched.watcher.take().everything}
-        watched.apply(Dirty(everything="not flushed"))
+        watched.apply(DirtyPaths(everything="not flushed"))
         assert watched.complete()
         (watched.root / "d0/f0").write_text("later")
     await watched.until(watched.complete, 60.0)
@@ -299,7 +299,7 @@ async def test_a_dead_observer_is_begun_anew_but_only_once(watched: Watched) -> 
 
     def kill() -> None:
         listening = watched.watcher._observation._source
-        if isinstance(listening, Inotify):
+        if isinstance(listening, InotifyTree):
             listening._event = None  # type: ignore[assignment, method-assign]
             (watched.root / "heard by nobody").touch()
         elif isinstance(listening, Watchdog) and listening._observer is not None:
@@ -356,7 +356,7 @@ async def test_a_deaf_observer_is_begun_anew(
 async def test_after_a_sleep_everything_is_looked_at(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher.Pauses, "noticed", lambda self: True)
+    monkeypatch.setattr(watcher.SuspendDetector, "noticed", lambda self: True)
     await watched.start()
     assert (await watched.batch()).everything == "sleep"
 

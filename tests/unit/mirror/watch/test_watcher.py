@@ -11,8 +11,8 @@ from watchdog.observers.api import BaseObserver
 
 from tests.support.watch_rig import INOTIFY, WATCHDOG, watchers
 from tunnelkit.mirror.watch.event_source import Watchdog
-from tunnelkit.mirror.watch.inotify import Kernel
-from tunnelkit.mirror.watch.inotify_tree import Inotify
+from tunnelkit.mirror.watch.inotify import InotifyQueue
+from tunnelkit.mirror.watch.inotify_tree import InotifyTree
 from tunnelkit.mirror.watch.watcher import Watcher
 
 
@@ -51,8 +51,8 @@ async def test_stopped_in_the_middle_of_its_start(
     watcher = _watcher(tmp_path, asyncio.Event())
     inside, go_on = threading.Event(), threading.Event()
     wheres: dict[tuple[str, str], tuple[type, str]] = {
-        (INOTIFY, "before"): (Inotify, "_open"),
-        (INOTIFY, "within"): (Kernel, "watch"),
+        (INOTIFY, "before"): (InotifyTree, "_open"),
+        (INOTIFY, "within"): (InotifyQueue, "watch"),
         (WATCHDOG, "before"): (Watchdog, "_begin"),
         (WATCHDOG, "within"): (BaseObserver, "schedule"),
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.pbs_transcripts import answer, as_text
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState, JobStatus
-from tunnelkit.scheduler.base import Scheduler, Verdict
+from tunnelkit.scheduler.base import PendingCause, Scheduler
 from tunnelkit.scheduler.pbs.adapter import PBS, Qstat
 from tunnelkit.scheduler.pbs.parse import nodes_of, parse_full, parse_json, seconds
 from tunnelkit.scheduler.pbs.states import STATES, ending, judge
@@ -282,26 +282,29 @@ def test_estimate() -> None:
 @pytest.mark.parametrize(
     ("comment", "verdict"),
     [
-        ("", Verdict.WAIT),
-        ("Not Running: Insufficient amount of resource: host ", Verdict.WAIT),
-        ("Not Running: Insufficient amount of resource: ngpus", Verdict.WAIT),
-        ("Not Running: No available resources on nodes", Verdict.WAIT),
-        ("Not Running: Job would conflict with reservation or top job", Verdict.WAIT),
-        ("Not Running: Draining system to allow 3.server to run", Verdict.WAIT),
-        ("something new", Verdict.WAIT),
-        ("Not Running: User has reached queue gpu running job limit.", Verdict.QUOTA),
-        ("Not Running: Queue gpu per-user limit reached on resource ngpus", Verdict.QUOTA),
+        ("", PendingCause.WAIT),
+        ("Not Running: Insufficient amount of resource: host ", PendingCause.WAIT),
+        ("Not Running: Insufficient amount of resource: ngpus", PendingCause.WAIT),
+        ("Not Running: No available resources on nodes", PendingCause.WAIT),
+        ("Not Running: Job would conflict with reservation or top job", PendingCause.WAIT),
+        ("Not Running: Draining system to allow 3.server to run", PendingCause.WAIT),
+        ("something new", PendingCause.WAIT),
+        ("Not Running: User has reached queue gpu running job limit.", PendingCause.QUOTA),
+        ("Not Running: Queue gpu per-user limit reached on resource ngpus", PendingCause.QUOTA),
         ("Not Running: Insufficient amount of server resource: lic (R: 1 A: 0 T: 9)",
-         Verdict.QUOTA),
-        ("Not Running: Queue not started.", Verdict.HELD),
-        ("Not Running: Node is in an ineligible state: offline", Verdict.HELD),
-        ("Hold_Types = s", Verdict.HELD),
-        ("Hold_Types = u; Job held by alice", Verdict.HELD),
-        ("Can Never Run: Insufficient amount of resource: ngpus (R: 9 A: 2 T: 2)", Verdict.FIX),
-        ("Can Never Run: Not enough total nodes available", Verdict.FIX),
+         PendingCause.QUOTA),
+        ("Not Running: Queue not started.", PendingCause.HELD),
+        ("Not Running: Node is in an ineligible state: offline", PendingCause.HELD),
+        ("Hold_Types = s", PendingCause.HELD),
+        ("Hold_Types = u; Job held by alice", PendingCause.HELD),
+        (
+            "Can Never Run: Insufficient amount of resource: ngpus (R: 9 A: 2 T: 2)",
+            PendingCause.FIX,
+        ),
+        ("Can Never Run: Not enough total nodes available", PendingCause.FIX),
     ],
 )  # fmt: skip
-def test_verdicts(comment: str, verdict: Verdict) -> None:
+def test_verdicts(comment: str, verdict: PendingCause) -> None:
     assert judge(comment)[0] is verdict
     assert judge(comment)[1]
     assert PBS().verdict(JobStatus("1", JobState.PENDING, "Q", reason=comment)) is verdict

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState
-from tunnelkit.scheduler.base import Verdict
+from tunnelkit.scheduler.base import PendingCause
 from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.scheduler.slurm.states import STATES, judge, state_of
 
@@ -124,28 +124,30 @@ def test_enter_names_the_node_and_repeats_the_cpus() -> None:
 @pytest.mark.parametrize(
     ("reason", "verdict"),
     [
-        (None, Verdict.WAIT), ("None", Verdict.WAIT), ("Resources", Verdict.WAIT),
-        ("(Priority)", Verdict.WAIT), ("Dependency", Verdict.WAIT), ("BeginTime", Verdict.WAIT),
-        ("Licenses", Verdict.WAIT), ("Reservation", Verdict.WAIT),
-        ("SomethingNewOf2031", Verdict.WAIT),
-        ("QOSMaxJobsPerUserLimit", Verdict.QUOTA), ("AssocGrpGRES", Verdict.QUOTA),
-        ("QOSGrpCpuLimit", Verdict.QUOTA), ("MaxGRESPerAccount", Verdict.QUOTA),
-        ("AssocMaxJobsLimit", Verdict.QUOTA),
-        ("PartitionConfig", Verdict.FIX), ("PartitionTimeLimit", Verdict.FIX),
-        ("PartitionNodeLimit", Verdict.FIX), ("BadConstraints", Verdict.FIX),
-        ("InvalidQOS", Verdict.FIX), ("InvalidAccount", Verdict.FIX),
-        ("QOSMaxGRESPerJob", Verdict.FIX), ("AssocMaxWallDurationPerJobLimit", Verdict.FIX),
-        ("QOSMaxWallDurationPerJobLimit", Verdict.FIX), ("QOSMinGRES", Verdict.FIX),
-        ("DependencyNeverSatisfied", Verdict.FIX),
-        ("JobHeldUser", Verdict.HELD), ("JobHeldAdmin", Verdict.HELD),
-        ("launch_failed_requeued_held", Verdict.HELD), ("PartitionDown", Verdict.HELD),
-        ("ReqNodeNotAvail, UnavailableNodes:n1", Verdict.HELD),
+        (None, PendingCause.WAIT), ("None", PendingCause.WAIT), ("Resources", PendingCause.WAIT),
+        ("(Priority)", PendingCause.WAIT), ("Dependency", PendingCause.WAIT),
+        ("BeginTime", PendingCause.WAIT),
+        ("Licenses", PendingCause.WAIT), ("Reservation", PendingCause.WAIT),
+        ("SomethingNewOf2031", PendingCause.WAIT),
+        ("QOSMaxJobsPerUserLimit", PendingCause.QUOTA), ("AssocGrpGRES", PendingCause.QUOTA),
+        ("QOSGrpCpuLimit", PendingCause.QUOTA), ("MaxGRESPerAccount", PendingCause.QUOTA),
+        ("AssocMaxJobsLimit", PendingCause.QUOTA),
+        ("PartitionConfig", PendingCause.FIX), ("PartitionTimeLimit", PendingCause.FIX),
+        ("PartitionNodeLimit", PendingCause.FIX), ("BadConstraints", PendingCause.FIX),
+        ("InvalidQOS", PendingCause.FIX), ("InvalidAccount", PendingCause.FIX),
+        ("QOSMaxGRESPerJob", PendingCause.FIX),
+        ("AssocMaxWallDurationPerJobLimit", PendingCause.FIX),
+        ("QOSMaxWallDurationPerJobLimit", PendingCause.FIX), ("QOSMinGRES", PendingCause.FIX),
+        ("DependencyNeverSatisfied", PendingCause.FIX),
+        ("JobHeldUser", PendingCause.HELD), ("JobHeldAdmin", PendingCause.HELD),
+        ("launch_failed_requeued_held", PendingCause.HELD), ("PartitionDown", PendingCause.HELD),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", PendingCause.HELD),
         ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
-         "partitions", Verdict.HELD),
-        ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", Verdict.HELD),
+         "partitions", PendingCause.HELD),
+        ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", PendingCause.HELD),
     ],
 )  # fmt: skip
-def test_reasons(reason: str | None, verdict: Verdict) -> None:
+def test_reasons(reason: str | None, verdict: PendingCause) -> None:
     found, words = judge(reason)
     assert found is verdict
     assert words and "\n" not in words

@@ -11,7 +11,7 @@ from tunnelkit.errors import ConnectionFailed, HostKeyError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Completed, Hop
 from tunnelkit.session.agent.install import Installed
-from tunnelkit.session.agent.routes import ByLoginSsh, Way, Ways
+from tunnelkit.session.agent.routes import LoginSshRoute, Route, Routes
 
 BASE = "/home/me/.cache/tunnelkit"
 INSTALLED = Installed("/home/me", BASE, f"{BASE}/a.zip", "python3")
@@ -52,9 +52,9 @@ class FakeWay:
         return cast(ByteStream, self)
 
 
-def make(link: FakeLink, *ways: FakeWay) -> tuple[Ways, list[str]]:
+def make(link: FakeLink, *ways: FakeWay) -> tuple[Routes, list[str]]:
     said: list[str] = []
-    return Ways(cast(Link, link), "node4", cast("list[Way]", list(ways)), said.append), said
+    return Routes(cast(Link, link), "node4", cast("list[Route]", list(ways)), said.append), said
 
 
 async def test_the_first_that_works_is_kept() -> None:
@@ -97,7 +97,7 @@ async def test_a_changed_host_key_is_a_hard_stop() -> None:
 
 async def test_the_login_hosts_ssh_is_tried_once_and_asks_nobody() -> None:
     link = FakeLink(Completed(0, b"", b""))
-    way = ByLoginSsh(cast(Link, link), INSTALLED, "node4", ["python3", "a b"])
+    way = LoginSshRoute(cast(Link, link), INSTALLED, "node4", ["python3", "a b"])
     await way.open()
     await way.open()
     probe, first, second = link.ran
@@ -117,7 +117,7 @@ async def test_the_login_hosts_ssh_is_tried_once_and_asks_nobody() -> None:
     ],
 )
 async def test_how_the_login_hosts_ssh_fails(said: bytes, error: type[Exception]) -> None:
-    way = ByLoginSsh(cast(Link, FakeLink(Completed(255, b"", said))), INSTALLED, "node4", ["x"])
+    way = LoginSshRoute(cast(Link, FakeLink(Completed(255, b"", said))), INSTALLED, "node4", ["x"])
     with pytest.raises(ConnectionFailed) as caught:
         await way.open()
     assert type(caught.value) is error

@@ -21,7 +21,7 @@ from tunnelkit.errors import (
 from tunnelkit.link.base import Link
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.connection.link_keeper import LinkKeeper, backoff_s
-from tunnelkit.session.connection.prompt_gate import Attendance
+from tunnelkit.session.connection.prompt_gate import PromptGate
 
 
 @given(st.integers(0, 10_000), st.booleans())
@@ -118,7 +118,7 @@ async def test_nobody_is_asked_outside_of_a_visit() -> None:
         asked.append(text)
         return "secret"
 
-    attendance = Attendance(prompter, lambda: here)
+    attendance = PromptGate(prompter, lambda: here)
     assert not attendance.is_open() and await attendance.ask("?", False) is None
     attendance.arrive()
     assert attendance.is_open() and await attendance.ask("code", False) == "secret"
@@ -141,7 +141,7 @@ async def test_a_question_waits_for_the_command_that_is_coming(
     async def prompter(text: str, echo: bool) -> str | None:
         return "secret" if here.is_set() else None
 
-    attendance = Attendance(prompter, here.is_set)
+    attendance = PromptGate(prompter, here.is_set)
     attendance.arrive(coming=True)
     early = asyncio.create_task(attendance.ask("code", False))
     await asyncio.sleep(0)

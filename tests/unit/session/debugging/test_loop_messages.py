@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunnelkit.mux.loop_records import EVENT, Record, event_payload
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.session.debugging.loop_messages import told
 from tunnelkit.session.debugging.loops import LoopLogFile
 
@@ -15,8 +15,10 @@ from tunnelkit.session.debugging.loops import LoopLogFile
 def test_the_log_is_written_in_words(tmp_path: Path) -> None:
     log = LoopLogFile(tmp_path / "loop.log")
     end = {"code": 0, "signal": None, "duration_s": 0.7310408150001422, "why": "ended"}
-    log.write(Record(EVENT, 0, event_payload("armed", generation=75)))
-    log.write(Record(EVENT, 1, event_payload("ended", peak_rss_bytes=2**24, generation=75, **end)))
+    log.write(LoopRecord(EVENT, 0, event_payload("armed", generation=75)))
+    log.write(
+        LoopRecord(EVENT, 1, event_payload("ended", peak_rss_bytes=2**24, generation=75, **end))
+    )
     first, second = (tmp_path / "loop.log").read_text().splitlines()
     assert first.endswith("] run 75 · armed: press F5")
     assert second.endswith("] run 75 · ended: exit code 0 after 0.7 s, peak 16 MiB")

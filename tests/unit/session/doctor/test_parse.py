@@ -137,7 +137,7 @@ def test_kinds_of_file_systems() -> None:
 # -- names for completion ------------------------------------------------------
 
 
-def answer(text: str, code: int = 0) -> completion_cache.Names:
+def answer(text: str, code: int = 0) -> completion_cache.ClusterNames:
     return completion_cache.parse(Completed(code, text.encode(), b""))
 
 
@@ -176,10 +176,10 @@ def test_the_cache_of_names(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "names.json"
     assert completion_cache.recall("nodes", tmp_path, path=path) == []
     for number in range(completion_cache.MAX_PROJECTS + 5):
-        told = completion_cache.Names(nodes=(f"n{number % 2}",), partitions=("p",))
+        told = completion_cache.ClusterNames(nodes=(f"n{number % 2}",), partitions=("p",))
         completion_cache.remember(f"login{number % 2}", Path(f"/p{number}"), told, path=path)
     completion_cache.remember(
-        "login0", Path("/p1"), completion_cache.Names(problem="down"), path=path
+        "login0", Path("/p1"), completion_cache.ClusterNames(problem="down"), path=path
     )
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700

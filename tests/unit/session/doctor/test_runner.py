@@ -11,22 +11,22 @@ import pytest
 
 from tunnelkit.config.load import assemble
 from tunnelkit.errors import ConfigError, ConnectionFailed
-from tunnelkit.session.doctor.check import Check, Finding, Status, fail, ok, skip, warn
+from tunnelkit.session.doctor.check import Check, CheckStatus, Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.checks import CHECKS
-from tunnelkit.session.doctor.context import Scene
+from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import in_thread, run_checks
 from tunnelkit.session.runtime.paths import SessionPaths
 
 
-def scene(tmp_path: Path) -> Scene:
+def scene(tmp_path: Path) -> CheckContext:
     settings = assemble(
         tmp_path, None, cwd=tmp_path, overrides={"cluster.login": "login"}, environ={}
     )
     paths = SessionPaths("0", tmp_path / "r", tmp_path / "s")
-    return Scene(settings, paths, project_dir=tmp_path)
+    return CheckContext(settings, paths, project_dir=tmp_path)
 
 
-async def fine(at: Scene) -> Finding:
+async def fine(at: CheckContext) -> Finding:
     return ok("fine")
 
 
@@ -34,11 +34,11 @@ async def test_results_stand_in_the_tables_order_and_each_is_told(tmp_path: Path
     first_may_end = asyncio.Event()
     told: list[str] = []
 
-    async def late(at: Scene) -> Finding:
+    async def late(at: CheckContext) -> Finding:
         await first_may_end.wait()
         return warn("late")
 
-    async def early(at: Scene) -> Finding:
+    async def early(at: CheckContext) -> Finding:
         first_may_end.set()
         return ok("early")
 
@@ -50,15 +50,15 @@ async def test_results_stand_in_the_tables_order_and_each_is_told(tmp_path: Path
 
 
 async def test_a_check_that_hangs_fails_and_the_others_are_told(tmp_path: Path) -> None:
-    async def hangs(at: Scene) -> Finding:
+    async def hangs(at: CheckContext) -> Finding:
         await asyncio.Event().wait()
         raise AssertionError
 
     checks = [Check("a", hangs, "do a", limit_s=0.05), Check("b", fine, ""), Check("c", fine, "")]
     results = await run_checks(checks, scene(tmp_path))
-    assert results[0].status is Status.FAIL
+    assert results[0].status is CheckStatus.FAIL
     assert results[0].found == "no answer within 0.05 s" and results[0].fix == "do a"
-    assert [one.status for one in results[1:]] == [Status.OK, Status.OK]
+    assert [one.status for one in results[1:]] == [CheckStatus.OK, CheckStatus.OK]
 
 
 @pytest.fixture
@@ -72,16 +72,16 @@ def never() -> Iterator[threading.Event]:
 def test_a_thread_that_hangs_does_not_keep_the_program(
     tmp_path: Path, never: threading.Event
 ) -> None:
-    async def hangs(at: Scene) -> Finding:
+    async def hangs(at: CheckContext) -> Finding:
         await in_thread(never.wait)
         raise AssertionError
 
-    async def run() -> list[Status]:
+    async def run() -> list[CheckStatus]:
         results = await run_checks([Check("a", hangs, "", limit_s=0.05)], scene(tmp_path))
         return [one.status for one in results]
 
     # asyncio.run waits for its own threads: it would stay here for ever.
-    assert asyncio.run(run()) == [Status.FAIL]
+    assert asyncio.run(run()) == [CheckStatus.FAIL]
 
 
 async def test_errors_of_a_thread_reach_the_check() -> None:
@@ -93,13 +93,13 @@ async def test_errors_of_a_thread_reach_the_check() -> None:
 
 
 async def test_what_needs_a_failed_check_is_not_tried(tmp_path: Path) -> None:
-    async def fails(at: Scene) -> Finding:
+    async def fails(at: CheckContext) -> Finding:
         raise ConnectionFailed("no way to login", cause="it is\ndown", hint="wait")
 
-    async def skipped(at: Scene) -> Finding:
+    async def skipped(at: CheckContext) -> Finding:
         return skip("nothing to look at")
 
-    async def never_run(at: Scene) -> Finding:
+    async def never_run(at: CheckContext) -> Finding:
         raise AssertionError
 
     checks = [
@@ -111,24 +111,24 @@ async def test_what_needs_a_failed_check_is_not_tried(tmp_path: Path) -> None:
     ]
     a, b, c, d, e = await run_checks(checks, scene(tmp_path))
     assert a.found == "no way to login: it is down" and a.fix == "wait"
-    assert b.status is c.status is Status.SKIP
+    assert b.status is c.status is CheckStatus.SKIP
     assert b.found == c.found == "not checked: a failed"
     assert e.found == d.found == "nothing to look at" and e.fix is None
 
 
 async def test_a_check_that_breaks_costs_only_itself(tmp_path: Path) -> None:
-    async def breaks(at: Scene) -> Finding:
+    async def breaks(at: CheckContext) -> Finding:
         raise ZeroDivisionError("oh")
 
     broken, whole = await run_checks(
         [Check("a", breaks, ""), Check("b", fine, "")], scene(tmp_path)
     )
-    assert broken.status is Status.FAIL and "ZeroDivisionError: oh" in broken.found
-    assert whole.status is Status.OK
+    assert broken.status is CheckStatus.FAIL and "ZeroDivisionError: oh" in broken.found
+    assert whole.status is CheckStatus.OK
 
 
 async def test_a_finding_may_bring_its_own_fix(tmp_path: Path) -> None:
-    async def own(at: Scene) -> Finding:
+    async def own(at: CheckContext) -> Finding:
         return fail("wrong", fix="do this")
 
     (result,) = await run_checks([Check("a", own, "do that")], scene(tmp_path))

@@ -7,7 +7,7 @@ import weakref
 
 from tunnelkit.link.base import ByteStream
 from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.files.file_agents import FileHost
+from tunnelkit.session.files.file_agents import HeldFileAgent
 
 
 async def _never() -> ByteStream:
@@ -16,7 +16,7 @@ async def _never() -> ByteStream:
 
 async def test_channels_that_are_over_are_let_go() -> None:
     client = AgentClient(_never, on_channel=lambda channel, header: None, notices={})
-    host = FileHost(client, is_node=True)
+    host = HeldFileAgent(client, is_node=True)
     spent = weakref.WeakSet[object]()
     for _ in range(10):
         # As after a link cut: the mirror gives its channel up and opens another.

@@ -14,7 +14,7 @@ from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import MirrorState, MirrorStatus
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.session.files.mirror_json import first_copy
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import session_paths
 from tunnelkit.session.session import Session
 
@@ -61,7 +61,7 @@ class Heard:
         self.sent: list[dict[str, Any]] = []
         self.sending = asyncio.Event()
         self.session = Session(
-            Launch(load(tmp_path, environ={}), None),
+            LaunchSpec(load(tmp_path, environ={}), None),
             session_paths(tmp_path),
             prompter=_no_answer,
             say=self.said.append,

@@ -11,7 +11,7 @@ import pytest
 
 from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mirror.api import SyncReport
-from tunnelkit.session.files.mirror_set import Mirrors
+from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers.barrier import barrier
 from tunnelkit.session.session import Session
 
@@ -46,7 +46,7 @@ class FakeMirrors:
 
 
 def _asked(session: FakeSession, mirrors: FakeMirrors, **params: Any) -> asyncio.Task[Any]:
-    return asyncio.create_task(barrier(cast(Session, session), cast(Mirrors, mirrors), params))
+    return asyncio.create_task(barrier(cast(Session, session), cast(MirrorSet, mirrors), params))
 
 
 async def test_a_proof_waits_for_the_node_of_a_job_that_was_requeued() -> None:

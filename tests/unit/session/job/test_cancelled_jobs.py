@@ -13,8 +13,8 @@ from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.session.job import job
-from tunnelkit.session.job.cancelled_jobs import Cancelled
-from tunnelkit.session.job.job import JobHolder
+from tunnelkit.session.job.cancelled_jobs import CancelledJobs
+from tunnelkit.session.job.job import JobHandle
 
 NAME = "tk-p-12345678"
 RUNS = "R"
@@ -59,17 +59,17 @@ def lost() -> Completed:
 
 
 @pytest.fixture
-def hold(tmp_path: Path) -> Callable[..., JobHolder]:
+def hold(tmp_path: Path) -> Callable[..., JobHandle]:
     """Each one is another session's."""
 
-    def make(login: Login, scheduler: Scheduler | None = None) -> JobHolder:
-        return JobHolder(
+    def make(login: Login, scheduler: Scheduler | None = None) -> JobHandle:
+        return JobHandle(
             scheduler or Torque(),
             login.run,
             job_name=NAME,
             jobs_dir="~",
             status_file="~/x.status",
-            cancelled=Cancelled(tmp_path / "cancelled"),
+            cancelled=CancelledJobs(tmp_path / "cancelled"),
         )
 
     return make
@@ -82,7 +82,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", [None, lost], ids=["answered", "answer lost"])
 async def test_torque_calls_it_running_until_it_is_gone(
-    hold: Callable[..., JobHolder],
+    hold: Callable[..., JobHandle],
     tmp_path: Path,
     answer: Callable[[], Completed] | None,
 ) -> None:
@@ -108,7 +108,7 @@ async def test_torque_calls_it_running_until_it_is_gone(
 
 
 async def test_a_job_that_may_come_back_is_not_taken_over_while_slurm_clears_it_away(
-    hold: Callable[..., JobHolder],
+    hold: Callable[..., JobHandle],
 ) -> None:
     login, slurm = Login({"7": "RUNNING"}), Slurm(requeues=True)
     await hold(login, slurm).cancel()
@@ -120,7 +120,7 @@ async def test_a_job_that_may_come_back_is_not_taken_over_while_slurm_clears_it_
     assert found is not None and found.job_id == "8"
 
 
-async def test_a_refused_cancel_leaves_it_to_be_taken_over(hold: Callable[..., JobHolder]) -> None:
+async def test_a_refused_cancel_leaves_it_to_be_taken_over(hold: Callable[..., JobHandle]) -> None:
     login = Login({"1.login": RUNS})
     login.says("qdel", lambda: Completed(159, b"", b"qdel: Unauthorized Request 1.login\n"))
     with pytest.raises(SchedulerError):
@@ -129,7 +129,7 @@ async def test_a_refused_cancel_leaves_it_to_be_taken_over(hold: Callable[..., J
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_it_is_cancelled_once_more_and_waited_for(hold: Callable[..., JobHolder]) -> None:
+async def test_it_is_cancelled_once_more_and_waited_for(hold: Callable[..., JobHandle]) -> None:
     login, said = Login({"1.login": RUNS}), list[str]()
     await hold(login).cancel()
     waiting = hold(login)
@@ -148,7 +148,7 @@ async def test_it_is_cancelled_once_more_and_waited_for(hold: Callable[..., JobH
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_job_on_a_dead_node_is_not_waited_for_without_end(
-    hold: Callable[..., JobHolder], monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., JobHandle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login, said = Login({"1.login": RUNS}), list[str]()
     await hold(login).cancel()
@@ -168,14 +168,14 @@ async def test_a_job_on_a_dead_node_is_not_waited_for_without_end(
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_nothing_cancelled_nothing_asked(hold: Callable[..., JobHolder]) -> None:
+async def test_nothing_cancelled_nothing_asked(hold: Callable[..., JobHandle]) -> None:
     login = Login({})
     await hold(login).wait_cancelled_gone(lambda text: pytest.fail(text))
     assert login.calls == []
 
 
 async def test_a_state_directory_that_is_full_keeps_no_job_from_being_ended(
-    hold: Callable[..., JobHolder], tmp_path: Path
+    hold: Callable[..., JobHandle], tmp_path: Path
 ) -> None:
     (tmp_path / "cancelled.new").mkdir()  # nothing can be written there
     login = Login({"1.login": RUNS})
@@ -184,6 +184,6 @@ async def test_a_state_directory_that_is_full_keeps_no_job_from_being_ended(
 
 
 async def test_where_the_id_is_not_known_all_of_the_name_end(
-    hold: Callable[..., JobHolder],
+    hold: Callable[..., JobHandle],
 ) -> None:
     assert await hold(Login({"1.login": RUNS, "2.login": "Q"})).cancel() == ["1.login", "2.login"]

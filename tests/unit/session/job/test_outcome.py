@@ -11,7 +11,7 @@ from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.session.agent.attach_job import check_adoptable
-from tunnelkit.session.job.outcome import Fate, fate_of, who_cancelled
+from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome, who_cancelled
 
 PENDING = JobStatus("7", JobState.PENDING, "PENDING", reason="BeginTime")
 CLEARING = JobStatus("7", JobState.PENDING, "COMPLETING", ending=True)
@@ -28,27 +28,29 @@ async def told(*states: JobStatus) -> AsyncGenerator[JobStatus]:
 @pytest.mark.parametrize("may", [True, False])
 @pytest.mark.parametrize("before", [(), (RUNNING,), (RUNNING, ENDING)])
 async def test_an_end_is_an_end(before: tuple[JobStatus, ...], may: bool) -> None:
-    fate = await fate_of(told(*before, OVER), may_come_back=may)
-    assert fate == Fate(ended="job 7: NODE_FAIL, a node of the job failed")
+    fate = await wait_job_outcome(told(*before, OVER), may_come_back=may)
+    assert fate == JobOutcome(ended="job 7: NODE_FAIL, a node of the job failed")
 
 
 async def test_back_in_the_queue_only_if_it_was_asked_for() -> None:
-    assert await fate_of(told(CLEARING, PENDING), may_come_back=True) == Fate(back=True)
-    assert await fate_of(told(PENDING), may_come_back=False) == Fate()
-    assert (await fate_of(told(CLEARING, OVER), may_come_back=True)).ended
+    assert await wait_job_outcome(told(CLEARING, PENDING), may_come_back=True) == JobOutcome(
+        back=True
+    )
+    assert await wait_job_outcome(told(PENDING), may_come_back=False) == JobOutcome()
+    assert (await wait_job_outcome(told(CLEARING, OVER), may_come_back=True)).ended
 
 
 async def test_what_runs_may_have_come_back_unseen() -> None:
-    assert await fate_of(told(RUNNING), may_come_back=True) == Fate(back=True)
-    assert await fate_of(told(RUNNING), may_come_back=False) == Fate()
+    assert await wait_job_outcome(told(RUNNING), may_come_back=True) == JobOutcome(back=True)
+    assert await wait_job_outcome(told(RUNNING), may_come_back=False) == JobOutcome()
 
 
 @pytest.mark.parametrize("may", [True, False])
 async def test_what_runs_though_its_time_is_up_has_reached_its_limit(may: bool) -> None:
     late = JobStatus("7", JobState.RUNNING, "R", nodes=("n1",), time_left_s=0)
-    fate = await fate_of(told(RUNNING, late), may_come_back=may)
-    assert fate == Fate(ended="job 7: the job reached its time limit")
-    assert "NODE_FAIL" in str((await fate_of(told(late, OVER), may_come_back=may)).ended)
+    fate = await wait_job_outcome(told(RUNNING, late), may_come_back=may)
+    assert fate == JobOutcome(ended="job 7: the job reached its time limit")
+    assert "NODE_FAIL" in str((await wait_job_outcome(told(late, OVER), may_come_back=may)).ended)
 
 
 @pytest.mark.parametrize(

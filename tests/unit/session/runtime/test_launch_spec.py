@@ -11,7 +11,7 @@ import pytest
 from tunnelkit.cli.commands.start import up
 from tunnelkit.config.load import load
 from tunnelkit.errors import ConfigError
-from tunnelkit.session.runtime.launch_spec import Launch, Left
+from tunnelkit.session.runtime.launch_spec import LaunchSpec, LeftSession
 from tunnelkit.session.runtime.paths import session_paths
 
 _RELEASED = Path(__file__).parents[1] / "data" / "launch-b2d4be2.json"
@@ -30,16 +30,16 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_last_releases_file_is_read(file: Path) -> None:
-    left = Left.load(_RELEASED)
+    left = LeftSession.load(_RELEASED)
     assert left is not None and left.settings is not None
     assert (left.login, left.node, left.attach_job) == ("me@cluster-a", "gpu07", "4711")
     assert left.settings.allocation.gpus == 2
-    assert Launch.load(_RELEASED).settings.cluster == left.settings.cluster
+    assert LaunchSpec.load(_RELEASED).settings.cluster == left.settings.cluster
 
 
 def test_the_last_release_reads_what_is_written_now(file: Path) -> None:
     # It takes these keys, and refuses unknown ones in the settings only.
-    Launch.load(_RELEASED).save(file)
+    LaunchSpec.load(_RELEASED).save(file)
     written, known = json.loads(file.read_text()), released()
     assert set(known) <= set(written)
     assert set(written["settings"]) == set(known["settings"])
@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_left_out(file: Path, key: str, value: object) ->
     data["settings"]["values"][key] = value
     data["later"] = True
     file.write_text(json.dumps(data))
-    left = Left.load(file)
+    left = LeftSession.load(file)
     assert left is not None and left.settings is not None
     assert (left.login, left.node, left.attach_job) == ("me@cluster-a", "gpu07", "4711")
 
@@ -70,7 +70,7 @@ def test_settings_that_cannot_be_read_hide_neither_login_nor_job(
     file: Path, tmp_path: Path, settings: object
 ) -> None:
     file.write_text(json.dumps({**released(), "login": "me@cluster-a", "settings": settings}))
-    left = Left.load(file)
+    left = LeftSession.load(file)
     assert left is not None
     (tmp_path / "tunnelkit.toml").write_text('[cluster]\nlogin = "me@cluster-b"\n')
     launch = left.launch(lambda: load(tmp_path, environ={}))
@@ -81,19 +81,19 @@ def test_settings_that_cannot_be_read_hide_neither_login_nor_job(
 @pytest.mark.parametrize("text", ["", "{", "[]", "\udcff", "null"])
 def test_a_damaged_file_is_no_dead_end(file: Path, tmp_path: Path, text: str) -> None:
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
-    left = Left.load(file)
-    assert left == Left()
+    left = LeftSession.load(file)
+    assert left == LeftSession()
     (tmp_path / "tunnelkit.toml").write_text('[cluster]\nlogin = "me@b"\n')
     assert str(left.launch(lambda: load(tmp_path, environ={})).settings.cluster.login) == "me@b"
 
 
 def test_no_file_is_no_session(file: Path) -> None:
-    assert Left.load(file) is None
+    assert LeftSession.load(file) is None
 
 
 def test_a_login_that_is_none_is_refused(file: Path, tmp_path: Path) -> None:
     file.write_text(json.dumps({"login": "-oProxyCommand=x", "settings": None}))
-    left = Left.load(file)
+    left = LeftSession.load(file)
     assert left is not None
     with pytest.raises(ConfigError, match="login host"):
         left.launch(lambda: load(tmp_path, environ={}))
@@ -107,7 +107,7 @@ def test_node_and_job_stay_with_their_cluster(
     paths.launch.parent.mkdir(parents=True)
     paths.launch.write_bytes(_RELEASED.read_bytes())
     (tmp_path / "tunnelkit.toml").write_text(f'[cluster]\nlogin = "{login}"\n')
-    wanted = Launch(load(tmp_path, environ={}), None)
+    wanted = LaunchSpec(load(tmp_path, environ={}), None)
     got = up._with_last_node(wanted, paths, with_job=True)
     told = capsys.readouterr().err
     if login == "me@cluster-a":

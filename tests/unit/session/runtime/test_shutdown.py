@@ -19,9 +19,9 @@ import pytest
 from tests.support.tkrig import free_port
 from tunnelkit.config.load import load
 from tunnelkit.errors import SchedulerError
-from tunnelkit.session.runtime.launch_spec import Launch
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
-from tunnelkit.session.runtime.shutdown import Ending
+from tunnelkit.session.runtime.shutdown import ShutdownSequence
 from tunnelkit.session.session import Session
 
 PATIENCE_S = 30.0
@@ -64,7 +64,7 @@ async def test_what_hangs_or_fails_does_not_keep_the_rest(
 
     deaf = Deaf()
     async with asyncio.timeout(PATIENCE_S):
-        ending = Ending(budget_s=0.1)
+        ending = ShutdownSequence(budget_s=0.1)
         with caplog.at_level(logging.WARNING):
             assert not await ending.step("one", hang(), 5.0)
             assert await ending.step("two", work(), 5.0)
@@ -100,7 +100,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionPaths]:
 
 
 def session(paths: SessionPaths) -> Session:
-    launch = Launch(load(Path(paths.runtime).parents[2] / "project", environ={}), None)
+    launch = LaunchSpec(load(Path(paths.runtime).parents[2] / "project", environ={}), None)
     return Session(launch, paths, prompter=_no_answer, say=lambda text: None, changed=lambda: None)
 
 
@@ -136,7 +136,7 @@ async def test_each_part_of_a_session_may_hang(
         monkeypatch.setattr(part, "close", ignored)
     monkeypatch.setattr(made.files.mirrors, "stop", ignored)
     async with asyncio.timeout(PATIENCE_S):
-        ending = Ending(budget_s=0.1)
+        ending = ShutdownSequence(budget_s=0.1)
         await made.down(ending)
     assert ending.given_up == [
         "the agent",

@@ -92,7 +92,7 @@ def up(
     from tunnelkit.cli.terminal.context import run, settings
     from tunnelkit.model import check_host, check_job_id
     from tunnelkit.session.runtime.blocking_client import is_alive
-    from tunnelkit.session.runtime.launch_spec import Launch
+    from tunnelkit.session.runtime.launch_spec import LaunchSpec
     from tunnelkit.session.runtime.paths import session_paths
 
     if node is not None:
@@ -119,7 +119,7 @@ def up(
     )
     wanted.require_login()
     again = is_alive(session_paths(wanted.project_dir))
-    status = run(_up(Launch(wanted, node, take_over, attach_job)))
+    status = run(_up(LaunchSpec(wanted, node, take_over, attach_job)))
     _tell_editor(wanted, status)
     if as_json:
         import json
@@ -211,10 +211,10 @@ def _check_same_job(launch: Any, status: dict[str, Any]) -> None:
 def _check_same_request(launch: Any, paths: Any) -> None:
     """What is asked for now is what the session has: it can't be changed while that lives."""
     from tunnelkit.errors import NoSessionError, UsageError
-    from tunnelkit.session.runtime.launch_spec import Launch
+    from tunnelkit.session.runtime.launch_spec import LaunchSpec
 
     try:
-        has = Launch.load(paths.launch).settings
+        has = LaunchSpec.load(paths.launch).settings
     except NoSessionError:
         return  # another version's: it goes on as it is
     for name, origin in launch.settings.origins.items():
@@ -248,10 +248,10 @@ def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
     with_job: the job that a person made may still be of use."""
     from dataclasses import replace
 
-    from tunnelkit.session.runtime.launch_spec import Left
+    from tunnelkit.session.runtime.launch_spec import LeftSession
     from tunnelkit.session.runtime.paths import job_name
 
-    left = Left.load(paths.launch)
+    left = LeftSession.load(paths.launch)
     if left is None:
         return launch
     login = launch.settings.require_login()

@@ -73,14 +73,14 @@ async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
     from tunnelkit.cli.commands.support.doctor import read_settings
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.session.doctor.context import Scene
+    from tunnelkit.session.doctor.context import CheckContext
     from tunnelkit.session.report.gather import gather
     from tunnelkit.session.runtime.paths import session_paths
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     settings = read_settings()
-    async with Scene(
+    async with CheckContext(
         settings, session_paths(project), project_dir=project, prompter=prompter
     ) as scene:
         return await gather(scene, with_output=with_output)

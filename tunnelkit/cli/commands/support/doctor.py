@@ -13,7 +13,7 @@ from tunnelkit.errors import ExitCode, NotTrusted, TunnelkitError
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
-    from tunnelkit.session.doctor.check import Result
+    from tunnelkit.session.doctor.check import CheckResult
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 
@@ -52,20 +52,20 @@ def doctor(
         sys.exit(int(ExitCode.CHECK_FAILED))
 
 
-async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) -> list[Result]:
+async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) -> list[CheckResult]:
     """Run all checks for the current directory's project; unless `quiet`, tell of each in the
     order of the table as soon as it and those before it are there."""
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
     from tunnelkit.session.doctor.checks import CHECKS
-    from tunnelkit.session.doctor.context import Scene
+    from tunnelkit.session.doctor.context import CheckContext
     from tunnelkit.session.doctor.runner import run_checks
     from tunnelkit.session.runtime.paths import session_paths
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     shown = _InOrder([check.name for check in CHECKS])
-    async with Scene(
+    async with CheckContext(
         settings, session_paths(project), project_dir=project, prompter=prompter
     ) as scene:
         return await run_checks(CHECKS, scene, (lambda result: None) if quiet else shown.take)
@@ -90,16 +90,16 @@ class _InOrder:
 
     def __init__(self, names: list[str]) -> None:
         self._names = names
-        self._waiting: dict[str, Result] = {}
+        self._waiting: dict[str, CheckResult] = {}
 
-    def take(self, result: Result) -> None:
+    def take(self, result: CheckResult) -> None:
         self._waiting[result.name] = result
         while self._names and self._names[0] in self._waiting:
             for line in lines(self._waiting.pop(self._names.pop(0))):
                 say(line)
 
 
-def lines(result: Result) -> list[str]:
+def lines(result: CheckResult) -> list[str]:
     """A result as text: what was found, and below it what to do."""
     status = result.status.value
     text = result.found if result.found.isprintable() else repr(result.found)
@@ -109,7 +109,7 @@ def lines(result: Result) -> list[str]:
     return told
 
 
-def summary(results: list[Result]) -> str:
+def summary(results: list[CheckResult]) -> str:
     """The last line: how many of each."""
     count = {name: sum(one.status.value == name for one in results) for name in _COLOURS}
     if count["fail"]:
@@ -118,7 +118,7 @@ def summary(results: list[Result]) -> str:
     return f"nothing failed{warned}" + (f", {count['skip']} not checked" if count["skip"] else "")
 
 
-def report(results: list[Result]) -> dict[str, Any]:
+def report(results: list[CheckResult]) -> dict[str, Any]:
     """All results as one JSON object."""
     from tunnelkit import __version__
 
