@@ -21,7 +21,8 @@ from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.remote.root import RemoteRoot
 from tunnelkit.mirror.transfer import tar as tar_module
-from tunnelkit.mirror.transfer.choose import FetchRule, choose_transfer
+from tunnelkit.mirror.transfer.base import FetchRule
+from tunnelkit.mirror.transfer.choose import choose_transfer
 from tunnelkit.mirror.transfer.tar import TarTransfer
 from tunnelkit.mirror.transfer.tar_scripts import UNPACK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import statistics
 import sys
 from collections.abc import Iterator
@@ -89,6 +90,24 @@ def test_folders_import_only_those_before_them(room: str) -> None:
             other = part_of(name, room)
             if other in layers and other != own:
                 assert layers[other] < layers[own], f"{file}: {own} may not import {other}"
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """Lazily or for type checking neither: what needs each other belongs together."""
+    modules = {
+        ".".join(("tunnelkit", *file.relative_to(PACKAGE).with_suffix("").parts)): file
+        for file in FILES
+        if file.name != "__init__.py"
+    }
+    graph: dict[str, set[str]] = {}
+    for module, file in modules.items():
+        used = graph[module] = set()
+        for name in imports_of(file):
+            # `from a.b import c`: the module a.b.c, or a name in a.b.
+            found = name if name in modules else name.rpartition(".")[0]
+            if found in modules and found != module:
+                used.add(found)
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def holds_code(path: Path) -> bool:

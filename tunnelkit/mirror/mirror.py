@@ -41,7 +41,8 @@ from tunnelkit.mirror.remote.root import (
     release,
     unmake,
 )
-from tunnelkit.mirror.transfer.choose import Transfer, choose_transfer
+from tunnelkit.mirror.transfer.base import Transfer
+from tunnelkit.mirror.transfer.choose import choose_transfer
 from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
 from tunnelkit.mirror.tree.scanner import Scanner
@@ -192,7 +193,8 @@ class Mirror:
         if self._may_write is not None:
             await self._may_write()
         # Side by side: the round trips of both are what a far host costs.
-        choosing = asyncio.create_task(self._choose(target))
+        transfer = choose_transfer(self._remote, self.local_root, target, say=self._say)
+        choosing = asyncio.create_task(transfer)
         try:
             await self._hold(take_over=self._take_over)
             rsync = self._rsync = await choosing
@@ -243,10 +245,6 @@ class Mirror:
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
         await worker.first(request)
         self.sizes.news()  # told to who started this
-
-    async def _choose(self, target: RemoteRoot) -> Transfer:
-        remote, root = self._remote, self.local_root
-        return await choose_transfer(remote, root, target, say=self._say)
 
     async def _hold(self, *, take_over: bool) -> None:
         """Be the owner of the remote root, or raise MirrorError naming who is."""

@@ -20,7 +20,7 @@ from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
-from tunnelkit.mirror.transfer.choose import FetchRule, Transfer, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.transfer.listing import stream_items
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR

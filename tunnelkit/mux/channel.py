@@ -2,15 +2,32 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
+from typing import Any, Callable, Deque, Dict, Optional, Protocol
 
-if TYPE_CHECKING:
-    from tunnelkit.mux.mux import Mux
+from tunnelkit.wire.endpoint import Endpoint
 
 #: `write` waits while more than this is queued and not yet numbered.
 HIGH_WATER_BYTES = 512 * 1024
 #: Unread pieces are joined up to this size, so that many tiny ones don't cost an object each.
 _JOIN_BYTES = 4096
+
+
+class ChannelOwner(Protocol):
+    """The Mux that a channel belongs to."""
+
+    endpoint: Endpoint
+
+    def flush(self) -> None:
+        """Put on the link what is queued."""
+
+    def consumed(self, channel_id: int, count: int) -> None:
+        """Give the peer credit for bytes that the application has read."""
+
+    def forget(self, channel: "Channel") -> None:
+        """Drop a channel that was closed here."""
+
+    def wake_when_drained(self, channel: "Channel") -> None:
+        """Call the channel's `drained` once its queue is low."""
 
 
 class Channel:
@@ -19,7 +36,7 @@ class Channel:
     It lives through link cuts; it ends by `close`, by the peer, or with its Mux.
     """
 
-    def __init__(self, mux: "Mux", channel_id: int) -> None:
+    def __init__(self, mux: ChannelOwner, channel_id: int) -> None:
         self.id = channel_id
         self._mux = mux
         self._chunks: Deque[bytes] = deque()

@@ -24,7 +24,7 @@ from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote import edits, scripts
 from tunnelkit.mirror.remote.edits import matches_sent
 from tunnelkit.mirror.remote.scripts import RemoteStat
-from tunnelkit.mirror.transfer.choose import Transfer
+from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.transfer.rsync import itemized
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.paths import with_parents

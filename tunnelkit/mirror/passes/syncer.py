@@ -31,7 +31,7 @@ from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.remote.owner import Displaced
-from tunnelkit.mirror.transfer.choose import Transfer
+from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.tree.name_collisions import set_apart
 from tunnelkit.mirror.tree.scanner import DECIDING, FILE, Found, Scan, Scanner
 from tunnelkit.mirror.watch.coalescer import DirtyPaths

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from tunnelkit.mirror.transfer.choose import FetchRule
+from tunnelkit.mirror.transfer.base import FetchRule
 from tunnelkit.mirror.transfer.destination import Destination, temporary_name
 
 _NS = 1_000_000_000

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
-from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.staging import StagingDirectory
 from tunnelkit.remote_script import RemoteHost
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.destination import (
     FAR_MORE,
     Destination,

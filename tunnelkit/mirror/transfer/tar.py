@@ -18,7 +18,7 @@ from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.remote.edits import remote_digests
 from tunnelkit.mirror.remote.scripts import RemoteStat, encode
-from tunnelkit.mirror.transfer.choose import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.stream import broke_off, run_stream
 from tunnelkit.mirror.transfer.tar_archive import Packer, Pipe
 from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK

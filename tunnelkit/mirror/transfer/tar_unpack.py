@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Callable, Collection
 from typing import Any, BinaryIO, cast
 
-from tunnelkit.mirror.transfer.choose import FetchRule
+from tunnelkit.mirror.transfer.base import FetchRule
 from tunnelkit.mirror.transfer.destination import FAR_MORE, hostile, most_bytes
 from tunnelkit.mirror.transfer.placement import Arrival, Placer
 from tunnelkit.mirror.transfer.tar_archive import Pipe
