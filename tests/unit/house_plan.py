@@ -91,7 +91,8 @@ FOLDERS = {
         "commands main",
     ),
     "session": (
-        "runtime job debugging forwards",
+        "runtime",
+        "job debugging forwards",
         "connection agent",
         "allocation files doctor local_loop",
         "job_monitor cleanup report",
@@ -118,7 +119,7 @@ FOLDERS = {
     ),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
-        "dap adapter agent_api loop_log loop_command rank_set",
+        "dap adapter agent_api loop_log loop_command loop_status rank_set",
         "debug_target rank_ports vscode",
         "generation",
         "editor_dispatch interrupt rank_sessions",

@@ -26,6 +26,7 @@ from tunnelkit.debug.editor_dispatch import EditorDispatch
 from tunnelkit.debug.generation import EXIT_GRACE_S, MOST_TARGETS, Closing, Generation, Reservation
 from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.loop_log import no_log, read_log
+from tunnelkit.debug.loop_status import LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks
 from tunnelkit.errors import DebugError, TunnelkitError
@@ -144,7 +145,7 @@ class DebugLoop:
 
     # -- for `tk ready` and `tk status` -----------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> LoopStatus:
         """The loop as a JSON object."""
         editor = self._editor()
         return {

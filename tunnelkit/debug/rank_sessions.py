@@ -8,6 +8,7 @@ from typing import Any
 from tunnelkit.debug.dap.session import RANK_KEY, DapSession
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
+from tunnelkit.debug.loop_status import RankStatus
 from tunnelkit.debug.rank_ports import RankPorts
 
 
@@ -65,7 +66,7 @@ def _by_hand(targets: list[DebugTarget], ports: RankPorts) -> str:
     )
 
 
-def describe_ranks(generation: Generation | None, ports: RankPorts) -> list[dict[str, Any]]:
+def describe_ranks(generation: Generation | None, ports: RankPorts) -> list[RankStatus]:
     """The ranks that have dialled in, for `tk status --json`."""
     return [
         {

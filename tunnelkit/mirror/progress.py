@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 
@@ -42,6 +43,16 @@ class PassRecord:
             "duration_s": self.duration_s,
             "paths": list(self.paths),
         }
+
+
+class ProgressInfo(TypedDict):
+    """A big transfer under way. eta_s: None while it can't be estimated."""
+
+    files: int
+    files_total: int
+    bytes: int
+    bytes_total: int
+    eta_s: float | None
 
 
 @dataclass(slots=True)
@@ -90,7 +101,7 @@ class Progress:
             return None
         return elapsed_s * (1 - done) / done
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> ProgressInfo:
         """As `tk status --json` prints it."""
         return {
             "files": self.sent_files,

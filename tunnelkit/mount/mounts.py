@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import PathMapping
@@ -33,6 +34,16 @@ log = logging.getLogger("tunnelkit.mirror")
 #: Asked so often, with so long to answer: a silent server is known after 15 s at most.
 _ASK_EVERY_S = 8.0
 _ANSWER_S = 5.0
+
+
+class MountStatus(TypedDict):
+    """One mount in `tk status --json`. state: "ok" or what is wrong. since: Unix time."""
+
+    mountpoint: str
+    host: str
+    remote: str
+    state: str
+    since: float
 
 
 @dataclass(slots=True)
@@ -86,7 +97,7 @@ class Mounts:
             self._watch(record)
         return len(found)
 
-    def describe(self) -> list[dict[str, object]]:
+    def describe(self) -> list[MountStatus]:
         """For `tk status`: mountpoint, host, remote directory, state (and since when, Unix
         time)."""
         return [

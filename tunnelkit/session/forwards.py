@@ -17,6 +17,7 @@ from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.peer_credentials import network
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.runtime.status import ForwardInfo
 
 #: A forward with nobody behind it accepts and then hangs up: within this time.
 _HANGUP_S = 0.3
@@ -121,7 +122,7 @@ class SessionForwards:
             raise UsageError(f"no forward on port {bind_port}", hint="see `tk status`")
         await self._close(entry)
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self) -> list[ForwardInfo]:
         """Every forward and its route."""
         return [
             {

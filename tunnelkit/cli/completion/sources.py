@@ -9,7 +9,10 @@ import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.status import SessionStatus
 
 #: A session that is alive answers in a few milliseconds; a stopped one must not hold up TAB.
 _ASK_S = 0.1
@@ -117,10 +120,10 @@ def _recall(kind: str) -> list[str]:
     return recall(kind, find_project(Path(os.getcwd())))
 
 
-def _status() -> dict[str, Any]:
+def _status() -> SessionStatus:
     """The status of the session that a command here would mean."""
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
 
-    status: dict[str, Any] = ask(find_session(), "status", silence_s=_ASK_S)
+    status: SessionStatus = ask(find_session(), "status", silence_s=_ASK_S)
     return status

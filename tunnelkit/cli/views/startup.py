@@ -8,11 +8,15 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tunnelkit.cli.terminal import tty
 from tunnelkit.cli.terminal.output import StatusLine, note
 from tunnelkit.cli.views.status import sending
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.progress import ProgressInfo
+    from tunnelkit.session.runtime.status import SessionStatus
 
 _WORDS = {
     "connecting": "connecting to {}",
@@ -64,7 +68,7 @@ class Follower:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
-    async def follow(self) -> dict[str, Any]:
+    async def follow(self) -> SessionStatus:
         """Wait until the session is ready and return its status.
 
         Raises what it failed with; KeyboardInterrupt if the person gave up.
@@ -83,7 +87,7 @@ class Follower:
                 settled = asyncio.create_task(session.call(self._call))
                 try:
                     await self._until(settled, session)
-                    result: dict[str, Any] = settled.result()
+                    result: SessionStatus = settled.result()
                     return result
                 finally:
                     settled.cancel()
@@ -114,7 +118,7 @@ class Follower:
 
     async def _copying(self, params: dict[str, Any]) -> None:
         """How far the first copy is; without words when it is done."""
-        text = sending(params) if params else ""
+        text = sending(cast("ProgressInfo", params)) if params else ""
         if self._line.live:
             self._sending = text
             if not self._asking.locked():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tunnelkit import __version__
 from tunnelkit.cli.terminal.context import find_session
@@ -11,17 +11,23 @@ from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.text_format import human_bytes
 
+if TYPE_CHECKING:
+    from tunnelkit.debug.loop_status import LoopStatus
+    from tunnelkit.mirror.progress import ProgressInfo
+    from tunnelkit.mount.mounts import MountStatus
+    from tunnelkit.session.runtime.status import JobInfo, MirrorInfo, SessionStatus
+
 #: How many pending paths are named.
 _NAMED = 3
 
 
 def show_status(*, as_json: bool = False) -> None:
     """Print what is up. Raises NoSessionError if nothing is."""
-    status = ask(find_session(), "status")
+    status: SessionStatus = ask(find_session(), "status")
     say(json.dumps(status, indent=2) if as_json else "\n".join(lines(status)))
 
 
-def lines(status: dict[str, Any]) -> list[str]:
+def lines(status: SessionStatus) -> list[str]:
     """The status as lines of text."""
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
     state = paint(status["state"], colour)
@@ -67,12 +73,12 @@ def lines(status: dict[str, Any]) -> list[str]:
     return out
 
 
-def _queued(job: dict[str, Any]) -> str:
+def _queued(job: JobInfo) -> str:
     start = job.get("start_estimate")
     return "has no node yet" + (f", may start {start} (the cluster's clock)" if start else "")
 
 
-def other_version(status: dict[str, Any]) -> str | None:
+def other_version(status: SessionStatus) -> str | None:
     """A line if another tk than this one has started the session."""
     started_by = status.get("version")
     if started_by in (None, __version__):
@@ -83,12 +89,12 @@ def other_version(status: dict[str, Any]) -> str | None:
     )
 
 
-def _mount_line(mount: dict[str, Any]) -> str:
+def _mount_line(mount: MountStatus) -> str:
     where = f"{printable(mount['mountpoint'])} <- {mount['host']}:{printable(mount['remote'])}"
     return f"mount    {where}" + ("" if mount["state"] == "ok" else f", {mount['state']}")
 
 
-def mirror_state(mirror: dict[str, Any]) -> str:
+def mirror_state(mirror: MirrorInfo) -> str:
     """How the mirror stands: what is pending by name, a big transfer by how far it is."""
     progress = mirror["progress"]
     if progress is not None and mirror["state"] in ("starting", "pending"):
@@ -101,7 +107,7 @@ def mirror_state(mirror: dict[str, Any]) -> str:
     return f"{text}; {mirror['files']} files ({human_bytes(mirror['bytes'])})"
 
 
-def sending(progress: dict[str, Any]) -> str:
+def sending(progress: ProgressInfo) -> str:
     """How far a big transfer is."""
     eta = progress["eta_s"]
     left = f", {hours(round(eta))} left" if eta is not None else ""
@@ -116,19 +122,20 @@ def printable(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def _loop_line(loop: dict[str, Any]) -> str:
+def _loop_line(loop: LoopStatus) -> str:
     editor = f", {loop['editor']} attached" if loop["editor"] else ""
     command = loop["command"]
     state = loop["state"]
-    if loop.get("kept"):
-        state = f"kept at {loop['kept']['error']} ({loop['kept']['where']}): press F5"
+    kept = loop.get("kept")
+    if kept:
+        state = f"kept at {kept['error']} ({kept['where']}): press F5"
     return (
         f"loop     #{loop['generation']} {state}{editor}, "
         f"F5 port 127.0.0.1:{loop['port']}: {command}"
     )
 
 
-def _rank_lines(loop: dict[str, Any]) -> list[str]:
+def _rank_lines(loop: LoopStatus) -> list[str]:
     """Where the ranks are, and who has them."""
     return [
         f"  rank {one['rank']} on {one['node']}, pid {one['pid']}"
@@ -138,7 +145,7 @@ def _rank_lines(loop: dict[str, Any]) -> list[str]:
     ]
 
 
-def _standby_lines(loop: dict[str, Any]) -> list[str]:
+def _standby_lines(loop: LoopStatus) -> list[str]:
     """What the debuggee that stands by costs."""
     standby = loop.get("standby")
     if not standby:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunnelkit.cli.terminal.output import StatusLine
 from tunnelkit.errors import TunnelkitError
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.status import SessionStatus
 
 #: What takes less needs no line.
 _QUIET_S = 1.0
@@ -56,7 +59,7 @@ class Waiting:
             await asyncio.sleep(_LATER_S if self._heard and text is None else _AGAIN_S)
 
 
-def waits_for(status: dict[str, Any]) -> str | None:
+def waits_for(status: SessionStatus) -> str | None:
     """What a command waits for whose session has this status; None if for nothing."""
     from tunnelkit.cli.views.startup import progress
 

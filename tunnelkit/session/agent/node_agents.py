@@ -18,6 +18,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
+from tunnelkit.session.runtime.status import NodeAgentInfo
 
 #: More than these get their agents when they are first wanted: each costs a job step.
 _AT_ONCE = 8
@@ -60,7 +61,7 @@ class _Peer:
         else:
             channel.close({"error": "unexpected channel"})
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> NodeAgentInfo:
         """As a JSON object, for `tk status`."""
         why = self.failure.one_line() if self.failure is not None else None
         return {"node": self.node, "agent": self.pid, "why_not": why}
@@ -115,7 +116,7 @@ class PeerAgents:
         await self._connect(peer)
         return peer.execs
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[NodeAgentInfo]:
         """Each other node, for `tk status`."""
         return [peer.describe() for peer in self._peers.values()]
 

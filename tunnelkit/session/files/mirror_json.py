@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tunnelkit.mirror.api import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import PassRecord
+from tunnelkit.session.runtime.status import MirrorInfo, MirrorStateInfo
 from tunnelkit.text_format import human_bytes
 
 #: A first copy that took so long is told with its time.
 _WORTH_TELLING_S = 5.0
 
 #: Tells the commands that look on of one event.
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[Mapping[str, object]], None]
 
 
-def describe(mirror: Mirror) -> dict[str, Any]:
+def describe(mirror: Mirror) -> MirrorInfo:
     """One mirror in `tk status --json`. root: as the configuration names it, "" for the
     project's own directory."""
     status, progress = mirror.status(), mirror.progress()
@@ -33,7 +34,7 @@ def describe(mirror: Mirror) -> dict[str, Any]:
     }
 
 
-def _state(status: MirrorStatus) -> dict[str, Any]:
+def _state(status: MirrorStatus) -> MirrorStateInfo:
     return {
         "state": status.state.value,
         "text": status.describe(),

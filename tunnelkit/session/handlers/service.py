@@ -28,6 +28,7 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import SYNC_TIMEOUT_S, barrier, check_alive
 from tunnelkit.session.handlers.loop_start import prepared
 from tunnelkit.session.runtime.control_server import ControlConnection
+from tunnelkit.session.runtime.status import SessionStatus
 from tunnelkit.session.session import Session
 
 _READY_TIMEOUT_S = 60.0
@@ -50,7 +51,7 @@ class ControlHandlers:
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
         """The calls of one connected command."""
 
-        async def follow(params: dict[str, Any]) -> dict[str, Any]:
+        async def follow(params: dict[str, Any]) -> SessionStatus:
             connection.follows, connection.follows_since = True, time.monotonic()
             return self.status()
 
@@ -119,7 +120,7 @@ class ControlHandlers:
 
     # -- status -----------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SessionStatus:
         """The whole session as one JSON object; `tk status --json` prints it."""
         session = self._session
         allocation = session.cluster.allocation
@@ -165,17 +166,17 @@ class ControlHandlers:
         cluster, told = self._session.cluster, self._session.agent_info.get("node")
         return cluster.node if told and cluster.job is not None else told
 
-    async def _status(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def _status(self, params: dict[str, Any]) -> SessionStatus:
         return self.status()
 
-    async def _settled(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def _settled(self, params: dict[str, Any]) -> SessionStatus:
         """Wait until the session is up (again), or raise what it failed with."""
         if self._session.stuck is not None:
             await self._session.authenticate()
         await self._wait_settled()
         return await self._auth(params)
 
-    async def _auth(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def _auth(self, params: dict[str, Any]) -> SessionStatus:
         """Bring the connection back with the help of a person who follows."""
         if self._session.failure is not None:
             raise self._session.failure

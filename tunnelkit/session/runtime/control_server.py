@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class ControlServer:
             if connection.follows and connection.rpc is not None:
                 connection.rpc.notify(notice, **params)
 
-    def notify_watchers(self, event: dict[str, Any]) -> None:
+    def notify_watchers(self, event: Mapping[str, object]) -> None:
         """Tell the commands that watch the mirror."""
         for connection in self.connections:
             if connection.watches_mirror and connection.rpc is not None:

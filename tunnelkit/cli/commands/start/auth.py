@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from tunnelkit.cli.terminal.output import note
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.paths import SessionPaths
+    from tunnelkit.session.runtime.status import SessionStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +34,7 @@ def auth() -> None:
     note(f"connected to {status['login']}: {status['state']}")
 
 
-async def _auth(paths: Any) -> dict[str, Any]:
+async def _auth(paths: SessionPaths) -> SessionStatus:
     from tunnelkit.cli.views.startup import Follower
 
     follower = Follower(paths, may_cancel=False, call="auth")

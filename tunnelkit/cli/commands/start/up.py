@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,12 @@ from tunnelkit.cli.completion import sources
 from tunnelkit.cli.completion.options import LinkOption, LoginOption, ProfileOption
 from tunnelkit.cli.terminal.output import note, paint, say
 from tunnelkit.cli.views.status import printable
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+    from tunnelkit.session.runtime.launch_spec import LaunchSpec
+    from tunnelkit.session.runtime.paths import SessionPaths
+    from tunnelkit.session.runtime.status import SessionStatus
 
 _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
 
@@ -131,7 +137,7 @@ def up(
             note("next: `tk loop python FILE`, then press F5")
 
 
-def _tell_editor(wanted: Any, status: dict[str, Any]) -> None:
+def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
     """launch.json follows the port that F5 has to go to."""
     from tunnelkit.cli.commands.debug.vscode import follow_port
     from tunnelkit.errors import TunnelkitError
@@ -145,7 +151,7 @@ def _tell_editor(wanted: Any, status: dict[str, Any]) -> None:
         note(f"  launch.json could not be changed: {why}")
 
 
-def ready_line(status: dict[str, Any]) -> str:
+def ready_line(status: SessionStatus) -> str:
     """One line that says what is up."""
     job = status.get("job")
     where = status.get("node") or status.get("login")
@@ -156,7 +162,7 @@ def ready_line(status: dict[str, Any]) -> str:
     return " ".join(parts) + f"; F5 goes to 127.0.0.1:{status['debug_port']}"
 
 
-async def _up(launch: Any) -> dict[str, Any]:
+async def _up(launch: LaunchSpec) -> SessionStatus:
     from tunnelkit.cli.views.down import stop
     from tunnelkit.cli.views.startup import Follower, gone
     from tunnelkit.cli.views.status import other_version
@@ -184,7 +190,7 @@ async def _up(launch: Any) -> dict[str, Any]:
             )
         else:
             _check_same_job(launch, status)
-            if (status.get("job") or {}).get("id") and launch.attach_job is None:
+            if status["job"] is not None and launch.attach_job is None:
                 _check_same_request(launch, paths)
     follower = Follower(paths)
     with follower.minding_interrupts():
@@ -197,10 +203,10 @@ async def _up(launch: Any) -> dict[str, Any]:
             raise
 
 
-def _check_same_job(launch: Any, status: dict[str, Any]) -> None:
+def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
     from tunnelkit.errors import UsageError
 
-    has = (status.get("job") or {}).get("id")
+    has = status["job"]["id"] if status["job"] is not None else None
     if launch.attach_job is not None and launch.attach_job != has:
         raise UsageError(
             f"this project's session has {f'job {has}' if has else 'no job'}",
@@ -208,7 +214,7 @@ def _check_same_job(launch: Any, status: dict[str, Any]) -> None:
         )
 
 
-def _check_same_request(launch: Any, paths: Any) -> None:
+def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
     """What is asked for now is what the session has: it can't be changed while that lives."""
     from tunnelkit.errors import NoSessionError, UsageError
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
@@ -233,7 +239,7 @@ def _check_same_request(launch: Any, paths: Any) -> None:
         note(f"  {origin} says {key} = {asked}; this session has {told}, until tk down")
 
 
-async def _cleaned_up(paths: Any) -> None:
+async def _cleaned_up(paths: SessionPaths) -> None:
     """A session that failed ends by itself: when this command is over nothing of it is left."""
     from tunnelkit.cli.views.startup import gone
     from tunnelkit.errors import NoSessionError, TimeoutExpired
@@ -243,7 +249,7 @@ async def _cleaned_up(paths: Any) -> None:
             await gone(paths)
 
 
-def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
+def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) -> LaunchSpec:
     """After a killed session (a clean end removes its launch file) node and job are known.
     with_job: the job that a person made may still be of use."""
     from dataclasses import replace
@@ -270,11 +276,11 @@ def _with_last_node(launch: Any, paths: Any, *, with_job: bool) -> Any:
     return replace(launch, node=launch.node or left.node, attach_job=job)
 
 
-async def _current(paths: Any) -> dict[str, Any]:
+async def _current(paths: SessionPaths) -> SessionStatus:
     from tunnelkit.session.runtime import control_client
 
     async with control_client.connect(paths) as session:
-        status: dict[str, Any] = await session.call("status")
+        status: SessionStatus = await session.call("status")
         return status
 
 
