@@ -1,1 +1,1 @@
-"""The mirror: one way, laptop to cluster; and sshfs for those who want no copy."""
+"""The mirror: keeps a directory on the cluster equal to one on the laptop, one way."""

@@ -1,4 +1,4 @@
-"""What the mirror needs from the rooms above it, and what it tells them."""
+"""The mirror's interface: what it needs from the session, and what it reports."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ DELETE_LIMIT_FILES = 200
 
 
 class FileAgent(Protocol):
-    """An agent that sees the remote root. is_node: it is the compute node itself, and what it
-    reads back is proof."""
+    """An agent that sees the remote root.
+
+    is_node: the agent runs on the compute node, so a file that it reads back is proven."""
 
     is_node: bool
 
     @property
     def is_up(self) -> bool:
-        """Whether a link carries the conversation at this moment."""
+        """True while a link to the agent is attached."""
         ...
 
     def open(self, header: dict[str, Any]) -> Channel:
-        """Open a channel to it."""
+        """Open a channel to the agent."""
         ...
 
     async def call(self, method: str, **params: Any) -> Any:
-        """Call it; waits through link cuts. Raises TunnelkitError."""
+        """Call the agent; wait while no link is attached. Raises TunnelkitError."""
         ...
 
 
@@ -40,8 +41,10 @@ DigestCheck = Callable[[Mapping[str, str]], Awaitable[list[str]]]
 
 
 class MirrorState(Enum):
-    """STALE: the cluster can't be had or refuses; HALTED: going on might destroy something;
-    CONFLICT: all is there but for files that were changed on the cluster."""
+    """The state of a mirror.
+
+    STALE: the cluster can't be reached or refuses. HALTED: to continue might destroy files.
+    CONFLICT: all files are sent but those that were changed on the cluster."""
 
     STARTING = "starting"
     IN_SYNC = "in_sync"
@@ -54,12 +57,12 @@ class MirrorState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """A moment of the mirror.
+    """The status of a mirror at one moment.
 
-    files, bytes: what is mirrored. pending: how many paths are not yet there, and
-    `pending_paths` the first of them. since: Unix time at which `state` began.
-    watching: False when file events can't be had and the tree is polled instead.
-    conflicts: mirrored files that were changed on the cluster, which are left alone.
+    files, bytes: number and size of the mirrored files. pending: number of paths that are not
+    sent yet; pending_paths: the first of them. since: Unix time at which `state` began.
+    watching: False if there are no file events and the tree is polled instead.
+    conflicts: mirrored files that were changed on the cluster; they are not overwritten.
     """
 
     state: MirrorState
@@ -73,7 +76,7 @@ class MirrorStatus:
     conflicts: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """The status in a few words, for a person."""
+        """Return the status in a few words for the user."""
         if self.state is MirrorState.PENDING:
             text = f"{self.pending} pending"
         elif self.state is MirrorState.STALE:
@@ -85,13 +88,13 @@ class MirrorStatus:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What one `barrier` or `resync` did.
+    """The result of one `barrier` or `resync`.
 
-    kept: files deleted here but changed on the cluster since they were sent; left there.
+    kept: files deleted on the laptop but changed on the cluster since they were sent; they stay.
     replaced: files on the cluster that tk had not written (or that were edited there) and
-    that gave way to the laptop's; their former content is in `replaced_dir`.
+    that the laptop's replaced; their former content is in `replaced_dir`.
     proven: files whose digest the compute node has just read back.
-    by_node: there was a compute node: all that was there when the barrier began is proven by it.
+    by_node: True if the compute node has proven every file of the barrier's beginning.
     """
 
     sent: int = 0
@@ -106,7 +109,7 @@ class SyncReport:
 
 
 def name_paths(paths: Sequence[str], *, limit: int = 8) -> str:
-    """Some paths as one line of text, odd characters escaped."""
+    """Return some paths as one line of text, unprintable characters escaped."""
     shown = ", ".join(_printable(path) for path in list(paths)[:limit])
     return shown if len(paths) <= limit else f"{shown} and {len(paths) - limit} more"
 

@@ -1,4 +1,4 @@
-"""What every pass over one remote root works on, and what it leaves for the next."""
+"""State that all passes over one remote root share."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from tunnelkit.mirror.tree.name_collisions import EXACT, CaseFolding
 from tunnelkit.remote_script import RemoteHost
 
 _TRIED_LIMIT = 8
-#: What was sent over a link that then broke may still be on its way, in a socket's buffer or with
-#: an rsync there that has not heard of it.
+#: For so long, data that was sent over a link that then broke may still arrive: from a socket's
+#: buffer, or by an rsync on the login host that has not noticed the break.
 _LATE_S = 600.0
 
 
 @dataclass(slots=True)
 class PassResult:
-    """What one pass did. changing: paths that changed while they were read or sent.
-    failed: paths that can't be read or written, and why. conflicts: paths that were changed
-    on the cluster and are left alone."""
+    """The result of one pass.
+
+    changing: paths that changed while they were read or sent. failed: paths that can't be read
+    or written, with the reason. conflicts: paths that were changed on the cluster."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -36,10 +37,10 @@ class PassResult:
     changing: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     conflicts: set[str] = field(default_factory=set)
-    #: the whole tree was looked at, which took so long
+    #: True if the whole tree was scanned, and how long that took
     scanned: bool = False
     scan_s: float = 0.0
-    #: some of the files that were sent or deleted, for people
+    #: some of the files that were sent or deleted, for the user
     names: list[str] = field(default_factory=list)
 
     def name(self, path: str) -> None:
@@ -50,10 +51,12 @@ class PassResult:
 
 @dataclass(slots=True)
 class SyncContext:
-    """One root here and one there. remote_root: absolute, symlinks resolved. fresh: tk has
-    just made it, nothing can be in it. folding: which names the file system there holds for
-    the same. delete_limit: how many files may be deleted at once. quick: the local root is on a
-    disk of this machine, so that a file which was just written is in its memory."""
+    """One local root and its remote root.
+
+    remote_root: absolute, symlinks resolved. fresh: tk has just made it, so it is empty.
+    folding: the names that its file system takes for equal. delete_limit: number of files that
+    may be deleted at once. quick: the local root is on a local disk, so a file that was just
+    written is in memory."""
 
     remote: RemoteHost
     local_root: str
@@ -64,44 +67,46 @@ class SyncContext:
     folding: CaseFolding = EXACT
     delete_limit: int = DELETE_LIMIT_FILES
     quick: bool = False
-    #: sent by rsync, but not yet known to have arrived as they are here: what is there is ours
+    #: sent by rsync, arrival not confirmed yet: a file there is tk's
     in_flight: set[str] = field(default_factory=set)
-    #: the digests that were sent without an answer, by path: to be found there, or not; no word
-    #: on whose it is if something else is there
+    #: by path, digests that were sent without an answer: the file there may have one of them; a
+    #: file with another digest may be somebody's edit
     tried: dict[str, set[str]] = field(default_factory=dict)
-    #: by path, the digest of the last that was sent and not answered
+    #: by path, the digest that was sent last without an answer
     unanswered: dict[str, str] = field(default_factory=dict)
-    #: by path, digests that may yet come there after what was sent since, and until when
+    #: by path, digests that may still arrive after a later send, and until when
     late: dict[str, dict[str, float]] = field(default_factory=dict)
-    #: something was sent over a live channel that broke, or to an agent of an earlier turn, and has
-    #: no answer: it may be published yet. owed_by: by this agent, if it is known
+    #: True if a batch has no answer, since its channel broke or the turn changed: it may still be
+    #: published. owed_by: by this agent, if it is known
     is_owed: bool = False
     owed_by: FileAgent | None = None
-    #: (monotonic) until when an rsync whose link broke may go on there
+    #: until when (monotonic) an rsync whose link broke may go on there
     straggling_until: float = 0.0
-    #: mirrored paths that were changed on the cluster: looked at again in each pass
+    #: mirrored paths that were changed on the cluster: checked again in each pass
     conflicts: frozenset[str] = frozenset()
-    #: the big transfer that is under way
+    #: the big transfer under way
     progress: Progress | None = None
 
     def ours(self, path: str, found: RemoteStat) -> bool:
-        """Whether what is there is what tk put there, and may go without a word."""
+        """True if the remote file is one that tk wrote: it may be replaced without asking."""
         if path in self.in_flight:
             return True
         row = self.manifest.rows.get(path)
         return row is not None and matches_sent(row, found)
 
     def owe(self, agent: FileAgent | None) -> None:
-        """Note that what was sent to this agent has no answer."""
+        """Note that a batch to this agent has no answer."""
         self.is_owed, self.owed_by = True, agent
 
     def settle(self) -> None:
-        """Nothing of that will be published any more."""
+        """Note that no such batch will be published any more."""
         self.is_owed, self.owed_by = False, None
 
     def gone(self, paths: Iterable[str]) -> None:
-        """Forget what was deleted there (blocking). A path to which a broken transfer may bring
-        something yet stays on record for that time, and is looked at again."""
+        """Remove deleted paths from the record (blocking).
+
+        A path at which a broken transfer may still write stays on record for that time, and is
+        checked again."""
         rows, own, kept = self.manifest.rows, self.own_digests(), {}
         if time.monotonic() < self.straggling_until:
             for path in paths:
@@ -116,8 +121,10 @@ class SyncContext:
             self.arrived(path)
 
     def attempt(self, path: str, intent: ManifestEntry, digest: str) -> ManifestEntry:
-        """Note that this content is about to be sent. Returns `intent`, which is to replace what
-        is on record of the path, with what may be there after a kill -9 in the middle."""
+        """Note that this content will be sent next.
+
+        Returns `intent`, the new record of the path, with the digests that the file there may
+        have after a kill -9 in the middle."""
         if not digest:
             return intent  # a directory
         before, self.unanswered[path] = self.unanswered.get(path), digest
@@ -131,13 +138,13 @@ class SyncContext:
         return intent._replace(tried=" ".join(sorted(tried - {intent.digest})))
 
     def arrived(self, path: str) -> None:
-        """What was sent to this path is there."""
+        """Note that the content sent to this path has arrived."""
         self.in_flight.discard(path)
         self.tried.pop(path, None)
         self.unanswered.pop(path, None)
 
     def own_digests(self) -> Mapping[str, Collection[str]]:
-        """By path, what may be there though it is not what was sent last, and is tk's."""
+        """Return by path the digests of tk's own content that may be there besides the last one."""
         now = time.monotonic()
         for path, untils in list(self.late.items()):
             self.late[path] = {text: until for text, until in untils.items() if until > now}

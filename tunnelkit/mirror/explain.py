@@ -1,7 +1,7 @@
-"""Why a path is mirrored or isn't: the scan's own rules, asked about one path.
+"""Explanation why a path is mirrored or not, by the scan's own rules.
 
 `explain` works by lstat from the root down and needs neither a session nor a cluster;
-`sync_state` adds how the path stands there.
+`sync_state` adds the path's state on the cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, digest, lstat, read_
 from tunnelkit.mirror.tree.symlinks import IGNORE
 from tunnelkit.remote_script import RemoteHost
 
-#: How a mirrored path stands; `Explanation.state` is one of them, or None.
+#: States of a mirrored path; `Explanation.state` is one of them, or None.
 IN_SYNC, PENDING, DIFFERS = "in_sync", "pending", "differs"
 _NODE_TIMEOUT_S = 30.0
 _SPECIAL = {
@@ -43,12 +43,12 @@ _SPECIAL = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One path's fate.
+    """The explanation for one path.
 
-    path: relative to the root; as it was given where it lies outside. reason: in words.
+    path: relative to the root; as given if it lies outside. reason: for the user.
     rule: the line that decided, if one did. kind: "rule", "outside", "symlink", "special",
-    "missing" or "none". exists: whether it is there. state: only with a session; proven:
-    the compute node has read it back; remote: where it is on the cluster.
+    "missing" or "none". exists: True if it is there. state: only with a session. proven:
+    the compute node has read it back. remote: its path on the cluster.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Explanation:
     remote: str | None = None
 
     def to_json(self) -> dict[str, object]:
-        """As `tk sync --explain --json` prints it."""
+        """Return the JSON object of `tk sync --explain --json`."""
         rule = self.rule
         return {
             "path": self.path,
@@ -82,7 +82,7 @@ class Explanation:
 
 
 def by_policy(found: Explanation, policy: str) -> Explanation:
-    """An explanation by the rules, with the policy for symlinks added."""
+    """Apply the policy for symlinks to an explanation."""
     if found.kind != "symlink" or policy != IGNORE:
         return found
     if not found.mirrored:
@@ -95,8 +95,9 @@ def by_policy(found: Explanation, policy: str) -> Explanation:
 
 
 def relative_to_root(root: str, path: str) -> str | None:
-    """`path` (absolute) relative to `root` (symlinks resolved), "." for the root itself; None
-    if it lies outside. The last component is not followed: a symlink is itself mirrored."""
+    """Return `path` (absolute) relative to `root` (symlinks resolved), or None if outside.
+
+    "." for the root itself. The last component is not followed: a symlink is itself mirrored."""
     plain = os.path.abspath(path)
     parent, name = os.path.split(plain)
     for full in (plain, os.path.join(os.path.realpath(parent), name)):
@@ -107,7 +108,7 @@ def relative_to_root(root: str, path: str) -> str | None:
 
 
 def explain(root: str, rules: IgnoreRules, path: str) -> Explanation:
-    """The fate of `path` (absolute) by the rules as the files are now (blocking)."""
+    """Explain `path` (absolute) by the rules and files as they are now (blocking)."""
     relative = relative_to_root(root, path)
     if relative is None:
         return Explanation(path, False, "outside", f"it lies outside of {root}")
@@ -146,7 +147,7 @@ def explain(root: str, rules: IgnoreRules, path: str) -> Explanation:
 
 
 def enter(root: str, base: str, rules: IgnoreRules) -> IgnoreRules:
-    """The rules inside directory `base`, its ignore files read now."""
+    """Return the rules inside directory `base`, with its ignore files."""
     directory = os.path.join(root, base)
     return rules.enter(
         base,
@@ -208,8 +209,10 @@ def _mirrored(root: str, relative: str, mode: int | None, rule: Rule | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class RemoteComparison:
-    """Both ends of a running mirror. check: reads digests back on the compute node.
-    conflicts: paths that are known to have been changed on the cluster."""
+    """Both ends of a running mirror.
+
+    check: reads digests back on the compute node. conflicts: paths that are known to have been
+    changed on the cluster."""
 
     local_root: str
     remote: RemoteHost
@@ -220,7 +223,7 @@ class RemoteComparison:
 
 
 async def sync_state(found: Explanation, ends: RemoteComparison) -> Explanation:
-    """`found` with its state. Where the cluster can't be asked, what was last known of it."""
+    """Return `found` with its state; without a connection, with the last known state."""
     if not found.mirrored or found.path == ".":
         return found
     row = ends.manifest.rows.get(found.path)
@@ -255,7 +258,7 @@ async def sync_state(found: Explanation, ends: RemoteComparison) -> Explanation:
 
 
 def _read(root: str, path: str) -> tuple[Entry | None, str]:
-    """What a path is here and its digest (blocking)."""
+    """Return a local path's entry and its digest (blocking)."""
     entry = lstat(root, path)
     if entry is None or entry.kind == DIR:
         return entry, ""
@@ -263,7 +266,7 @@ def _read(root: str, path: str) -> tuple[Entry | None, str]:
 
 
 async def _differs(path: str, row: ManifestEntry, ends: RemoteComparison) -> str | None:
-    """How the cluster's differs from what was sent; None if it doesn't."""
+    """Return how the file on the cluster differs from what was sent; None if it does not."""
     there = (await scripts.stat_paths(ends.remote, ends.remote_root, [path])).get(path)
     if there is None:
         return "it is gone on the cluster"

@@ -61,15 +61,15 @@ _PULL_WAIT_S = 120.0
 class Mirror:
     """Keeps one remote directory equal to one local directory, laptop to cluster only.
 
-    spec, remote: what goes where. state_dir: a private directory on the laptop for the
-    record of what was sent. agent: the agent that files go to over the wire, of this moment;
-    None: all goes by rsync; agent_soon: returns once there is one, or in a moment. may_write:
-    returns once more than an empty directory may be made there. verify: called at each barrier
-    for a check that reads digests back on the compute node, or None where there is none yet.
-    on_change: told every change of status, on_batch: every pass that changed something there,
-    warn: one line before something big is sent, say: one line for the person; all in the event
-    loop. take_over: from another laptop directory that mirrors into the same place, and which
-    `taken_from` then names. `remote_root` is known once `start` has returned.
+    spec, remote: the directories and the host. state_dir: a private directory on the laptop for
+    the manifest. agent: returns the agent that receives files at the moment; None: all files go
+    by rsync. agent_soon: returns once there is an agent, or after a moment. may_write: returns
+    once more than an empty directory may be made there. verify: called at each barrier; returns
+    a check that reads digests back on the compute node, or None while there is no node.
+    on_change: called with each new status. on_batch: called after each pass that changed
+    something there. say: called with a line for the user. All calls are made in the event loop.
+    take_over: from another laptop directory that mirrors into the same remote root; then
+    `taken_from` names it. `remote_root` is known once `start` has returned.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Mirror:
         self._rules = IgnoreRules()
         self._syncer: Syncer | None = None
         self.taken_from: str | None = None
-        self._made = ""  # the remote root, by a start that may still fail
+        self._made = ""  # the remote root that a start made, which may still fail
         self._idle_status = MirrorStatus(MirrorState.STARTING)
         self._real_root = ""
         self._manifest: Manifest | None = None
@@ -118,16 +118,15 @@ class Mirror:
         self._look: InitialScan | None = None
 
     def status(self) -> MirrorStatus:
-        """The state of this moment; costs nothing."""
+        """Return the current status; costs nothing."""
         return self._worker.status if self._worker is not None else self._idle_status
 
     def progress(self) -> Progress | None:
-        """The big transfer that is under way, if one is."""
+        """Return the big transfer under way, or None."""
         return self._syncer.ground.progress if self._syncer is not None else None
 
     async def explain(self, path: str) -> Explanation:
-        """Why this absolute local path is mirrored or isn't, and how it stands. Raises
-        MirrorError if the mirror is not running."""
+        """Explain why a local path is mirrored or not, and its state. Raises MirrorError."""
         _, manifest = self._running()
         found = await asyncio.to_thread(explain, self.local_root, self._rules, path)
         ends = RemoteComparison(
@@ -141,8 +140,7 @@ class Mirror:
         return await sync_state(found, ends)
 
     async def look(self) -> None:
-        """Begin to look at what is here, which needs no connection; `start` goes on with it.
-        Raises MirrorError for a local directory that is refused."""
+        """Begin the initial scan, which needs no connection. Raises MirrorError."""
         if self._look is not None:
             return
         local = await asyncio.to_thread(check_local_dir, self.spec.local_dir)
@@ -182,9 +180,9 @@ class Mirror:
             await look.close()
 
     async def _hurry(self, look: InitialScan, preparing: asyncio.Task[RemoteRoot]) -> None:
-        """A first copy of much will wait for an agent: have it come."""
+        """Ask for an agent early if the first copy is big: it will wait for one."""
         if self._agent_soon is None or not await look.is_much() or look.is_first:
-            return  # or the look itself has called for one
+            return  # or the scan itself has asked for one
         if (await preparing).fresh:
             await self._agent_soon()
 
@@ -192,7 +190,7 @@ class Mirror:
         self._real_root = target.real
         if self._may_write is not None:
             await self._may_write()
-        # Side by side: the round trips of both are what a far host costs.
+        # Side by side: round trips are the cost of a distant host.
         transfer = choose_transfer(self._remote, self.local_root, target, say=self._say)
         choosing = asyncio.create_task(transfer)
         try:
@@ -237,17 +235,17 @@ class Mirror:
             wanted=syncer.wanted,
             known=syncer.known,
         )
-        await watcher.start()  # before the first scan, so that nothing falls between
+        await watcher.start()  # before the first scan, so that no change is missed in between
         worker = self._worker = PushWorker(
             syncer, manifest, watcher, wake=wake, on_status=self._on_change, on_batch=self._on_batch
         )
         request = worker.post(PassOptions(repair=True), partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
         await worker.first(request)
-        self.sizes.news()  # told to who started this
+        self.sizes.news()  # the caller of `start` shows them
 
     async def _hold(self, *, take_over: bool) -> None:
-        """Be the owner of the remote root, or raise MirrorError naming who is."""
+        """Become the owner of the remote root, or raise MirrorError with the owner's name."""
         owner = await asyncio.to_thread(this_owner, self._state_dir, self.local_root)
         if self._syncer is not None and self._syncer.ground.claim is not None:
             owner = replace(owner, turn=self._syncer.ground.claim.owner.turn)
@@ -266,7 +264,7 @@ class Mirror:
         return target
 
     async def _unmake(self) -> None:
-        """After a start that failed: what it made there goes, unless something came into it."""
+        """Remove the remote root that a failed start made, if it is still empty."""
         made, self._made = self._made, ""
         if made:
             with contextlib.suppress(TunnelkitError, TimeoutError):
@@ -274,17 +272,17 @@ class Mirror:
                     await unmake(self._remote, made, timeout_s=_UNMAKE_S)
 
     async def barrier(self, timeout_s: float, *, allow_deletes: bool = False) -> SyncReport:
-        """Return once every file, as it was here when called or newer, is on the cluster
-        and, where `verify` gives a check, was read back on the compute node.
+        """Wait until every file, as of the call or newer, is on the cluster, and is proven.
 
-        allow_deletes: the person has confirmed the deletes that halted the mirror. Raises
+        Proven: read back on the compute node, if `verify` gives a check.
+        allow_deletes: the user has confirmed the deletes that halted the mirror. Raises
         MirrorError naming the files that can't be sent or that differ on the node,
         TimeoutExpired naming what is pending, MirrorHalted.
         """
         begin = time.monotonic()
         worker, manifest = self._running()
         request = worker.post(PassOptions(allow_deletes=allow_deletes))
-        # Its round trip costs nothing while this side is looked at. Not needed if files are sent.
+        # Its round trip costs nothing during the scan. Not needed if files are sent.
         greeting = asyncio.create_task(self._greet())
         try:
             report = await self._wait(request, begin + timeout_s, timeout_s)
@@ -296,8 +294,9 @@ class Mirror:
         return replace(report, proven=proven or 0, by_node=by_node, duration_s=duration_s)
 
     async def resync(self, timeout_s: float = 600.0) -> SyncReport:
-        """After the link came back: look at both ends in full, and repair. Raises as
-        `barrier`, and ConnectionFailed if the link is not back."""
+        """Check both ends in full and repair, after the link has come back.
+
+        Raises as `barrier`, and ConnectionFailed if the link is not back."""
         begin = time.monotonic()
         self._running()
         target = await self._prepare()
@@ -314,22 +313,24 @@ class Mirror:
         return replace(report, duration_s=time.monotonic() - begin)
 
     def look_again(self) -> None:
-        """There is an agent (again): have it look at all that was sent. Waits for nothing."""
+        """Have a new agent check all that was sent; return at once."""
         if self._worker is not None:
             self._worker.post(PassOptions(repair=True), partial_ok=True)
 
     async def resolve(
         self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
     ) -> SyncReport:
-        """Settle the conflicts at or below these absolute local paths: the laptop's version
-        wins, or `theirs`. The other is kept, in the report's `replaced_dir` (there or here).
-        Raises as `barrier`, and MirrorError for a path that is in no conflict."""
+        """Settle the conflicts at or below these absolute local paths.
+
+        The laptop's version wins, or `theirs`. The other one is kept in the report's
+        `replaced_dir` (there or here). Raises as `barrier`, and MirrorError for a path without
+        a conflict."""
         begin = time.monotonic()
         deadline = begin + timeout_s
         worker, manifest = self._running()
         sides = self._sides()
         wanted = [relative_to(self.local_root, path) for path in paths]
-        # What a person names is looked at closely: stat may not tell the difference.
+        # Paths that the user names are compared by digest: stat may not show a difference.
         named = frozenset(path for path in wanted if path in manifest.rows)
         request = worker.post(PassOptions(force=named), partial_ok=True)
         await self._wait(request, deadline, timeout_s)
@@ -344,12 +345,11 @@ class Mirror:
     async def pull(
         self, paths: Sequence[str], *, on_progress: OnProgress = lambda progress: None
     ) -> PullReport:
-        """Bring outputs back: remote paths, or absolute local ones that stand for them.
-        Raises MirrorError, ConnectionFailed, MirrorHalted."""
+        """Fetch outputs, named by remote or absolute local paths. Raises as `pull.pull`."""
         worker, manifest = self._running()
         sides = self._sides()
         wanted = [wanted_path(sides, path) for path in paths]
-        # So that it is known what the mirror owns; a halted one knows as well.
+        # So that the mirror's own files are known; a halted mirror knows them as well.
         with contextlib.suppress(MirrorHalted):
             request = worker.post(partial_ok=True)
             await self._wait(request, time.monotonic() + _PULL_WAIT_S, _PULL_WAIT_S)
@@ -371,7 +371,7 @@ class Mirror:
         return Sides(self._remote, self._rsync, self.local_root, self.remote_root, self._real_root)
 
     async def forget_proofs(self) -> None:
-        """Have the next barrier prove every file: the compute node is another one now."""
+        """Have the next barrier prove every file, on another compute node."""
         _, manifest = self._running()
         await asyncio.to_thread(manifest.forget_proofs)
 
@@ -397,12 +397,12 @@ class Mirror:
             self._idle_status = worker.status
         manifest, self._manifest = self._manifest, None
         if manifest is not None:
-            # The cancelled task may have left a thread that is at it: not the loop waits for that.
+            # The cancelled task may have left a thread that uses it: the loop must not wait.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     await asyncio.to_thread(manifest.close)
         held, self._claim = self._claim, None
-        # Not over a dead link: it is no lock that could go stale, see owner.py.
+        # Not over a dead link: the owner file is no lock that could become stale (owner.py).
         if held is not None and not unreachable:
             with contextlib.suppress(TunnelkitError, TimeoutError):
                 async with asyncio.timeout(_RELEASE_S):
@@ -427,7 +427,7 @@ class Mirror:
     async def _prove(
         self, manifest: Manifest, greeting: Awaitable[bool], deadline: float, timeout_s: float
     ) -> int | None:
-        """How many files the node has read back for this barrier; None: there is no node."""
+        """Return the number of files that the node read back for this barrier; None: no node."""
         check = self._verify()
         if check is None:
             return None

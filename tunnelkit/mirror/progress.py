@@ -1,4 +1,4 @@
-"""How far a big transfer is, and what each pass sent: for people who look on."""
+"""Progress of a big transfer, and a record of each pass, for display."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TypedDict
 
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 
-#: A transfer of so much is worth a look at how far it is.
+#: A transfer of this size shows its progress.
 SHOW_FILES = 200
 SHOW_BYTES = 4 << 20
-#: How many names a `PassRecord` carries.
+#: Number of names in a `PassRecord`.
 NAMED = 8
 
 # `--info=progress2 --no-human-readable`: bytes, per cent, rate, time, and, once a file is done,
@@ -23,8 +23,10 @@ _LINE = re.compile(rb"\s*(\d+)\s+\d+%\s+\S+\s+\S+(?:\s+\(xfr#(\d+),)?")
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """One pass that changed something on the cluster. at: Unix time of its end; files and
-    bytes: what was sent; paths: the first of those sent or deleted."""
+    """One pass that changed something on the cluster.
+
+    at: Unix time of its end. files, bytes: number and size of the files that were sent.
+    paths: the first of those sent or deleted."""
 
     at: float
     files: int
@@ -34,7 +36,7 @@ class PassRecord:
     paths: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        """As `tk sync --watch --json` prints it."""
+        """Return the JSON object of `tk sync --watch --json`."""
         return {
             "time": self.at,
             "files": self.files,
@@ -68,7 +70,7 @@ class Progress:
 
     @staticmethod
     def of(paths: Collection[str], sends: Mapping[str, Entry]) -> Progress | None:
-        """For sending these; None if that is over before anyone looks."""
+        """Return the progress for sending these files; None if they are few."""
         files = sum(sends[path].kind != DIR for path in paths)
         size_bytes = sum(sends[path].size for path in paths)
         if files < SHOW_FILES and size_bytes < SHOW_BYTES:
@@ -76,12 +78,12 @@ class Progress:
         return Progress(files, size_bytes)
 
     def add(self, files: int, size_bytes: int) -> None:
-        """So much more was sent."""
+        """Count more files and bytes as sent."""
         self.sent_files = min(self.sent_files + files, self.files_total)
         self.sent_bytes = min(self.sent_bytes + size_bytes, self.bytes_total)
 
     def feed(self, data: bytes) -> None:
-        """rsync's output, as it comes."""
+        """Take rsync's output, as it comes."""
         *lines, self._rest = re.split(rb"[\r\n]", self._rest + data)
         for line in lines:
             match = _LINE.match(line)
@@ -91,7 +93,7 @@ class Progress:
                     self.sent_files = min(int(match[2]), self.files_total)
 
     def eta_s(self, now: float | None = None) -> float | None:
-        """Seconds to go at the pace so far; None before there is one."""
+        """Return the seconds left at the pace so far; None before there is one."""
         elapsed_s = (time.monotonic() if now is None else now) - self.started
         if self.bytes_total:
             done = self.sent_bytes / self.bytes_total
@@ -102,7 +104,7 @@ class Progress:
         return elapsed_s * (1 - done) / done
 
     def to_json(self) -> ProgressInfo:
-        """As `tk status --json` prints it."""
+        """Return the JSON object of `tk status --json`."""
         return {
             "files": self.sent_files,
             "files_total": self.files_total,

@@ -11,7 +11,7 @@ from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, name_pa
 from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.record.manifest import Manifest
 
-#: how often the node is asked again while its file system lags, growing between these
+#: pauses between queries while the node's file system lags, growing between these
 _ASK_AGAIN_S = (0.1, 2.0)
 _RESEND_AFTER = 3
 
@@ -26,14 +26,15 @@ async def prove(
     timeout_s: float,
     resend: Callable[[frozenset[str]], Awaitable[object]],
 ) -> int:
-    """How many files the node has now read back as they were sent. deadline: of
-    `time.monotonic`; timeout_s: the same as the caller said it. greeting: a `Syncer.greet`
-    since the caller asked. resend: looks at what is on the login host and sends again what is
-    not somebody's edit. Raises TimeoutExpired and MirrorError, which name the files, and what
-    `resend` raises."""
+    """Wait until the node has read back all files as they were sent; return their number.
+
+    deadline: of `time.monotonic`. timeout_s: the caller's limit, for messages. greeting: a
+    `Syncer.ping` that began after the call. resend: checks the files on the login host and sends
+    again those that nobody has edited. Raises TimeoutExpired and MirrorError, which name the
+    files, and what `resend` raises."""
     waiting = len(manifest.unproven())
-    # What went over the live channel is read back already, or just now. If nothing is to be
-    # read: that the node still lives is part of the proof.
+    # Files that the agent received are read back already, or just now. If there is nothing to
+    # read, a sign of life of the node is part of the proof.
     known = syncer.proofs_in() if waiting else _greet(greeting, check)
     try:
         async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
@@ -74,11 +75,11 @@ async def _read_back(
         good = {path: text for path, text in digests.items() if path not in differing}
         proven += await asyncio.to_thread(manifest.prove, good)
         if not differing:
-            continue  # a file sent again meanwhile is asked about again
+            continue  # a file that was sent again meanwhile is checked again
         if time.monotonic() + pause_s > deadline:
             raise _node_differs(differing)
         rounds += 1
-        if rounds == _RESEND_AFTER:  # not lag alone: changed there?
+        if rounds == _RESEND_AFTER:  # more than lag: was it changed there?
             try:
                 await resend(differing)
             except TimeoutExpired:
@@ -88,7 +89,7 @@ async def _read_back(
 
 
 def not_read_back(paths: Collection[str], timeout_s: float) -> TimeoutExpired:
-    """The error of a barrier that the node did not answer in time."""
+    """Return the error for a barrier that the node did not answer in time."""
     pending = f"{len(paths)} pending: {name_paths(sorted(paths))}" if paths else None
     return TimeoutExpired(
         f"the compute node has not read the files back within {timeout_s:g} s",
@@ -99,7 +100,7 @@ def not_read_back(paths: Collection[str], timeout_s: float) -> TimeoutExpired:
 
 
 def not_in_sync(status: MirrorStatus, timeout_s: float) -> TimeoutExpired:
-    """The error of who waited so long for a mirror of this status."""
+    """Return the error for a barrier that timed out with this status."""
     cause = None
     if status.pending_paths:
         cause = f"{status.pending} pending: {name_paths(status.pending_paths)}"

@@ -1,9 +1,9 @@
 """`tk pull`: outputs from the cluster to the laptop; and the cluster's side of a conflict.
 
-Brought are files that the mirror does not own. One that it owns comes from the laptop and
+A pull fetches files that the mirror does not own. A file that it owns comes from the laptop and
 is the same there, or is a conflict, which `tk sync --theirs` settles. A local file that is
-newer than the one there stays. A transfer that broke off goes on where it
-was: what had arrived lies in .tk-replaced/partial until then.
+newer than the remote one stays. A transfer that broke off continues with the next call: its
+partial files are in .tk-replaced/partial until then.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class PullReport:
-    """What a pull did; paths relative to the root.
+    """The result of a pull; paths relative to the root.
 
-    pulled: files that came. kept: local files left as they are, being the same or newer.
-    refused: not brought, and not here: no files any more, or symlinks that lead out.
+    pulled: files that were fetched. kept: local files that are the same or newer.
+    refused: not fetched, and not on the laptop: devices, or symlinks that lead out.
     owned: left out since the mirror or git owns them. mirrored: those of `pulled` that no ignore
     rule names: the mirror owns them from now on.
     """
@@ -67,8 +67,9 @@ class PullReport:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Both sides of a pull. real_root: the remote root, symlinks resolved; remote_root: as the
-    user names it."""
+    """Both sides of a pull.
+
+    real_root: the remote root, symlinks resolved. remote_root: as the user names it."""
 
     remote: RemoteHost
     rsync: Transfer
@@ -78,8 +79,10 @@ class Sides:
 
 
 def wanted_path(sides: Sides, path: str) -> str:
-    """What a person means, relative to the root: a remote path below the remote root, or
-    an absolute local one below the local root. Raises MirrorError for anything else."""
+    """Return a user's path relative to the root.
+
+    It is a remote path below the remote root, or an absolute local one below the local root.
+    Raises MirrorError for others."""
     plain = posixpath.normpath(path)
     for root in (sides.remote_root.rstrip("/"), sides.real_root.rstrip("/")):
         if plain == root or plain.startswith(root + "/"):
@@ -88,8 +91,9 @@ def wanted_path(sides: Sides, path: str) -> str:
 
 
 async def listing(sides: Sides, wanted: Sequence[str]) -> dict[str, int]:
-    """{path: bytes} of the files and symlinks there, directories walked, no symlink followed.
-    Raises MirrorError for what is not there or lies outside the remote root."""
+    """Return {path: bytes} of the remote files and symlinks; no symlink is followed.
+
+    Raises MirrorError for paths that don't exist or lie outside of the remote root."""
     host = sides.remote.destination()
     asked = frozenset(wanted)
     found: dict[str, int] = {}
@@ -129,8 +133,10 @@ async def pull(
     owned: Callable[[str], bool],
     on_progress: OnProgress = lambda progress: None,
 ) -> PullReport:
-    """Bring what is at these paths (relative to the root). owned: whether the mirror owns a
-    path. Raises MirrorError, ConnectionFailed; called again it goes on where it was."""
+    """Fetch these paths (relative to the root).
+
+    owned: returns True if the mirror owns a path. Raises MirrorError, ConnectionFailed; the next
+    call continues a transfer that broke off."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
     ours = {path for path in found if owned(path) or _is_git(path, wanted)}
@@ -157,8 +163,9 @@ def _that_are_here(root: str, paths: Collection[str]) -> set[str]:
 
 
 def _is_git(path: str, wanted: Sequence[str]) -> bool:
-    """Whether it is in the project's own .git, whose hooks and configuration run programs
-    here, and nobody asked for that by name."""
+    """True if the path is in the project's .git and was not named by the user.
+
+    Hooks and configuration in .git run programs on the laptop."""
     top = path.split("/")[0]
     return top.casefold() == ".git" and not any(one.split("/")[0] == top for one in wanted)
 
@@ -184,8 +191,10 @@ async def _bring(
 
 
 async def take_theirs(sides: Sides, paths: Collection[str]) -> str:
-    """Bring the cluster's version of these mirrored files. The laptop's are kept in the
-    directory that is returned. Raises MirrorError, ConnectionFailed."""
+    """Fetch the cluster's version of these mirrored files.
+
+    The laptop's files are kept in the directory that is returned. Raises MirrorError,
+    ConnectionFailed."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     await asyncio.to_thread(_check_parents, sides.local_root, paths)
     found = await listing(sides, sorted(paths))
@@ -218,7 +227,7 @@ def _check_complete(result: TransferResult, sides: Sides) -> None:
 
 
 def _check_parents(local_root: str, paths: Collection[str]) -> None:
-    """Refuse to write through a symlink."""
+    """Raise MirrorError if a parent directory is a symlink."""
     checked: set[str] = set()
     for path in paths:
         for above in parents(path):

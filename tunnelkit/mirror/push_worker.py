@@ -1,7 +1,7 @@
 """The one task that pushes: woken by events, requests and time.
 
-Everyone else only posts requests to it. So there is one push at a time, and a caller who
-gives up (or is cancelled) never breaks off a transfer that others wait for.
+All others only post requests to it. So there is one push at a time, and a caller that
+gives up (or is cancelled) never interrupts a transfer that others wait for.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.mux.tasks import cancel_all
 
 log = logging.getLogger("tunnelkit.mirror")
-_RESCAN_S = 120.0  # events are hints: look anyway
-_VERIFY_S = 300.0  # so is what was sent: is it still there?
-_FLUSH_S = 0.25  # events that need longer to come are not waited for: a scan is made
-_AHEAD_S = 0.1  # how often git's work is looked at while it goes on
+_RESCAN_S = 120.0  # events are hints: scan anyway
+_VERIFY_S = 300.0  # check that the sent files are still there
+_FLUSH_S = 0.25  # if events need longer to arrive, a scan is made instead
+_AHEAD_S = 0.1  # interval of checks while git is working
 _POLL_S = 2.0  # where there are no events
-_RETRY_FAILED_S = 15.0  # one file can't be written: the others go on
+_RETRY_FAILED_S = 15.0  # pause after one file could not be written
 _BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _CHANGING_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # a file is written while it is sent
 _SHOWN_PATHS = 20
@@ -48,8 +48,10 @@ _SHOWN_PATHS = 20
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One wish for a pass that starts after it. partial_ok: done after one pass even if some
-    files could not be sent. `done` is set by the worker only."""
+    """A request for one pass that starts after it.
+
+    partial_ok: complete after one pass even if some files could not be sent. done: set by the
+    worker only."""
 
     done: asyncio.Future[SyncReport]
     wishes: PassOptions
@@ -91,7 +93,7 @@ class PushWorker:
         self.error: TunnelkitError | None = None
 
     def post(self, wishes: PassOptions = NOTHING_SPECIAL, *, partial_ok: bool = False) -> Request:
-        """Ask for a pass now, whatever the back-off."""
+        """Request a pass now, regardless of the back-off."""
         done: asyncio.Future[SyncReport] = asyncio.get_running_loop().create_future()
         request = Request(done, wishes, partial_ok)
         self._requests.append(request)
@@ -100,19 +102,20 @@ class PushWorker:
         return request
 
     async def first(self, request: Request) -> None:
-        """Wait for the first copy, however long, but not through the back-off of a dead link.
-        Raises what the pass failed with."""
+        """Wait for the first copy, without limit, but not through the back-off of a dead link.
+
+        Raises the error of the pass."""
         while not request.done.done():
             await asyncio.wait([request.done], timeout=0.2)
             if not request.done.done() and self.error is not None:
                 request.done.cancel()
                 raise self.error
-        # Halted: it comes up all the same, or nobody could confirm; the status tells.
+        # Halted: the mirror starts all the same, or nobody could confirm; the status shows it.
         with contextlib.suppress(MirrorHalted):
             request.done.result()
 
     async def run(self) -> None:
-        """Pass after pass, for ever."""
+        """Run pass after pass, until cancelled."""
         while True:
             await self._until_due()
             while not await self._watcher.settle(_AHEAD_S):
@@ -122,7 +125,7 @@ class PushWorker:
                 await self._read_again()
 
     def close(self) -> None:
-        """Fail what is still asked for. Call after `run` has ended."""
+        """Fail the requests that are left. Call after `run` has ended."""
         self._reject(self._requests, MirrorError("the mirror was stopped", hint="tk up"))
         self._requests = []
         self._set(MirrorState.STOPPED)
@@ -142,14 +145,14 @@ class PushWorker:
                 return
 
     async def _stage_ahead(self) -> None:
-        """git is at work: what it has written is on its way already, to appear all at once."""
+        """Send what git has written while it is still working; all of it is published at once."""
         try:
             await self._syncer.stage_ahead(self._watcher.take())
         except Exception as error:
-            log.debug("staging ahead: %s", error)  # the pass will meet it as well, and tell
+            log.debug("staging ahead: %s", error)  # the pass will report it
 
     async def _read_again(self) -> None:
-        """In a quiet moment: what can't be told by lstat."""
+        """Read files again in a quiet moment: lstat does not show every change."""
         self._reread_at = time.monotonic() + _RESCAN_S
         rows = dict(self._manifest.rows)
         found = await asyncio.to_thread(self._reread.differing, rows, self._wake.is_set)
@@ -180,7 +183,7 @@ class PushWorker:
             self._back_off(error)
             if not isinstance(error, (ConnectionFailed, TimeoutExpired)):
                 self._finish(taken, error)
-            # else: the link may come back before the caller's patience ends
+            # else: the link may come back before the caller's time-out
         except Exception as error:
             # A defect or a local disk error must not end the mirror in silence.
             wrapped = MirrorError(
@@ -205,7 +208,7 @@ class PushWorker:
         return PassOptions.together([*wanted, PassOptions(repair=verifies)])
 
     async def _dirty(self, *, asked: bool) -> DirtyPaths:
-        """What to look at. asked: somebody wants to be sure that nothing is overlooked."""
+        """Return the paths to scan. asked: a barrier must not miss a change."""
         flushed, swept = await self._vouched() if asked else (True, DirtyPaths())
         dirty = self._watcher.take()
         if not self._watcher.alive():
@@ -217,11 +220,12 @@ class PushWorker:
         return dirty.joined(swept)
 
     async def _vouched(self) -> tuple[bool, DirtyPaths]:
-        """Whether all events of what happened before this have come, and what changed without
-        any: both are found out side by side."""
+        """Return if all earlier events have arrived, and the paths that changed without one.
+
+        Both are checked side by side."""
         scan = self._syncer.last_scan
         if scan is None or not self._watcher.alive() or time.monotonic() >= self._scan_at:
-            return await self._watcher.flush(_FLUSH_S), DirtyPaths()  # all is looked at anyway
+            return await self._watcher.flush(_FLUSH_S), DirtyPaths()  # everything is scanned anyway
         sweeping = asyncio.create_task(self._sweep.changed(scan))
         try:
             flushed = await self._watcher.flush(_FLUSH_S)
@@ -230,14 +234,14 @@ class PushWorker:
             await cancel_all(sweeping)
 
     async def _again(self) -> DirtyPaths | None:
-        """A checkout that began under the look would be published by halves."""
+        """Return a full scan if git began during this one: half a checkout would be published."""
         if not await self._watcher.git_began():
             return None
         self._watcher.take()
         return DirtyPaths(everything="git")
 
     def _tell(self, outcome: PassResult, duration_s: float) -> None:
-        """For those who look on."""
+        """Report the pass to `on_batch`."""
         if outcome.sent or outcome.deleted:
             batch = PassRecord(
                 time.time(),
@@ -259,7 +263,7 @@ class PushWorker:
         self._set(state, reason=error.one_line(), paths=self._syncer.pending)
 
     def _settle(self, taken: list[Request], outcome: PassResult, wishes: PassOptions) -> None:
-        """After a pass that ran to its end."""
+        """Complete requests and set the status after a pass that ran to its end."""
         self._failures = 0
         now = time.monotonic()
         if outcome.scanned:
@@ -286,7 +290,7 @@ class PushWorker:
             self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
         for request in taken:
             request.report = _add(request.report, outcome)
-            # What was done once is not done again while the caller waits for the rest.
+            # Work that is done is not repeated while the caller waits for the rest.
             request.wishes = replace(request.wishes, force=frozenset(), ours=frozenset())
         if outcome.failed:
             self._finish(taken, _cannot_send(outcome.failed))
@@ -312,10 +316,10 @@ class PushWorker:
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)
-                request.done.exception()  # its caller may have given up: no warning about it
+                request.done.exception()  # the caller may have given up: no warning about it
 
     def _pending(self, paths: frozenset[str]) -> None:
-        """Called within a pass, once it is known what has to be done."""
+        """Set the status to pending; called within a pass once its work is known."""
         if self.status.state in (MirrorState.IN_SYNC, MirrorState.PENDING, MirrorState.STARTING):
             self._set(MirrorState.PENDING, paths=paths)
 

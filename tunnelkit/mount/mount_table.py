@@ -1,8 +1,8 @@
-"""Which sshfs mounts there are: the kernel's table, and tk's own records of what it mounted.
+"""The sshfs mounts of this computer: the kernel's table, and tk's records of its own mounts.
 
 A record is a private directory per mountpoint: `mount.json`, the pids of sshfs and of its
-ssh, the script that is its ssh, its log. A dead mount blocks whoever touches it, so nothing
-here ever does stat() on a mountpoint.
+ssh, the script that is its ssh, its log. A dead mount blocks every process that touches it, so no
+function here does stat() on a mountpoint.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _FACTS = "mount.json"
 
 @dataclass(frozen=True, slots=True)
 class MountRecord:
-    """One mount of tk's. mountpoint: absolute, its parents without symlinks; host, remote_dir:
-    as they were asked for; remote_root: the directory there, absolute; owner: the session."""
+    """One mount that tk made.
+
+    mountpoint: absolute, its parents without symlinks. host, remote_dir: as requested.
+    remote_root: the remote directory, absolute. owner: id of the session."""
 
     mountpoint: str
     host: str
@@ -33,12 +35,12 @@ class MountRecord:
     owner: str
 
     def dump(self, directory: Path) -> None:
-        """Write it into its record's directory."""
+        """Write the record into its directory."""
         (directory / _FACTS).write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def load(directory: Path) -> MountRecord | None:
-        """The record in this directory; None if there is none."""
+        """Return the record in this directory; None if there is none."""
         try:
             data = json.loads((directory / _FACTS).read_text())
             names = ("mountpoint", "host", "remote_dir", "remote_root", "owner")
@@ -48,20 +50,21 @@ class MountRecord:
 
 
 def resolve(mountpoint: Path) -> Path:
-    """The absolute mountpoint, symlinks above it resolved, itself not touched."""
+    """Return the absolute mountpoint with symlinks above it resolved; it is not touched."""
     absolute = Path(os.path.abspath(mountpoint))
     return absolute.parent.resolve() / absolute.name
 
 
 def record_dir(where: Path, state_dir: Path) -> Path:
-    """Where the record of a resolved mountpoint is."""
+    """Return the directory of a resolved mountpoint's record."""
     name = hashlib.sha256(os.fsencode(where)).hexdigest()[:16]
     return state_dir / _RECORDS / name
 
 
 def records(state_dir: Path) -> list[MountRecord]:
-    """What tk has mounted and not unmounted, in the order of the mountpoints; it may be gone
-    by now."""
+    """Return the mounts that tk made and did not unmount, by mountpoint.
+
+    A mount may be gone by now."""
     base = state_dir / _RECORDS
     try:
         found = [MountRecord.load(base / name) for name in os.listdir(base)]
@@ -71,18 +74,19 @@ def records(state_dir: Path) -> list[MountRecord]:
 
 
 def mount_user(where: Path) -> int | None:
-    """The uid that mounted an sshfs exactly at this resolved place; None if there is none.
+    """Return the uid that mounted an sshfs exactly at this resolved path, or None.
+
     Reads the mount table; never blocks."""
     try:
         table = Path("/proc/self/mountinfo").read_bytes()
-    except OSError:  # not Linux: nothing tells whose it is, and umount(8) refuses others'
+    except OSError:  # not Linux: the owner is not known, and umount(8) refuses mounts of others
         return os.getuid() if os.path.ismount(where) else None
     user = None
     for line in table.splitlines():
         fields, _, rest = line.partition(b" - ")
         path = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields.split(b" ")[4])
         if path == os.fsencode(where):
-            # The last line is what is seen there.
+            # The last line of the table is the mount on top.
             match = _USER.search(rest.decode("utf-8", "replace").rpartition(" ")[2])
             is_sshfs = rest.startswith(b"fuse.sshfs ") and match is not None
             user = int(match[1]) if is_sshfs and match is not None else None
@@ -90,13 +94,14 @@ def mount_user(where: Path) -> int | None:
 
 
 def is_mounted(mountpoint: Path) -> bool:
-    """Whether an sshfs is mounted exactly there. Never blocks."""
+    """True if an sshfs is mounted exactly there. Never blocks."""
     return mount_user(resolve(mountpoint)) is not None
 
 
 def sshfs_pids(where: Path, record: Path) -> set[int]:
-    """The running sshfs of this user for this resolved mountpoint: the recorded one, and, where
-    /proc tells, any other, for a record may be lost."""
+    """Return the pids of this user's sshfs for this resolved mountpoint.
+
+    The recorded one and, where there is /proc, any other: a record may be lost."""
     pids = {pid for pid in (read_pid(record / "pid"),) if pid is not None}
     with contextlib.suppress(OSError):
         pids |= {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -104,7 +109,7 @@ def sshfs_pids(where: Path, record: Path) -> set[int]:
 
 
 def ssh_pid(record: Path) -> int | None:
-    """The ssh that carries a mount, as long as it runs."""
+    """Return the pid of the ssh that carries a mount, while it runs."""
     pid = read_pid(record / "ssh.pid")
     words = _words(pid) if pid is not None else None
     return pid if words and b"sftp" in words else None
@@ -128,7 +133,7 @@ def _is_sshfs(pid: int, where: Path) -> bool:
 
 
 def _words(pid: int) -> list[bytes] | None:
-    """The command line of a process of this user; None if there is none."""
+    """Return the command line of this user's process; None if there is no such process."""
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.getuid():
             return None

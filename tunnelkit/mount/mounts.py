@@ -31,7 +31,7 @@ from tunnelkit.mount.sshfs import ProbeAnswer
 from tunnelkit.remote_script import RemoteHost
 
 log = logging.getLogger("tunnelkit.mirror")
-#: Asked so often, with so long to answer: a silent server is known after 15 s at most.
+#: Interval and limit of the probe: a silent server is noticed after 15 s at most.
 _ASK_EVERY_S = 8.0
 _ANSWER_S = 5.0
 
@@ -54,8 +54,10 @@ class _Watched:
 
 
 class Mounts:
-    """Owns one task, from the first mount to `close`. owner: the session's id, by which a
-    successor knows its mounts; say: one line for the person; changed: a state has changed."""
+    """The mounts of a session. Owns one task, from the first mount to `close`.
+
+    owner: the session's id, by which the next session finds its mounts. say: called with a line
+    for the user. changed: called when a mount's state has changed."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Mounts:
         return record
 
     def adopt(self) -> int:
-        """Go on with what a killed session of the same owner had mounted; how many."""
+        """Take over the mounts of a killed session of the same owner; return their number."""
         found = [
             record
             for record in records(self._state_dir)
@@ -98,8 +100,7 @@ class Mounts:
         return len(found)
 
     def describe(self) -> list[MountStatus]:
-        """For `tk status`: mountpoint, host, remote directory, state (and since when, Unix
-        time)."""
+        """Return the mounts for `tk status`; since: Unix time."""
         return [
             {
                 "mountpoint": one.record.mountpoint,
@@ -112,15 +113,16 @@ class Mounts:
         ]
 
     def mappings(self) -> list[PathMapping]:
-        """Where the files below the mountpoints are on the cluster."""
+        """Return the path mappings from the mountpoints to the cluster."""
         return [
             PathMapping(one.record.mountpoint, one.record.remote_root)
             for one in self._mounts.values()
         ]
 
     def remote_of(self, path: str) -> str | None:
-        """The remote directory or file that an absolute local path below a mountpoint stands
-        for; None outside. Touches no mount."""
+        """Return the remote path of an absolute local path below a mountpoint; else None.
+
+        Touches no mount."""
         for mapping in self.mappings():
             below = os.path.relpath(path, mapping.local_root)
             if below == ".":
@@ -188,13 +190,13 @@ class Mounts:
         self._changed()
 
     def _drop(self, one: _Watched) -> None:
-        """It was unmounted by somebody else: `tk umount` needs no session."""
+        """Drop a mount that was unmounted elsewhere: `tk umount` needs no session."""
         self._mounts.pop(one.record.mountpoint, None)
         self._changed()
 
 
 async def umount_all(state_dir: Path, owner: str) -> None:
-    """Unmount what a killed session has left behind."""
+    """Unmount all mounts that a killed session has left."""
     for record in records(state_dir):
         if record.owner == owner:
             with contextlib.suppress(TunnelkitError):
@@ -202,8 +204,9 @@ async def umount_all(state_dir: Path, owner: str) -> None:
 
 
 def listed(state_dir: Path) -> list[dict[str, object]]:
-    """All that tk has mounted on this computer, by whatever session; see `Mounts.describe`. Asks
-    no server."""
+    """Return all mounts of tk on this computer, of every session; see `Mounts.describe`.
+
+    Contacts no server."""
     return [
         {
             "mountpoint": record.mountpoint,

@@ -1,9 +1,9 @@
-"""The other way to have the files: the remote directory mounted, nothing copied.
+"""sshfs: the remote directory mounted on the laptop, nothing copied.
 
 sshfs runs in the foreground of a session of its own, so that its pid is known and it
-outlives the process that started it. Its ssh rides on the session's connection and can't
-make one of its own. Whoever reads when that ssh is ended gets an error at once, and sshfs
-starts another with the next question: so `cut` is how a mount is freed that does not answer.
+outlives the process that started it. Its ssh uses the session's connection and can't
+make one of its own. When that ssh is ended, blocked readers get an error at once, and sshfs
+starts another ssh with the next request: so `cut` frees a mount that does not answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OPTIONS = (
     "ServerAliveInterval=5",
     "ServerAliveCountMax=2",
     "idmap=user",
-    # other users of this computer get nothing: no allow_other, and no bits for them
+    # no access for other users of this computer: no allow_other, and no permission bits
     "umask=077",
     "default_permissions",
 )
@@ -63,7 +63,7 @@ cd -- "$1" && printf '%s\0' "$(pwd)"
 
 
 class ProbeAnswer(Enum):
-    """What a mount says when it is asked something that no cache knows."""
+    """The answer of a mount to a probe that no cache can answer."""
 
     OK = "ok"
     ERROR = "disconnected"  # at once: the link is down
@@ -71,7 +71,7 @@ class ProbeAnswer(Enum):
 
 
 def default_state_dir() -> Path:
-    """Where the records of mounts are if nobody says otherwise."""
+    """Return the default directory of the mounts' records."""
     return platformdirs.user_state_path("tunnelkit")
 
 
@@ -83,9 +83,10 @@ async def mount(
     state_dir: Path | None = None,
     owner: str = "",
 ) -> MountRecord:
-    """Mount `remote_dir` (absolute, or `~/...`) at `mountpoint`, an empty directory, until
-    `umount`; it outlives this process. owner: the session, for the record. Raises
-    MissingProgram without sshfs or FUSE, MirrorError for a bad mountpoint or directory,
+    """Mount `remote_dir` (absolute, or `~/...`) at `mountpoint`, an empty directory.
+
+    The mount stays until `umount`, and outlives this process. owner: the session, for the record.
+    Raises MissingProgram without sshfs or FUSE, MirrorError for a bad mountpoint or directory,
     ConnectionFailed, TimeoutExpired."""
     _check_programs()
     where = resolve(mountpoint)
@@ -127,7 +128,7 @@ async def _mounted(
     process: asyncio.subprocess.Process, source: str, where: Path, log: Path
 ) -> None:
     deadline = time.monotonic() + _MOUNT_S
-    # sshfs mounts first and connects then: only an answer to a question means ready.
+    # sshfs mounts first and connects then: only an answer to a probe means ready.
     while not (is_mounted(where) and await ask(where) is ProbeAnswer.OK):
         if process.returncode is not None:
             text = "; ".join(log.read_text("utf-8", "replace").split("\n")).strip("; ")
@@ -154,8 +155,9 @@ async def _mounted(
 
 
 async def ask(where: Path, *, timeout_s: float = _ANSWER_S) -> ProbeAnswer:
-    """Whether the server behind a mount answers: a name that no cache can know is looked up,
-    by a child, which may block."""
+    """Probe the server behind a mount.
+
+    A child looks up a name that no cache can know; the child may block."""
     process = await asyncio.create_subprocess_exec(
         *("ls", "-d", "--", f"{where}/.tk-{secrets.token_hex(8)}"),
         stdin=asyncio.subprocess.DEVNULL,
@@ -177,8 +179,9 @@ async def ask(where: Path, *, timeout_s: float = _ANSWER_S) -> ProbeAnswer:
 
 
 def cut(where: Path, *, state_dir: Path | None = None) -> bool:
-    """End the ssh that carries a mount: who waits for an answer gets an error at once. The
-    mount stays, and connects anew when it is asked again. False if there is no such ssh."""
+    """End the ssh that carries a mount: blocked readers get an error at once.
+
+    The mount stays, and connects again with the next request. Returns False without such an ssh."""
     pid = ssh_pid(record_dir(where, state_dir or default_state_dir()))
     if pid is None:
         return False
@@ -188,9 +191,11 @@ def cut(where: Path, *, state_dir: Path | None = None) -> bool:
 
 
 async def umount(mountpoint: Path, *, state_dir: Path | None = None) -> bool:
-    """Unmount, without root, even when the server is gone: politely, then by ending sshfs,
-    which frees whoever is blocked, then lazily. False if nothing was mounted there. Raises
-    UsageError if the mount is another user's, MirrorError if it is mounted still."""
+    """Unmount without root, even if the server does not answer.
+
+    First by fusermount, then by ending sshfs, which frees blocked readers, then lazily. Returns
+    False if nothing was mounted there. Raises UsageError if the mount is another user's,
+    MirrorError if it is still mounted."""
     where = resolve(mountpoint)
     state_dir = state_dir or default_state_dir()
     directory = record_dir(where, state_dir)
@@ -253,7 +258,7 @@ def _sshfs_argv(remote: RemoteHost, root: str, where: Path, record: Path) -> lis
             cause="sshfs can't be told to run a program there",
             hint="set TK_STATE_DIR to a plain path",
         )
-    # sshfs disowns its ssh, so that only the ssh itself can tell who it is.
+    # sshfs disowns its ssh, so only the ssh itself can write down its pid.
     pid_file, words = shlex.quote(str(record / "ssh.pid")), shlex.join(remote.remote_shell())
     script.write_text(f'#!/bin/sh\necho $$ >{pid_file}\nexec {words} "$@"\n')
     script.chmod(0o700)
@@ -262,7 +267,7 @@ def _sshfs_argv(remote: RemoteHost, root: str, where: Path, record: Path) -> lis
 
 
 async def _fusermount(options: Sequence[str], where: Path) -> str:
-    """Run fusermount. Returns what it said; it may hang on a dead mount, so not for long."""
+    """Run fusermount, for a short time since it may hang on a dead mount; return its message."""
     program = shutil.which("fusermount3") or shutil.which("fusermount")
     argv = [program, *options, "--", str(where)] if program else ["umount", str(where)]
     process = await asyncio.create_subprocess_exec(
@@ -284,7 +289,7 @@ async def _fusermount(options: Sequence[str], where: Path) -> str:
 
 
 async def _end(running: Callable[[], set[int]], *, gone: bool) -> None:
-    """End these sshfs: TERM, then KILL. gone: they are on their way out already."""
+    """End these sshfs: TERM, then KILL. gone: they are ending already."""
     first: list[tuple[int, float]] = [(0, 1.0)] if gone else []  # 0 does nothing
     for number, patience_s in (*first, (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
         deadline = time.monotonic() + patience_s

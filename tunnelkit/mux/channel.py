@@ -1,4 +1,4 @@
-"""A channel as the application sees it: await read, await write, close with a last word."""
+"""A channel as the application sees it: read, write, and close with a final detail."""
 
 import asyncio
 from collections import deque
@@ -53,7 +53,7 @@ class Channel:
     # -- for the application ----------------------------------------------
 
     async def read(self) -> bytes:
-        """The next bytes, as they came; b"" at the end of the stream."""
+        """Return the next bytes, as they came; b"" at the end of the stream."""
         while not self._chunks:
             if self._eof:
                 return b""
@@ -64,27 +64,28 @@ class Channel:
     def watch(
         self, on_news: Optional[Callable[[], None]], on_room: Optional[Callable[[], None]]
     ) -> None:
-        """For who lives by callbacks instead of `read` and `write`; a task switch less a piece.
+        """Use callbacks instead of `read` and `write`: one task switch less for each piece.
 
-        on_news: called at once when something came (`take` it), the end included; on_room:
-        when the queue is low again after `is_full`. None to stop.
+        on_news: called at once when something came (`take` it), the end included.
+        on_room: called when the queue is low again after `is_full`. None stops the calls.
         """
         self._on_news, self._on_room = on_news, on_room
 
     def take(self) -> bytes:
-        """The next piece that has arrived; b"" if nothing has."""
+        """Return the next piece that has arrived; b"" if nothing has."""
         return self._pop() if self._chunks else b""
 
     def read_nowait(self) -> bytes:
-        """What has arrived, joined; b"" if nothing has."""
+        """Return all bytes that have arrived; b"" if nothing has."""
         parts = []
         while self._chunks:
             parts.append(self._pop())
         return b"".join(parts)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; waits while too much is queued. Bytes written after the peer has
-        closed go nowhere (`closed` tells)."""
+        """Send bytes; wait while too much is queued.
+
+        Bytes written after the peer has closed are dropped (see `closed`)."""
         self.write_nowait(data)
         while not self._over.is_set() and self._mux.endpoint.buffered(self.id) > HIGH_WATER_BYTES:
             self._writable.clear()
@@ -98,26 +99,26 @@ class Channel:
             self._mux.flush()
 
     def write_eof(self) -> None:
-        """Tell the peer that no more comes."""
+        """Tell the peer that no more bytes come."""
         self._mux.endpoint.send_eof(self.id)
         self._mux.flush()
 
     def close(self, detail: Optional[Dict[str, Any]] = None) -> None:
-        """End the channel once what was written is out; `detail` is our last word."""
+        """End the channel once all written bytes are out; the peer gets `detail`."""
         self._mux.endpoint.close(self.id, detail)
         self._mux.forget(self)
         self._mux.flush()
         self.ended(None)
 
     def abort(self, detail: Optional[Dict[str, Any]] = None) -> None:
-        """End the channel and drop what was not sent."""
+        """End the channel and drop bytes that were not sent."""
         self._mux.endpoint.abort(self.id, detail)
         self._mux.forget(self)
         self._mux.flush()
         self.ended(None)
 
     def is_full(self) -> bool:
-        """True if who writes should wait for `on_room`, which then will come."""
+        """True if the writer should wait for `on_room`, which is then certain to be called."""
         if self._over.is_set() or self._mux.endpoint.buffered(self.id) <= HIGH_WATER_BYTES:
             return False
         self._mux.wake_when_drained(self)
@@ -125,7 +126,7 @@ class Channel:
 
     @property
     def queued_bytes(self) -> int:
-        """What was written and has not left the queue."""
+        """Bytes that were written and are still queued."""
         return self._mux.endpoint.buffered(self.id)
 
     @property
@@ -135,8 +136,7 @@ class Channel:
 
     @property
     def was_cut(self) -> bool:
-        """True if the channel ended because the whole conversation did, not by the peer's
-        close: whoever talked here is gone."""
+        """True if the channel ended with the whole conversation, not by the peer's close."""
         return self._cut
 
     @property
@@ -150,8 +150,9 @@ class Channel:
         return self._eof and not self._chunks
 
     async def closed(self) -> Optional[Dict[str, Any]]:
-        """Wait for the end; the peer's last word, {"error": why} if the Mux ended, None if we
-        closed first."""
+        """Wait for the end and return the peer's detail.
+
+        {"error": why} if the Mux ended; None if this side closed first."""
         await self._over.wait()
         return self._detail
 

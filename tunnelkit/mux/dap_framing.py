@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 _SEPARATOR = b"\r\n\r\n"
 _MAX_HEADER_BYTES = 4096
-#: No message of an editor or of debugpy comes near it.
+#: Far above every message of an editor or of debugpy.
 MAX_BODY_BYTES = 64 << 20
 _LENGTH = re.compile(rb"[0-9]{1,10}")
 
@@ -54,14 +54,14 @@ class DapReader:
 
 
 class DapGauge:
-    """Sees that no message of a byte stream is longer than may be, and keeps none of them."""
+    """Checks the length of each message in a byte stream without keeping the messages."""
 
     def __init__(self) -> None:
         self._left = 0
         self._head = b""
 
     def fits(self, data: bytes) -> bool:
-        """Take the next bytes; False if they are no DAP, or too much of it."""
+        """Take the next bytes; return False if they are no DAP or a message is too long."""
         position, size = 0, len(data)
         while position < size:
             if self._left:
@@ -101,17 +101,17 @@ def _length_of(header: bytes) -> int:
 
 
 def frame(body: bytes) -> bytes:
-    """A body with its header, in one piece: two writes would meet Nagle."""
+    """Return a body with its header as one piece: two writes would meet Nagle's delay."""
     return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 def encode(message: Dict[str, Any]) -> bytes:
-    """A message as bytes."""
+    """Return a message as bytes."""
     return frame(json.dumps(message).encode("utf-8"))
 
 
 def response(request: Dict[str, Any]) -> Dict[str, Any]:
-    """A response that grants `request` and says nothing more."""
+    """Return a response that grants `request`, with an empty body."""
     return {
         "seq": 1,
         "type": "response",
@@ -122,6 +122,6 @@ def response(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def error_response(request: Dict[str, Any], text: str) -> Dict[str, Any]:
-    """A response that refuses `request`, with a text that editors show to the person."""
+    """Return a response that refuses `request`, with a text that editors show to the user."""
     body = {"error": {"id": 1, "format": text, "showUser": True}}
     return dict(response(request), success=False, message=text, body=body)

@@ -1,4 +1,4 @@
-"""Await bytes from a descriptor, or its readiness for bytes, in the running loop."""
+"""Reads and writes of a descriptor that wait in the running loop."""
 
 import asyncio
 import os
@@ -8,9 +8,9 @@ Buffer = Union[bytes, bytearray, memoryview]
 
 
 async def read_fd(fd: int, limit_bytes: int = 64 * 1024) -> bytes:
-    """The next bytes from a non-blocking descriptor; b"" at its end.
+    """Return the next bytes from a non-blocking descriptor; b"" at its end.
 
-    A pseudo-terminal whose other side is gone reports EIO; that is its end.
+    A pseudo-terminal whose other side is closed reports EIO: its end.
     """
     while True:
         try:

@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional
 #: big one is for bulk only: after a read that brought much.
 _READ_BYTES = 64 * 1024
 _BULK_READ_BYTES = 256 * 1024
-#: What Linux lets everybody have.
+#: The largest pipe that Linux gives to every user.
 _PIPE_BYTES = 1 << 20
 #: In the module fcntl from Python 3.10 on.
 _F_SETPIPE_SZ = 1031
@@ -22,8 +22,10 @@ _LAST_READS = 32
 
 
 def _widen(fd: int) -> None:
-    """Of a pipe as much as Linux lets us have: what sshd can't put into it, it keeps in a buffer
-    that it copies as a whole for each packet that comes, until that has its full size."""
+    """Enlarge a pipe as far as Linux allows.
+
+    sshd keeps bytes that don't fit in a buffer, and copies all of it for each packet until the
+    buffer has its full size."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # no pipe; or this user has as many as is allowed
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -32,9 +34,9 @@ def _widen(fd: int) -> None:
 class FdLink:
     """Reads `read_fd` and writes `write_fd` (they may be the same socket) without blocking.
 
-    The caller keeps ownership of both descriptors. `on_data(bytes)` gets what
-    arrives; `more()` is asked for further buffers whenever the descriptor takes
-    them; `on_lost(reason)` is called once, after which nothing else is.
+    The caller owns both descriptors. on_data(bytes): called with what arrives.
+    more(): returns further buffers; called whenever the descriptor takes them.
+    on_lost(reason): called once, as the last of all calls.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class FdLink:
         self._loop.add_reader(self._read_fd, self._readable)
 
     def stop(self, reason: str) -> None:
-        """Let go of the descriptors and report the end. Idempotent."""
+        """Stop using the descriptors and report the end. Idempotent."""
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is None:
             return
@@ -74,7 +76,7 @@ class FdLink:
         on_lost(reason)
 
     def flush(self) -> None:
-        """Write what there is, as far as the descriptor takes it now."""
+        """Write pending buffers, as far as the descriptor takes them now."""
         if self._on_lost is None or self._writing:
             return
         try:
@@ -97,7 +99,7 @@ class FdLink:
         self._loop.add_writer(self._write_fd, self._writable)
 
     def _write_some(self) -> bool:
-        """One writev; True if all pending buffers went out."""
+        """Do one writev; return True if all pending buffers went out."""
         batch = self._pending[:_IOV_MAX]
         written = os.writev(self._write_fd, batch)
         count = 0
@@ -123,7 +125,7 @@ class FdLink:
         self.stop(reason)
 
     def _readable(self) -> bool:
-        """One read; True if it brought bytes."""
+        """Do one read; return True if it brought bytes."""
         try:
             data = os.read(self._read_fd, self._read_bytes)
         except (BlockingIOError, InterruptedError):

@@ -1,4 +1,4 @@
-"""A listening socket for processes of our own user: how it is had, asked and given up."""
+"""A listening socket that serves processes of its own user."""
 
 import asyncio
 import os
@@ -14,9 +14,9 @@ _BACKLOG = 128
 class Listener:
     """Hands each new connection, non-blocking, to `on_peer`. `open` or `open_unix`, then `close`.
 
-    on_peer: owns the socket that it is given, unless it raises.
+    on_peer: called with the socket, which it then owns unless it raises.
     shared: peers of other uids are served too.
-    refused: how many peers of another uid were hung up on.
+    refused: number of peers of another uid whose connection was closed.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Listener:
         self.refused = 0
 
     def open(self, port: int = 0) -> None:
-        """Listen on 127.0.0.1:`port` (0: a free one, told by `port`); peers of our uid only.
+        """Listen on 127.0.0.1:`port` (0: any free port; see `port`); peers of our uid only.
 
-        Raises OSError, EADDRINUSE among them: what that means only the caller knows.
+        Raises OSError, EADDRINUSE among them.
         """
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -52,8 +52,9 @@ class Listener:
         self.port = sock.getsockname()[1]
 
     def open_unix(self, path: str) -> None:
-        """Listen on a unix socket 0600, which the caller removes. Its mode and its directory
-        say who may connect; nobody is refused here. Raises OSError."""
+        """Listen on a unix socket 0600, which the caller removes.
+
+        Its mode and its directory decide who may connect. Raises OSError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # Not chmod after: others could connect in between.

@@ -1,4 +1,4 @@
-"""Mux: an Endpoint, its channels, and whichever link carries them just now."""
+"""Mux: an Endpoint, its channels, and the link that carries them at the moment."""
 
 import asyncio
 import time
@@ -15,8 +15,8 @@ from tunnelkit.wire.handshake import Hello
 #: Bytes pulled from the endpoint at a time: what is committed to the link can't be
 #: overtaken by a more urgent frame, so keep it near one socket buffer.
 _PULL_BYTES = 256 * 1024
-#: How long an acknowledgement waits for a frame to ride with: nobody waits for it, and
-#: alone it costs a packet, and a turn of every process on the way.
+#: An acknowledgement waits so long for a frame to go with: nothing waits for it, and alone it
+#: costs a packet, and a wake-up of every process on the way.
 _ACK_DELAY_S = 0.02
 _TOLD_FAILURES = 10
 
@@ -55,11 +55,11 @@ class Mux:
     def attach(
         self, read_fd: int, write_fd: int, peer: Hello, rest: bytes = b""
     ) -> "asyncio.Future[str]":
-        """Carry on over a new link whose hellos are done; `rest` came with the peer's hello.
+        """Continue over a new link whose hellos are done; `rest` came with the peer's hello.
 
         Returns a future with the reason once this link is lost; cancelling it detaches. The
         caller owns the descriptors, and closes them only after that. A link attached before
-        is given up. Raises ProtocolError if the peer's state can't be joined to ours.
+        is detached. Raises ProtocolError if the peer's state does not fit this one.
         """
         # `peer.received` may be of use only if no link was attached while we made our hello:
         # see PROTOCOL.md, "Resuming".
@@ -85,7 +85,7 @@ class Mux:
         return lost
 
     def detach(self, reason: str) -> None:
-        """Give up the link, keep the channels."""
+        """Detach the link; keep the channels."""
         if self._link is not None:
             self._link.stop(reason)
 
@@ -95,10 +95,9 @@ class Mux:
         return self._link is not None
 
     async def keepalive(self, interval_s: float, timeout_s: float) -> None:
-        """Ping while a link is attached and give up one that is silent for `timeout_s`, at that
-        moment and not only when the next ping is due.
+        """Ping while a link is attached; detach a link that is silent for `timeout_s`.
 
-        Runs until cancelled.
+        It is detached at that moment, not when the next ping is due. Runs until cancelled.
         """
         pause_s = min(interval_s, timeout_s)
         while True:
@@ -126,7 +125,7 @@ class Mux:
 
     @property
     def ended(self) -> Optional[str]:
-        """Why the conversation is over, or None."""
+        """The reason why the conversation is over, or None."""
         return self._ended
 
     # -- channels ---------------------------------------------------------
@@ -163,7 +162,7 @@ class Mux:
             self._link.flush()
 
     def consumed(self, channel_id: int, count: int) -> None:
-        """A channel's reader used up bytes."""
+        """Note bytes that a channel's reader has used up."""
         self.endpoint.consume(channel_id, count)
         self.flush()
 
@@ -172,7 +171,7 @@ class Mux:
         self._draining.add(channel)
 
     def forget(self, channel: Channel) -> None:
-        """The application closed a channel: no more events for it."""
+        """Drop a channel that the application has closed: no more events for it."""
         self._channels.pop(channel.id, None)
         self._draining.discard(channel)
 
@@ -195,7 +194,7 @@ class Mux:
             for event in self.endpoint.receive(data):
                 self._dispatch(event)
         except ProtocolError as error:
-            # The peer must hear of it, here or on its next link: it would wait for ever.
+            # The peer must get the BYE, on this link or the next: it would wait without end.
             self.endpoint.bye(f"protocol error: {error}")
             self.flush()
             self.detach(str(error))

@@ -1,4 +1,4 @@
-"""Who is at the other end of a loopback connection."""
+"""The owner of the other end of a loopback connection."""
 
 import os
 import socket
@@ -24,9 +24,9 @@ _ANY_STATE = 0xFFFFFFFF
 def same_user(peer: Address, own: Address) -> bool:
     """True if the process at the other end of a loopback TCP connection has our uid.
 
-    `peer` and `own` are as `accept` and `getsockname` tell. Linux tells the owner of
-    every socket. Elsewhere nothing does; there tk only ever serves a person's own
-    laptop, and answers True.
+    peer, own: as `accept` and `getsockname` return them. Linux reports the owner of every
+    socket. Other systems don't; there tk only serves the user's own laptop, and the answer is
+    True.
     """
     if not sys.platform.startswith("linux"):
         return True
@@ -34,7 +34,7 @@ def same_user(peer: Address, own: Address) -> bool:
 
 
 def network() -> str:
-    """Tells this machine's network from all others, namespaces included; "": can't be told."""
+    """Return an id of this machine's network namespace; "" if it is not known."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip() + " " + os.readlink("/proc/self/ns/net")
@@ -43,29 +43,30 @@ def network() -> str:
 
 
 def socket_owner(local: Address, remote: Address) -> Optional[int]:
-    """The uid that owns the IPv4 TCP socket `local` connected to `remote`, or None."""
+    """Return the uid that owns the IPv4 TCP socket `local` connected to `remote`, or None."""
     found = _socket_of(local, remote)
     return found[0] if found is not None else None
 
 
 def socket_inode(local: Address, remote: Address) -> Optional[int]:
-    """The inode of that socket: what `/proc/PID/fd` links to as `socket:[INODE]`."""
+    """Return the inode of that socket: `/proc/PID/fd` links to `socket:[INODE]`."""
     found = _socket_of(local, remote)
     return found[1] if found is not None else None
 
 
 def _socket_of(local: Address, remote: Address) -> Optional[Tuple[int, int]]:
-    """(uid, inode) of a socket that a process holds. A kernel without tcp_diag, or a sandbox
-    without netlink, still has the table."""
+    """Return (uid, inode) of a socket that a process holds.
+
+    A kernel without tcp_diag, or a sandbox without netlink, still has the table."""
     found = _ask_kernel(local, remote)
     if found is None:
         found = _look_up(local, remote)
-    # One that its process has closed is listed with inode 0, and uid 0 whoever it was.
+    # A socket that its process has closed is listed with inode 0 and uid 0, whatever its owner.
     return found if found is not None and found[1] != 0 else None
 
 
 def _ask_kernel(local: Address, remote: Address) -> Optional[Tuple[int, int]]:
-    """One question by netlink; the table in /proc grows with every connection there is."""
+    """Ask by netlink; the table in /proc grows with every connection of the machine."""
     size = _HEADER.size + _REQUEST.size
     question = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + _REQUEST.pack(
         socket.AF_INET,

@@ -15,7 +15,7 @@ from tunnelkit.mux.channel import Channel
 
 _LENGTH = struct.Struct("!I")
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-#: Calls whose answers the peer has not taken: each keeps its answer here.
+#: Limit of calls whose answers the peer has not read: each keeps its answer here.
 MAX_UNANSWERED = 4096
 _MAX_TEXT_CHARS = 1000
 
@@ -23,7 +23,7 @@ Handler = Callable[[Dict[str, Any]], Awaitable[Any]]
 
 
 class RpcError(Exception):
-    """A call failed at the far end; `data` is its error object (message, hint, ...)."""
+    """A call failed at the far end. data: its error object (message, hint, ...)."""
 
     def __init__(self, data: Dict[str, Any]) -> None:
         super().__init__(str(data.get("message", "call failed")))
@@ -43,7 +43,7 @@ class MessageReader:
         self._buffer = bytearray()
 
     async def read(self) -> Optional[Dict[str, Any]]:
-        """The next message, or None at the end. Raises RpcError on what is none."""
+        """Return the next message, or None at the end. Raises RpcError if malformed."""
         while True:
             if len(self._buffer) >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._buffer)
@@ -80,8 +80,9 @@ def _decode(payload: bytes) -> Dict[str, Any]:
 
 
 class RpcPeer:
-    """Both sides of a call channel. `serve` runs until the channel ends; calls still
-    waiting then fail with RpcError."""
+    """One side of a call channel: it calls, and it answers calls.
+
+    `serve` runs until the channel ends; calls still waiting then fail with RpcError."""
 
     def __init__(self, channel: Channel, handlers: Mapping[str, Handler]) -> None:
         self._channel = channel
@@ -120,8 +121,10 @@ class RpcPeer:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def call(self, method: str, **params: Any) -> Any:
-        """Call the far end and return its result. Raises RpcError; its data has "gone" if the
-        channel ended first, and then nobody knows whether the call was carried out."""
+        """Call the far end and return its result.
+
+        Raises RpcError; its data has "gone" if the channel ended first: then it is not known
+        if the call was carried out."""
         if self._over or self._channel.is_over:
             raise RpcError({"message": "connection ended", "gone": True})
         call_id = next(self._ids)
@@ -134,7 +137,7 @@ class RpcPeer:
             self._waiting.pop(call_id, None)
 
     def notify(self, notice: str, **params: Any) -> None:
-        """Tell the far end something; nothing comes back."""
+        """Send a notice to the far end; it is not answered."""
         if not self._channel.is_over:
             self._channel.write_nowait(encode({"notice": notice, "params": params}))
 
@@ -162,10 +165,10 @@ class RpcPeer:
             await self._channel.write(answer)
 
     async def _outcome(self, message: Dict[str, Any]) -> bytes:
-        """Run the handler. Whatever comes of it, the caller must not wait for ever."""
+        """Run the handler and return its answer or error: the caller must get one of them."""
         name = str(message.get("call") or message.get("notice"))[:_MAX_TEXT_CHARS]
         handler = self._handlers.get(name)
-        # Not what is no id: it would be kept with the answer, whatever its size.
+        # Only a valid id: it is kept with the answer, whatever its size.
         call_id = message["id"] if isinstance(message.get("id"), int) else None
         data: Dict[str, Any]
         try:

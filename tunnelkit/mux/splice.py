@@ -46,8 +46,8 @@ async def splice(
 ) -> None:
     """Carry bytes between `sock` (non-blocking) and `channel` until both directions ended.
 
-    Closes both. A reset on one side becomes a reset on the other. fits: asked about each piece for
-    the socket; False ends it all.
+    Closes both. A reset on one side becomes a reset on the other.
+    fits: called with each piece for the socket; False ends the splice.
     """
     no_delay(sock)
     if quickack:
@@ -95,7 +95,7 @@ class _Splice:
         self._to_socket()
 
     def stop(self) -> None:
-        """Let go of socket and channel. Idempotent."""
+        """Stop using socket and channel. Idempotent."""
         self._channel.watch(None, None)
         self._pause()
         self._loop.remove_writer(self._sock)
@@ -187,7 +187,7 @@ class _Splice:
         self._check()
 
     def _check(self) -> None:
-        """Done, when both directions are, or the peer has closed and all it sent is out."""
+        """Set `done` if both directions are over, or the peer has closed and all it sent is out."""
         over = self._up_ended or self._channel.is_over
         if over and self._down_ended and not self.done.done():
             self.done.set_result(None)

@@ -1,4 +1,4 @@
-"""Waiting for the first of several things."""
+"""Helpers for asyncio tasks and futures."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ async def first_of(*futures: "asyncio.Future[Any]") -> None:
 
 
 async def cancel_all(*tasks: "asyncio.Future[Any]") -> None:
-    """Cancel tasks and wait until they are over, whatever they end with."""
+    """Cancel tasks and wait until they are over; their results and errors are dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What every scheduler adapter provides. Adapters are pure: no I/O, no clock.
+"""The interface of a scheduler adapter. Adapters are pure: no I/O, no clock.
 
 The caller runs `Command`s on the login host and hands the `Completed` back to
 the matching `parse_*`. All parsers raise only SchedulerError.
@@ -16,18 +16,18 @@ from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command for the login host: exact words, and what it reads on stdin."""
+    """One command for the login host: its exact words, and the bytes for its stdin."""
 
     argv: tuple[str, ...]
     stdin: bytes = b""
 
 
 class PendingCause(Enum):
-    """What a job that does not run yet is waiting for.
+    """The reason why a job does not run yet.
 
     WAIT: resources or its turn. QUOTA: a limit that gives way when other jobs
-    end. HELD: a person (the user or an administrator) must act. FIX: it can
-    never start as requested, so waiting is pointless.
+    end. HELD: the user or an administrator must act. FIX: the job can never
+    start as requested, so waiting is pointless.
     """
 
     WAIT = "wait"
@@ -37,7 +37,7 @@ class PendingCause(Enum):
 
 
 class Scheduler(Protocol):
-    """One batch system's dialect."""
+    """The dialect of one batch system: builds commands and parses their output."""
 
     @property
     def name(self) -> str: ...
@@ -45,67 +45,73 @@ class Scheduler(Protocol):
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
     ) -> Command:
-        """Submit a holder: a batch job whose `body` (sh, no shebang) is the agent. `log_dir`
-        exists on the cluster and takes the job's log (`~/` is the submit directory, which
-        under ssh is the home). Raises UsageError if the request holds a value that can't be."""
+        """Return the command that submits a batch job whose `body` (sh, no shebang) is the agent.
+
+        log_dir: an existing directory on the cluster for the job's log (`~/` is the submit
+        directory, which under ssh is the home).
+        Raises UsageError if the request holds a value that the scheduler can't accept.
+        """
         ...
 
     def parse_submit(self, done: Completed) -> str:
-        """The job id. Raises SchedulerError with the scheduler's own words and a hint.
+        """Return the job id. Raises SchedulerError with the scheduler's message and a hint.
 
-        When it is transient the job may have been accepted all the same: look with `find`
+        If the error is transient, the job may have been accepted: query with `find`
         before submitting again."""
         ...
 
     def query(self, job_ids: Sequence[str]) -> Command:
-        """Ask for many jobs with one command."""
+        """Return one command that queries all these jobs."""
         ...
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Status by job id, one for each of `job_ids`. A job that the scheduler no longer
-        knows is UNKNOWN with an empty `native_state`, never ENDED; a scheduler that can't be
-        asked raises SchedulerError (transient)."""
+        """Return the status of each of `job_ids` by its id.
+
+        A job that the scheduler no longer knows is UNKNOWN with an empty `native_state`,
+        never ENDED. Raises SchedulerError (transient) if the scheduler did not answer."""
         ...
 
     def verdict(self, status: JobStatus) -> PendingCause:
-        """What a PENDING job waits for. FIX: cancel it and tell the person why."""
+        """Return why a job is PENDING. FIX: the caller cancels it and tells the user why."""
         ...
 
     def find(self, job_name: str) -> Command:
-        """Ask for this user's unfinished jobs of that exact name."""
+        """Return a command that lists this user's unfinished jobs of that exact name."""
         ...
 
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
-        """This user's PENDING and RUNNING jobs of that exact name, oldest first."""
+        """Return this user's PENDING and RUNNING jobs of that exact name, oldest first."""
         ...
 
     def estimate(self, job_id: str) -> Command | None:
-        """Ask when a pending job may start; None if this scheduler can't tell."""
+        """Return a command that asks when a job may start; None if there is no estimate."""
         ...
 
     def parse_estimate(self, done: Completed) -> str | None:
-        """The start time in the scheduler's own words (no zone); None while it has none."""
+        """Return the start time as the scheduler prints it (no zone); None while it has none."""
         ...
 
     def history(self, job_id: str) -> Command | None:
-        """Ask the accounting, which remembers jobs that `query` has forgotten; None if this
-        scheduler has none."""
+        """Return a command that asks the accounting, which remembers jobs that `query` has
+        forgotten; None if this scheduler has no accounting."""
         ...
 
     def parse_history(self, done: Completed) -> JobState:
-        """The job's last known state; UNKNOWN where accounting is off or can't be asked."""
+        """Return the job's last known state; UNKNOWN if accounting is off or does not answer."""
         ...
 
     def cancel(self, job_id: str) -> Command: ...
 
     def parse_cancel(self, done: Completed) -> None:
-        """Raise SchedulerError unless the job is cancelled or was over already."""
+        """Raise SchedulerError unless the job is cancelled or had ended already."""
         ...
 
     def enter(
         self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
     ) -> list[str] | None:
-        """argv that, run on the login host, runs `argv` inside the job on `node` with stdin
-        and stdout attached: the way in where nodes refuse ssh. `cpus`: what the request
-        said, as some releases forget it. None where the scheduler has no such way."""
+        """Return a command for the login host that runs `argv` inside the job on `node`.
+
+        Its stdin and stdout are attached: the route to nodes that refuse ssh.
+        cpus: as requested; some releases forget it.
+        Returns None if the scheduler can't start commands in a job from outside."""
         ...

@@ -1,4 +1,4 @@
-"""A scheduler's command that failed, as an error: in its own words, with what to do about it."""
+"""The error for a scheduler command that failed: its own message, with a hint."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def refusal_of(
     scheduler: str,
     server: str,
 ) -> SchedulerError:
-    """`words`: what it printed, without prefixes. transient: it could not ask its server
-    (`server` is what people call that) at all. hints: pattern of the words -> what to do; the
-    first that matches counts."""
+    """Return the error for a scheduler command that failed.
+
+    words: its output without prefixes. transient: it could not reach its server (`server` is
+    the name that users know). hints: pattern of the words -> hint; the first match counts."""
     if done.exit_code == 127 or "command not found" in words:
         return SchedulerError(
             message,

@@ -1,4 +1,4 @@
-"""Which scheduler a login host has: one command there, parsed here. No I/O."""
+"""Detection of a login host's scheduler: one command, and the parser of its output. No I/O."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tunnelkit.scheduler.base import Command
 
 SchedulerName = Literal["slurm", "pbs", "torque", "none"]
 
-#: A command over ssh gets no login shell, so a site's PATH may lack the scheduler: these are
-#: looked at too, and where PBS's own configuration says.
+#: A command over ssh gets no login shell, so its PATH may lack the scheduler: these directories
+#: are searched as well, and the one that PBS's own configuration names.
 USUAL_DIRS = (
     "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin",
     "/cm/shared/apps/slurm/current/bin",
@@ -22,7 +22,7 @@ USUAL_DIRS = (
 )  # fmt: skip
 
 # $1: directories after the PATH. Each line of the answer starts with a marker, as banners may
-# come before. Torque tells its version on stderr, OpenPBS on stdout.
+# come before. Torque prints its version on stderr, OpenPBS on stdout.
 _SCRIPT = r"""
 PATH=$PATH${1:+:$1}
 conf=${PBS_CONF_FILE:-/etc/pbs.conf}
@@ -45,7 +45,7 @@ echo tk-done
 
 
 def detect(dirs: Sequence[str] = USUAL_DIRS) -> Command:
-    """The question, for `parse_detect`. dirs: looked at besides the login host's PATH."""
+    """Return the command for `parse_detect`. dirs: searched besides the login host's PATH."""
     return Command(("sh", "-c", _SCRIPT, "sh", ":".join(dirs)))
 
 
@@ -54,9 +54,11 @@ DETECT = detect()
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """The scheduler of a login host. `bin_dir`: where its commands are; `version` is None if
-    it did not tell. `bin_dirs`: the directory of each command that was found; sites wrap single
-    ones, in another directory. `history`: a PBS that keeps finished jobs, as far as is known."""
+    """The scheduler of a login host.
+
+    version: None if it printed none. bin_dir: the directory of its submit command.
+    bin_dirs: the directory of each command that was found; sites wrap single commands, in another
+    directory. history: True for a PBS that is known to keep finished jobs."""
 
     name: SchedulerName
     version: str | None = None
@@ -66,10 +68,10 @@ class Detected:
 
 
 def parse_detect(done: Completed) -> Detected:
-    """Read DETECT's answer. Raises SchedulerError (transient) if there is none.
+    """Parse the output of DETECT. Raises SchedulerError (transient) if there is none.
 
-    Slurm wins over qsub, since Slurm sites often carry its qsub wrappers; but not where it
-    is only installed and a real PBS is there. A qsub whose qstat is neither OpenPBS nor Torque
+    Slurm wins over qsub, since Slurm sites often have its qsub wrappers; but not if Slurm
+    does not answer and a real PBS is there. A qsub whose qstat is neither OpenPBS nor Torque
     (Grid Engine) counts as none.
     """
     lines = [line.strip() for line in done.text.splitlines()]

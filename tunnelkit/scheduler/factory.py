@@ -1,4 +1,4 @@
-"""The adapter of the scheduler that a login host has."""
+"""Choice of the scheduler adapter for a login host."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.slurm.adapter import Slurm
 
 _PROGRAMS = {"slurm": "sbatch", "pbs": "qsub", "torque": "qsub"}
-#: Without these a job would be submitted and then lost sight of.
+#: Without these commands tk could submit a job, but not watch or cancel it.
 _NEEDED = {"slurm": ("squeue", "scancel"), "pbs": ("qstat", "qdel"), "torque": ("qstat", "qdel")}
 
 
 def adapter(
     wanted: str, found: Detected, login: str, *, requeues: bool = False
 ) -> Scheduler | None:
-    """The adapter for `wanted` (auto or a name); None where there is no scheduler. requeues: the
-    job may be put back into the queue.
+    """Return the adapter for `wanted` ("auto" or a name); None if there is no scheduler.
 
-    Raises SchedulerError if the login host does not have the one that is wanted.
+    requeues: the job may be put back into the queue.
+    Raises SchedulerError if the login host does not have the scheduler that is wanted.
     """
     name = found.name if wanted == "auto" else wanted
     if name == "none":

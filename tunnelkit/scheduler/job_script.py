@@ -1,8 +1,7 @@
-"""The holder: the sh body of the job that keeps an allocation and runs the agent in it.
+"""The job's script: the sh body that holds the allocation and runs the agent in it.
 
-Scheduler-neutral and dash-compatible. Its status file is the proof of the job's
-end where the scheduler forgets (Slurm drops records after MinJobAge, and its
-accounting may be off).
+It works with every scheduler and with dash. Its status file proves the job's end where the
+scheduler forgets jobs (Slurm drops records after MinJobAge, and accounting may be off).
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from tunnelkit.errors import UsageError
 from tunnelkit.scheduler.base import Command
 
 # Shells start background commands with SIGINT and SIGQUIT ignored, a debuggee would inherit
-# that and be deaf to Ctrl-C; newer `env` undoes it.
+# that and ignore Ctrl-C; newer `env` undoes it.
 #
-# The prologue runs in a shell of its own (bash if there is one, as people write `source` and
-# `module`), which then becomes the agent: a `set -e`, `trap` or `exit` in it can't hurt the
-# holder, and the agent's pid is the one we started. USR1 is caught while the prologue runs,
+# The prologue runs in a shell of its own (bash if there is one, since users write `source` and
+# `module`), which then becomes the agent: a `set -e`, `trap` or `exit` in it can't harm this
+# script, and the agent has the pid of that shell. USR1 is caught while the prologue runs,
 # as its default would kill it; not ignored, since that would be inherited.
 #
-# The status file is private, but what the person's own processes write keeps their umask.
+# The status file is private, but files of the user's processes keep the user's umask.
 #
-# A forked child has the holder's own traps for a moment, and dash throws away what comes then.
-# A TERM in that moment would never reach the agent: so the holder leaves a mark before it
-# passes one on, and the child looks for it once its traps are its own.
+# A forked child has this script's traps for a moment, and dash drops signals that come then.
+# A TERM in that moment would never reach the agent. So the script leaves a mark before it
+# passes a TERM on, and the child checks the mark once it has set its own traps.
 #
 # `wait` returns when a trap has run, too, with the signal's code. Then the agent is still there
 # (a zombie counts), or the shell has reaped it in that very moment, as where the scheduler sends
 # TERM to all processes of the job: only another wait has its code. After a wait that had it
-# already that one says 127, and bash -1 where it has lost the code in that moment; then the
-# signal's is told.
+# already the second one says 127, and bash -1 if it has lost the code in that moment; then the
+# signal's code counts.
 _BODY = """\
 tk_umask=$(umask)
 umask 077
@@ -78,7 +77,7 @@ case $tk_again in -1 | 127) ;; *) tk_code=$tk_again ;; esac
 tk_leave "$tk_code"
 """
 
-# `module` is a function of login shells, and a job's shell is none.
+# `module` is a function of login shells, and a job's shell is not a login shell.
 _MODULE_INIT = """\
 if ! command -v module >/dev/null 2>&1; then
   for tk_init in /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh /etc/profile.d/modules.sh \\
@@ -88,7 +87,7 @@ if ! command -v module >/dev/null 2>&1; then
 fi
 """
 
-#: Of the scheduler that runs it: `.4711`, whatever follows the number in its id.
+#: Suffix of the status file: `.4711`, the number of the job's id.
 _JOB_NUMBER = """\
 .$(printf '%s' "${SLURM_JOB_ID:-$PBS_JOBID}" | sed 's/[^0-9].*//')"""
 
@@ -97,7 +96,7 @@ _STATUS = re.compile(r"(?:running (?P<node>\S+) (?P<pid>\d+)|ended (?P<code>\d+)
 
 @dataclass(frozen=True, slots=True)
 class HolderStatus:
-    """What a status file says: the agent runs on `node` as `pid`, or ended with `exit_code`."""
+    """Content of a status file: the agent runs on `node` as `pid`, or ended with `exit_code`."""
 
     node: str | None = None
     pid: int | None = None
@@ -111,13 +110,13 @@ class HolderStatus:
 def body(
     *, agent_argv: Sequence[str], prologue: str, status_file: str, per_job: bool = False
 ) -> str:
-    """The job's sh body, without shebang.
+    """Return the job's sh body, without shebang.
 
-    `prologue`: sh lines that set up the agent's environment; if one of them exits, the job
+    prologue: sh lines that set up the agent's environment; if one of them exits, the job
     ends with that code. Words of `agent_argv` and `status_file` may start with `~/`. USR1
     (the time limit is near) and TERM reach the agent, whose exit code is the job's.
-    per_job: the status file is `status_of` the job, so that no other one writes it. Raises
-    UsageError if there is no agent to run or a word holds a NUL.
+    per_job: the status file is `status_of` the job, so that no other job writes it.
+    Raises UsageError if `agent_argv` or `status_file` is empty or text holds a NUL byte.
     """
     if not agent_argv or not status_file:
         raise UsageError("a holder needs an agent to run and a status file")
@@ -136,24 +135,24 @@ def body(
 
 
 def shell_word(word: str) -> str:
-    """`word` quoted for sh, with a leading `~/` as the home directory there."""
+    """Quote `word` for sh; a leading `~/` becomes the home directory on that host."""
     if word.startswith("~/"):
         return '"$HOME"/' + shlex.quote(word[2:]) if word != "~/" else '"$HOME"/'
     return shlex.quote(word)
 
 
 def status_of(status_file: str, job_id: str) -> str:
-    """Where the body of that job tells."""
+    """Return the path of the status file that this job's script writes."""
     return f"{status_file}.{re.sub('[^0-9].*', '', job_id)}"
 
 
 def read_status(status_file: str) -> Command:
-    """Read the status file, on any host that sees it."""
+    """Return a command that reads the status file, on any host that sees it."""
     return Command(("sh", "-c", f"cat -- {shell_word(status_file)}"))
 
 
 def parse_status(text: str) -> HolderStatus | None:
-    """The status file's content; None if it says nothing (yet)."""
+    """Parse the status file; None if it is empty or not complete yet."""
     match = _STATUS.fullmatch(text)
     if not match:
         return None

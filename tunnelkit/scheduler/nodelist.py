@@ -1,7 +1,7 @@
 """Slurm's node list expressions, `node[1-3,07-09],gpu1`, in pure Python.
 
-Needed because `scontrol show hostnames` would cost a command on the login host
-for every look. Grammar: man squeue, "NODELIST", and man scontrol, "show hostlist".
+`scontrol show hostnames` would cost one more command on the login host. Grammar: man squeue,
+"NODELIST", and man scontrol, "show hostlist".
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tunnelkit.errors import SchedulerError
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
-#: More names than any cluster has: a corrupt `[0-999999999]` must not eat the laptop's memory.
+#: More names than any cluster has: a corrupt `[0-999999999]` must not fill memory.
 MAX_NODES = 100_000
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The node names in order, zero padding kept. Raises SchedulerError on malformed text."""
+    """Return the node names in order, zero padding kept. Raises SchedulerError if malformed."""
     names: list[str] = []
     for item in _split(text):
         choices = [_choices(part, text) for part in _parts(item, text)]
@@ -33,7 +33,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The items between the commas that stand outside brackets."""
+    """Split at the commas outside of brackets."""
     depth = 0
     item = ""
     for char in text.strip():
@@ -52,7 +52,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _parts(item: str, text: str) -> list[str]:
-    """`a[1-2]b[3]` as `a`, `[1-2]`, `b`, `[3]`."""
+    """Split `a[1-2]b[3]` into `a`, `[1-2]`, `b`, `[3]`."""
     parts = [part for part in re.split(r"(\[[^\]]*\])", item) if part]
     if not parts or any(re.search(r"[\s,()]", p) for p in parts if not p.startswith("[")):
         raise _malformed(text)

@@ -2,11 +2,11 @@
 
 The rules, in one place:
 - Fast at first, then every SETTLED_S: Slurm's manual forbids looped squeue.
-- An error that may pass makes the state UNKNOWN and the pauses longer, never ENDED.
-- A job that vanished is looked at again before anyone is asked whether it has
-  ended; silence alone never ends it.
+- A transient error makes the state UNKNOWN and the pauses longer, never ENDED.
+- A job that vanished is queried again before `confirm_end` is asked for proof of its
+  end; silence alone never ends it.
 
-There is no background task: whoever watches drives the query, and the others
+There is no background task: one of the watchers makes the query, and the others
 share its answer.
 """
 
@@ -25,9 +25,9 @@ from tunnelkit.scheduler.base import Command, Scheduler
 #: Pauses after a job's last change, in seconds; then SETTLED_S.
 FIRST_PAUSES_S = (0.25, 0.5, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 15.0)
 SETTLED_S = 30.0
-#: Pauses while the scheduler can't be asked: doubled from the first to the last.
+#: Pauses while the scheduler does not answer: doubled from the first to the last.
 BACKOFF_S = (2.0, 120.0)
-#: Before the second look at a vanished job.
+#: Pause before the second query for a vanished job.
 SECOND_LOOK_S = 5.0
 
 Clock = Callable[[], float]
@@ -41,7 +41,7 @@ async def _nobody_knows(job_id: str) -> bool:
 
 @dataclass(slots=True)
 class _Answer:
-    """What the last query told about one job, when, and after how many pokes."""
+    """One job's status in the last query, with its time and the number of pokes before it."""
 
     status: JobStatus
     asked_at: float
@@ -50,7 +50,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """How the last query failed, if it did."""
+    """The error of the last query, if it failed."""
 
     error: TunnelkitError
     asked_at: float
@@ -59,7 +59,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Pace:
-    """How long one watcher pauses before its next look."""
+    """The pause of one watcher before its next query."""
 
     looks: int = 0
     failures: int = 0
@@ -77,9 +77,9 @@ class _Pace:
 class Poller:
     """Watches jobs through `run`, which runs a command on the login host.
 
-    `confirm_end(job_id)` is asked whether there is proof that a vanished job has ended (its
-    status file, the accounting); without it such a job stays UNKNOWN. `clock` counts
-    seconds, `sleep` waits for some.
+    confirm_end(job_id): returns True if there is proof that a vanished job has ended (its
+    status file, the accounting); without it such a job stays UNKNOWN. clock: counts
+    seconds. sleep: waits for some.
     """
 
     def __init__(
@@ -104,18 +104,19 @@ class Poller:
         self._pokes = 0
 
     def poke(self) -> None:
-        """Look now instead of at the end of the pause: after a reconnect, or a sleep."""
+        """Query now instead of at the end of the pause: after a reconnect, or a sleep."""
         poked, self._poked = self._poked, asyncio.Event()
         self._pokes += 1
         poked.set()
 
     async def watch(self, job_id: str, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
-        """Yield the job's status after each look, until it has ENDED (the last one yielded). One
-        that is `ending` is looked at further: how it ended is not known yet. hurried: a change is
-        due, also of one that runs; to be left early.
+        """Yield the job's status after each query, until it has ENDED (the last one yielded).
 
-        Raises SchedulerError if the scheduler refuses for good; an error that may pass
-        yields UNKNOWN and goes on. Leave early through `contextlib.aclosing`.
+        A job that is `ending` is queried further: how it ended is not known yet.
+        hurried: a change is due, even of a running job; the caller leaves early, through
+        `contextlib.aclosing`.
+        Raises SchedulerError if the scheduler refuses for good; a transient error yields
+        UNKNOWN and goes on.
         """
         self._watched[job_id] = self._watched.get(job_id, 0) + 1
         try:
@@ -160,9 +161,10 @@ class Poller:
             await self._pause_until(asked_at + pause_s, pokes)
 
     async def _ask(self, job_id: str, since: float, max_age_s: float) -> tuple[JobStatus, float]:
-        """The job's status and when it was had: from another watcher's query if that is newer
-        than `since` and not too old, else from one of our own. As the next look is counted
-        from the query, watchers of the same pace fall into step and share each query."""
+        """Return the job's status and the time of its query.
+
+        Another watcher's query serves if it is newer than `since` and not too old. The next
+        query is timed from this one, so watchers of the same pace share each query."""
         async with self._asking:
             oldest = self._clock() - max_age_s
 
@@ -227,6 +229,6 @@ def _changed(before: JobStatus | None, now: JobStatus) -> bool:
 
 
 def _unknown(job_id: str, known: JobStatus | None, why: str | None) -> JobStatus:
-    """UNKNOWN, with what was known before (nodes, time left) still to be seen."""
+    """Return the status as UNKNOWN, with the nodes and the time left that were known before."""
     base = known or JobStatus(job_id, JobState.UNKNOWN, "")
     return replace(base, state=JobState.UNKNOWN, native_state="", explanation=why)

@@ -19,8 +19,8 @@ class ChannelState:
 
     send_window: bytes we may still send before the peer gives credit.
     receive_window: bytes the peer may still send us.
-    owed_credit: bytes the application has used up and the peer has not been told of.
-    close_payload: our last word as JSON, from the moment the application closed.
+    owed_credit: bytes that the application has used up and the peer has no credit for yet.
+    close_payload: the closing detail as JSON, from the moment the application closed.
     """
 
     __slots__ = (
@@ -96,6 +96,6 @@ class ChannelState:
         return piece
 
     def drop_outbox(self) -> None:
-        """Forget what was not sent yet."""
+        """Drop bytes that were not sent yet."""
         self.outbox.clear()
         self.outbox_bytes = 0

@@ -271,7 +271,7 @@ class Endpoint:
 
     @property
     def open_channels(self) -> int:
-        """How many channels are not fully closed."""
+        """Number of channels that are not fully closed."""
         return len(self._channels)
 
     # -- inside: receiving ------------------------------------------------

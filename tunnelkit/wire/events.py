@@ -1,4 +1,4 @@
-"""What an endpoint tells its driver."""
+"""Events that an endpoint reports to its driver."""
 
 from typing import Any, Dict, NamedTuple, Union
 
@@ -24,7 +24,7 @@ class EofReceived(NamedTuple):
 
 
 class ChannelClosed(NamedTuple):
-    """The channel is over in both directions; `detail` is the peer's last word."""
+    """The channel is over in both directions; `detail` is the peer's closing detail."""
 
     channel: int
     detail: Dict[str, Any]

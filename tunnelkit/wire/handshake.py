@@ -1,4 +1,4 @@
-"""The first bytes of every link: magic, version, who we are, how much we have.
+"""The first bytes of every link: magic, version, identity, and what was received.
 
     magic 8 bytes | major u16 | minor u16 | status u8 | client_id 16 | server_id 16
     | received u64 | window u32
@@ -16,7 +16,7 @@ from tunnelkit.wire.errors import ProtocolError
 MAGIC = b"\x00\xfftkwire"
 VERSION = (1, 0)
 NO_ID = bytes(16)
-#: How much shell noise is skipped before the far end is taken for something else.
+#: Shell noise up to this size is skipped; more means that the far end is no agent.
 MAX_NOISE_BYTES = 64 * 1024
 
 _VERSION = struct.Struct("!HH")
@@ -24,7 +24,7 @@ _BODY = struct.Struct("!HHB16s16sQI")
 
 
 class Status(IntEnum):
-    """What a hello says. A client sends FRESH or RESUME; a server answers with any."""
+    """The status in a hello. A client sends FRESH or RESUME; a server answers with any."""
 
     FRESH = 0
     RESUME = 1
@@ -49,7 +49,7 @@ class Hello(NamedTuple):
     window: int
 
     def encode(self) -> bytes:
-        """The hello as bytes, magic first."""
+        """Return the hello as bytes, magic first."""
         return MAGIC + _BODY.pack(
             VERSION[0],
             VERSION[1],
@@ -71,7 +71,7 @@ class HelloReader:
 
     @property
     def noise(self) -> bytes:
-        """What came before the magic: an error message or a shell's chatter."""
+        """Bytes before the magic: an error message or output of a shell's start-up files."""
         return bytes(self._noise)
 
     def feed(self, data: bytes) -> Optional[Hello]:

@@ -1,4 +1,4 @@
-"""JSON objects as payloads: a channel's header and its last word."""
+"""JSON objects as payloads: a channel's header and its closing detail."""
 
 import json
 from typing import Any, Dict
@@ -8,12 +8,12 @@ from tunnelkit.wire.frames import MAX_PAYLOAD_BYTES
 
 
 def encode_object(value: Dict[str, Any]) -> bytes:
-    """A JSON object as UTF-8. Raises TypeError or ValueError for what JSON can't say."""
+    """Return a JSON object as UTF-8. Raises TypeError or ValueError for other values."""
     return json.dumps(value).encode("utf-8")
 
 
 def parse_object(payload: bytes) -> Dict[str, Any]:
-    """A payload as the JSON object it must be. Raises ProtocolError."""
+    """Parse a payload that must be a JSON object. Raises ProtocolError."""
     try:
         value = json.loads(payload.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -24,7 +24,7 @@ def parse_object(payload: bytes) -> Dict[str, Any]:
 
 
 def encode_detail(detail: Dict[str, Any]) -> bytes:
-    """A last word as JSON; one that is too long (a program's whole output) is cut."""
+    """Return a closing detail as JSON; one that is too long (a whole output) is cut."""
     payload = encode_object(detail)
     if len(payload) <= MAX_PAYLOAD_BYTES:
         return payload

@@ -1,4 +1,4 @@
-"""Numbered frames on their way: kept until the peer has them, sent again after a cut.
+"""Numbered frames that were sent: kept until acknowledged, sent again after a cut.
 
 Rules of this file: a frame gets its number here and never another one; only an
 acknowledgement removes it.
@@ -20,8 +20,8 @@ class _Numbered(NamedTuple):
 class Outbound:
     """The frames sent and not yet acknowledged, in order.
 
-    sent_seq: the number given last; 0 before the first.
-    unacked_bytes: what is kept for sending again, headers included.
+    sent_seq: the last number given; 0 before the first.
+    unacked_bytes: size of the frames that are kept, headers included.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Outbound:
         return size
 
     def acknowledged(self, seq: int) -> None:
-        """The peer has every frame up to `seq`: forget them."""
+        """Drop the frames up to `seq`: the peer has them."""
         if seq > self.sent_seq:
             raise ProtocolError(f"peer acknowledges {seq}, we sent {self.sent_seq}")
         unacked = self._unacked

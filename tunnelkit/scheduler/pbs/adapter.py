@@ -1,6 +1,6 @@
 """OpenPBS and PBS Pro: builds argv, parses text. No I/O.
 
-Measured on 23.06. One job is asked for as JSON (which tells the server's clock), several as
+Measured on 23.06. One job is queried as JSON (which holds the server's clock), several as
 text, since the JSON of several jobs is broken in more releases than that of one.
 """
 
@@ -25,8 +25,8 @@ from tunnelkit.scheduler.pbs.parse import (
 )
 from tunnelkit.scheduler.pbs.states import deleted_by, ending, hold_reason, judge, state_of
 
-# qstat can't ask by name; qselect can, and tells ids only. Both knows who we are to the server.
-# Without qselect everybody's jobs are asked for: once, when `tk up` begins or ends.
+# qstat can't select by name; qselect can, and prints ids only. Both know the user's name there.
+# Without qselect all users' jobs are queried: once, when `tk up` begins or ends.
 _FIND = r"""
 tk_me=$(id -un) || exit
 printf 'tk-user %s\n' "$tk_me"
@@ -37,30 +37,30 @@ tk_ids=$("$1" -u "$tk_me" -N "$3") || exit
 
 
 class Qstat:
-    """What PBS and Torque have in common: qsub, `qstat -f`, qdel.
+    """Base of the PBS and Torque adapters: qsub, `qstat -f`, qdel.
 
-    bin_dir: where the commands are, if not on the PATH; bin_dirs: where each of them is, in
-    place of that.
+    bin_dir: directory of the commands, if not on the PATH. bin_dirs: directory of each command,
+    instead of bin_dir.
     """
 
     name = "pbs"
-    #: What people call it.
+    #: The name that users know.
     title = "PBS"
-    #: What makes a process a part of a job, on the job's node.
+    #: The program on a node that makes a process a part of a job.
     _attach = attach.PBS_ATTACH
 
     def __init__(self, bin_dir: str = "", *, bin_dirs: Mapping[str, str] | None = None) -> None:
         self._bin_dir = bin_dir
         self._bin_dirs = bin_dirs
 
-    # -- to be told by the dialect ----------------------------------------
+    # -- for each dialect to define ----------------------------------------
 
     def _resources(self, request: ResourceRequest) -> list[str]:
-        """qsub's words for what is asked for."""
+        """Return qsub's words for the requested resources."""
         raise NotImplementedError
 
     def _read(self, done: Completed) -> list[JobRecord]:
-        """The jobs that an answer tells of. Raises SchedulerError if it can't be read."""
+        """Parse the jobs of an answer. Raises SchedulerError if it is malformed."""
         return parse_full(done.text)
 
     def _ending(self, record: JobRecord) -> str:
@@ -83,7 +83,7 @@ class Qstat:
     def parse_submit(self, done: Completed) -> str:
         return pbs_submit.parse_submit(done)
 
-    # -- ask --------------------------------------------------------------
+    # -- query ------------------------------------------------------------
 
     def query(self, job_ids: Sequence[str]) -> Command:
         return Command((self._program("qstat"), "-f", *map(check_job_id, job_ids)))
@@ -101,7 +101,7 @@ class Qstat:
         return found
 
     def _absent(self, done: Completed, job_id: str) -> JobStatus:
-        """The status of a job that the answer leaves out."""
+        """Return the status of a job that is not in the answer."""
         words = done.error_text
         number = re.escape(sequence_number(job_id))
         mine = [line for line in words.splitlines() if re.search(rf"\b{number}(?!\d)", line)]
@@ -157,8 +157,7 @@ class Qstat:
         return Command((self._program("qstat"), "-f", check_job_id(job_id)))
 
     def parse_history(self, done: Completed) -> JobState:
-        """The server itself is asked: it never forgets a job before it has ended, so that it
-        does not know the id is an answer."""
+        """Return ENDED for an id that the server does not know: it forgets only ended jobs."""
         for record in parse_full(done.text):
             return self._status(record, record.job_id).state
         words = done.error_text
@@ -177,11 +176,11 @@ class Qstat:
     def enter(
         self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
     ) -> list[str] | None:
-        """None: pbs_attach, pbs_track, pbsdsh and pbs_tmrsh work on the job's own nodes only."""
+        """Return None: pbs_attach, pbs_track, pbsdsh and pbs_tmrsh work on the job's nodes only."""
         return None
 
     def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
-        """argv that, run on the job's node `node`, runs `argv` inside the job: attach.py."""
+        """Return a command for `node` that runs `argv` inside the job (attach.py)."""
         number = sequence_number(check_job_id(job_id))
         return attach.step(self._attach, re.escape(number), job_id, argv)
 
@@ -196,7 +195,7 @@ class Qstat:
         state, explanation = state_of(native)
         reason = comment or None
         if state is JobState.RUNNING and (deleted := deleted_by(comment)):
-            # The server waits for the node to confirm; nobody can use the job any more.
+            # The server waits for the node's confirmation; the job can't be used any more.
             state, explanation = JobState.ENDED, deleted
         elif state is JobState.ENDED:
             explanation = explanation or self._ending(record)
@@ -221,8 +220,8 @@ class Qstat:
 class PBS(Qstat):
     """The PBS dialect. history: the server keeps finished jobs (`job_history_enable`).
 
-    What a server turns out not to be able to do is not asked of it again: `-x` where it
-    keeps no history, JSON where it can't be read.
+    A request that the server has refused is not repeated: `-x` without a history, JSON that
+    can't be parsed.
     """
 
     name = "pbs"
@@ -249,7 +248,7 @@ class PBS(Qstat):
         return Command((self._program("qstat"), "-f", check_job_id(job_id)))
 
     def _resources(self, request: ResourceRequest) -> list[str]:
-        # Else qsub leaves a process of its own on the login host for a minute, that would do the
+        # Else qsub leaves a process on the login host for a minute, that would do the
         # next submission.
         return ["-f", *pbs_submit.pbs_resources(request)]
 

@@ -1,8 +1,8 @@
-"""The way into a job of PBS or Torque from outside: a script, run on one of the job's nodes.
+"""The script that brings a command into a job of PBS or Torque, run on the job's node.
 
-Neither starts anything in a job from outside. But `pbs_attach` (Torque: `pbs_track`), on the node,
-makes what runs there by ssh a part of the job: in its cgroup, counted, and ended with it. The job's
-environment is that of its first process; on nodes where it has none there is only its id.
+Neither scheduler starts anything in a job from outside. But on the node `pbs_attach` (Torque:
+`pbs_track`) makes a process that ssh started a part of the job: in its cgroup, counted, and ended
+with it. The environment is that of the job's first process; on nodes without one, only its id.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: Before why what was started is no part of the job; in what the script writes.
+#: Mark in the script's output before the reason why the command is not part of the job.
 OUTSIDE = "tk-outside: "
 
-# $1 the job's number, $2 its id, then what is to run. The job's first process is the oldest of ours
-# that bears its id and whose parent doesn't. Arguments are rotated, since the environment may hold
-# anything and comes as words. Without pbs_attach nobody else would end it with the job.
+# $1 the job's number, $2 its id, then what is to run. The job's first process is the user's oldest
+# one that has its id and whose parent has not. Arguments are rotated, since the environment may
+# hold anything and comes as words. Without pbs_attach nothing else would end it with the job.
 _STEP = r"""
 number=$1 job=$2; shift 2
 id_of() { tr '\0' '\n' <"$1/environ" 2>/dev/null | grep -aE "^PBS_JOBID=$number(\.|\$)"; }
@@ -71,6 +71,6 @@ PBS_TRACK = Attach("pbs_track", "-a")
 
 
 def step(attach: Attach, number: str, job_id: str, argv: Sequence[str]) -> list[str]:
-    """argv that, run on a node of the job, runs `argv` in it."""
+    """Return a command for a node of the job that runs `argv` in the job."""
     script = _STEP.replace("ATTACH", attach.program).replace("OPTION", attach.option)
     return ["sh", "-c", script, "sh", number, job_id, *argv]

@@ -1,4 +1,4 @@
-"""What qsub, qstat and qdel say when they refuse, and what to do about it."""
+"""Error messages of qsub, qstat and qdel, with hints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.command_error import refusal_of
 
-#: what is printed -> hint; the first that matches counts
+#: pattern of the message -> hint; the first that matches counts
 _HINTS: tuple[tuple[str, str], ...] = (
     ("unknown queue", "`qstat -Q` on the login host lists the queues"),
     ("queue is not (enabled|started)", "that queue is closed at the moment: `qstat -Q` on the "
@@ -51,17 +51,17 @@ def is_transient(words: str) -> bool:
 
 
 def is_unknown(words: str) -> bool:
-    """The server answered that it does not know the job."""
+    """True if the server answered that it does not know the job."""
     return bool(_UNKNOWN.search(words)) and not is_transient(words)
 
 
 def is_finished(words: str) -> bool:
-    """The server answered that the job is over."""
+    """True if the server answered that the job is over."""
     return bool(_FINISHED.search(words)) and not is_transient(words)
 
 
 def words_of(done: Completed) -> str:
-    """stderr as one line, without the usage that follows a wrong option."""
+    """Return stderr as one line, without the usage text that follows a wrong option."""
     lines: list[str] = []
     for line in done.error_text.splitlines():
         if line.lstrip().lower().startswith("usage:"):
@@ -73,7 +73,7 @@ def words_of(done: Completed) -> str:
 
 
 def refusal(message: str, done: Completed) -> SchedulerError:
-    """The error for a PBS command that failed, in PBS's own words, with a hint."""
+    """Return the error for a PBS command that failed: PBS's message, with a hint."""
     words = words_of(done)
     return refusal_of(
         message,

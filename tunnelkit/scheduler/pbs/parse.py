@@ -1,8 +1,8 @@
-"""What `qstat -f` prints, read: the text form of OpenPBS, PBS Pro and Torque, and PBS's JSON.
+"""Parser of `qstat -f`: the text form of OpenPBS, PBS Pro and Torque, and PBS's JSON.
 
 Both become one record a job with flat attribute names (`Resource_List.walltime`). The text
 form is the one that every release prints well; the JSON is broken on many (numbers with leading
-zeros, quotes in values), but tells the server's clock.
+zeros, quotes in values), but holds the server's clock.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ _DATE = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) (\d{4})", 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 #: Zones differ from UTC by multiples of this.
 _ZONE_STEP_S = 900
-#: The execution host tells the server what a job has used at least this often.
+#: The execution host reports a job's usage to the server at least this often.
 _USAGE_LAG_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job as qstat told it. now_s: the server's clock, seconds since 1970, if told."""
+    """One job of qstat's output. now_s: the server's clock, Unix time; None if not printed."""
 
     job_id: str
     attributes: Mapping[str, str]
     now_s: int | None = None
 
     def get(self, name: str) -> str:
-        """The attribute's text; "" if the job has none. Torque and PBS differ in upper case."""
+        """Return the attribute's text; "" if the job has none. PBS and Torque differ in case."""
         return self.attributes.get(name.lower(), "")
 
 
 def check_job_id(text: str) -> str:
-    """`text` if it is a job's id; raises UsageError."""
+    """Return `text` if it is a job id. Raises UsageError."""
     if not _JOB_ID.fullmatch(text):
         raise UsageError(f"{text!r} is not a PBS job id", hint="such as 14 or 14.server")
     return text
 
 
 def sequence_number(job_id: str) -> str:
-    """`14` of `14.login`: what stays the same where the server's name is written otherwise."""
+    """Return `14` of `14.login`, which does not depend on how the server's name is written."""
     return job_id.partition(".")[0]
 
 
 def parse_full(text: str) -> list[JobRecord]:
-    """The jobs of `qstat -f`. Lines that are none of its own (banners) are passed over."""
+    """Parse the jobs of `qstat -f`. Other lines (banners) are skipped."""
     records = []
     for job_id, lines in _jobs(text):
         attributes: dict[str, str] = {}
@@ -75,9 +75,9 @@ def parse_full(text: str) -> list[JobRecord]:
 
 
 def _jobs(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each job's id and the lines below it."""
+    """Split the output into job ids and the lines below each."""
     job_id, lines = "", list[str]()
-    # Not splitlines(): it also splits at characters that may stand in a value.
+    # Not splitlines(): it also splits at characters that a value may hold.
     for line in text.split("\n"):
         header = _HEADER.fullmatch(line)
         if header:
@@ -91,7 +91,7 @@ def _jobs(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def parse_json(text: str) -> list[JobRecord] | None:
-    """The jobs of `qstat -f -F json`; None if it is not the JSON that it should be."""
+    """Parse the jobs of `qstat -f -F json`; None if the JSON is malformed."""
     start = text.find("{")
     try:
         data = json.loads(text[start:] if start >= 0 else "", strict=False)
@@ -116,7 +116,7 @@ def _flat(job: Mapping[str, Any]) -> dict[str, str]:
 
 
 def nodes_of(exec_host: str) -> tuple[str, ...]:
-    """The nodes of an exec_host, each once, the one where the holder runs first.
+    """Return the nodes of an exec_host, each once, first the one where the job's script runs.
 
     Forms: `node4/0*2+node5/1*2` (PBS), `node4/0+node4/1` and `node4/0-1` (Torque). Raises
     SchedulerError on anything else.
@@ -138,7 +138,7 @@ def nodes_of(exec_host: str) -> tuple[str, ...]:
 
 
 def seconds(text: str) -> int | None:
-    """Seconds of `HH:MM:SS` (hours may exceed 24), or of a bare number of seconds."""
+    """Return the seconds of `HH:MM:SS` (hours may exceed 24), or of a bare number."""
     if not _CLOCK.fullmatch(text.strip()):
         return None
     total = 0
@@ -148,14 +148,14 @@ def seconds(text: str) -> int | None:
 
 
 def format_seconds(value: int) -> str:
-    """`value` seconds as HH:MM:SS, for walltime."""
+    """Format seconds as HH:MM:SS, for walltime."""
     minutes, second = divmod(value, 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours:02}:{minute:02}:{second:02}"
 
 
 def time_left_s(record: JobRecord) -> int | None:
-    """Seconds until the time limit of a running job; None if it has none."""
+    """Return the seconds until a running job's time limit; None if it has none."""
     told = record.get("Walltime.Remaining")  # Torque
     if re.fullmatch(r"-?[0-9]{1,10}", told):
         return max(0, int(told))
@@ -164,11 +164,11 @@ def time_left_s(record: JobRecord) -> int | None:
 
 
 def _elapsed_s(record: JobRecord) -> int:
-    """For how long a job has run.
+    """Return how long a job has run.
 
-    What the node reports (`resources_used`) may be minutes old. The start is told in the
-    server's own zone, its clock as seconds since 1970: so the difference is known up to a
-    multiple of a quarter of an hour, and the report tells which one.
+    The node's report (`resources_used`) may be minutes old. The start is printed in the
+    server's zone, its clock as Unix time: the difference is known up to a multiple of a
+    quarter of an hour, and the report selects the right one.
     """
     used = seconds(record.get("resources_used.walltime")) or 0
     start = _date(record.get("stime"))
@@ -182,7 +182,7 @@ def _elapsed_s(record: JobRecord) -> int:
 
 
 def _date(text: str) -> int | None:
-    """`Sat Nov 21 08:03:33 2026` as if it were UTC, in seconds since 1970."""
+    """Return `Sat Nov 21 08:03:33 2026` as Unix time, as if it were UTC."""
     match = _DATE.fullmatch(text.strip())
     if not match or match[1] not in _MONTHS:
         return None

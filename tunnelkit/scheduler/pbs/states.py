@@ -1,4 +1,4 @@
-"""PBS's and Torque's words for a job's state, and what they mean in plain ones.
+"""PBS's and Torque's job states and comments, and their meaning in plain words.
 
 Source: man qstat and the PBS Reference Guide, "Job States" and "Exit Status"; the scheduler's
 comments as a real OpenPBS 23.06 printed them, and as its and Torque's manuals list them.
@@ -13,7 +13,7 @@ from tunnelkit.scheduler.base import PendingCause
 
 P, R, E, U = JobState.PENDING, JobState.RUNNING, JobState.ENDED, JobState.UNKNOWN
 
-#: job_state -> (our state, plain words or None where the comment says more)
+#: job_state -> (JobState, plain words; None if the comment says more)
 STATES: dict[str, tuple[JobState, str | None]] = {
     "Q": (P, None),
     "H": (P, None),
@@ -24,7 +24,7 @@ STATES: dict[str, tuple[JobState, str | None]] = {
     # Suspended jobs keep their nodes and processes: the debuggee is frozen.
     "S": (R, "the job is suspended: its processes stand still until it is resumed"),
     "U": (R, "the job stands still while its node's owner is at the keyboard"),
-    # Its processes are gone or going; why is known only when it is F (or C).
+    # Its processes have ended or are ending; the reason is known only at F (or C).
     "E": (E, "the job is over, what it has left is being cleared away"),
     "F": (E, None),
     "X": (E, "the job ended by itself"),
@@ -67,7 +67,7 @@ _TORQUE_KILLED = {
 #: A shell that was ended by a signal: PBS adds 256, shells 128.
 _SIGNALS = {15: "by TERM: qdel, or its time limit", 9: "by KILL"}
 
-#: The beginning of the comment -> (verdict, plain words); the first that matches counts.
+#: The beginning of the comment -> (PendingCause, plain words); the first that matches counts.
 _COMMENTS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), verdict, words)
     for pattern, verdict, words in (
@@ -79,7 +79,7 @@ _COMMENTS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
          PendingCause.HELD, "what it asks for is switched off at the moment"),
         (r"Insufficient amount of resource: (host|vnode)\b", PendingCause.WAIT,
          "waiting for the node to become free"),
-        # Of a node that was named PBS tells no amounts, nor whether it ever has as much.
+        # For a node that was named PBS prints no amounts, nor whether it can ever have as much.
         (r"Insufficient amount of resource: [^ (]+ *$", PendingCause.WAIT,
          "waiting for them to become free there; `pbsnodes NODE` tells how many there are"),
         (r"Insufficient amount of resource", PendingCause.WAIT,
@@ -102,19 +102,19 @@ _AMOUNTS = re.compile(r"resource: (\S+) \(R: (\S+) A: (\S+) T: (\S+)\)")
 
 
 def state_of(native: str) -> tuple[JobState, str | None]:
-    """Our state for a native one and its plain words; a letter we don't know is UNKNOWN."""
+    """Return the JobState of a native state, and plain words; an unknown letter is UNKNOWN."""
     return STATES.get(native, (U, f"the scheduler calls its state {native!r}, unknown to tk"))
 
 
 def hold_reason(hold_types: str, comment: str) -> str:
-    """The reason of a held job, for `judge`."""
+    """Return the reason of a held job, for `judge`."""
     return f"Hold_Types = {hold_types or 'u'}" + (f"; {comment}" if comment else "")
 
 
 def judge(reason: str | None) -> tuple[PendingCause, str]:
-    """What a pending reason (a comment, or `hold_reason`) means: verdict and plain words.
+    """Return the PendingCause of a reason (a comment, or `hold_reason`), and plain words.
 
-    A comment that we don't know counts as WAIT, so that no job is cancelled for it.
+    An unknown comment counts as WAIT, so that no job is cancelled for it.
     """
     text = " ".join((reason or "").split())
     if not text:
@@ -133,7 +133,7 @@ def judge(reason: str | None) -> tuple[PendingCause, str]:
 
 
 def _detail(said: str) -> str:
-    """`ngpus: 9 asked for, 2 there are` of PBS's (R: A: T:), else its own words."""
+    """Return `ngpus: 9 asked for, 2 there are` for PBS's (R: A: T:), else PBS's text."""
     match = _AMOUNTS.search(said)
     if match:
         name, asked, free, total = match.groups()
@@ -153,8 +153,9 @@ def _held(types: str, comment: str | None) -> str:
 
 
 def deleted_by(comment: str) -> str | None:
-    """Plain words if the comment of a job tells that it was deleted: its processes are being
-    ended, though its state may say that it runs for minutes more. None if it wasn't."""
+    """Return plain words if a job's comment says that it was deleted, else None.
+
+    The processes of such a job are being ended, though its state may be R for minutes more."""
     match = _DELETED.fullmatch(comment)
     if not match:
         return None
@@ -162,7 +163,7 @@ def deleted_by(comment: str) -> str | None:
 
 
 def ending(exit_status: str, comment: str, *, torque: bool = False) -> str:
-    """How a job has ended, in plain words. `exit_status`: the attribute's text, "" if none."""
+    """Return in plain words how a job has ended. exit_status: the attribute's text or ""."""
     if words := deleted_by(comment):
         return words
     if not re.fullmatch(r"-?[0-9]{1,10}", exit_status):

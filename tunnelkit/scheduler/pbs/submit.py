@@ -1,4 +1,4 @@
-"""qsub: the argv of a holder job for PBS and for Torque, and which options we refuse.
+"""qsub: its argv for the job, for PBS and for Torque, and the options that tk refuses.
 
 Values go to qsub as argv words, never into `#PBS` lines, so that none can add a line of its
 own. Every value is checked against the alphabet it may have.
@@ -16,13 +16,13 @@ from tunnelkit.scheduler.pbs.parse import format_seconds
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]+")
 _MEM = re.compile(r"([0-9]+)([KMGTkmgt]?)")
-#: What a chunk or node may have besides: `gpu_model=a100:scratch=true`, `bigmem:ib`.
+#: Further properties of a chunk or node: `gpu_model=a100:scratch=true`, `bigmem:ib`.
 _CHUNK = re.compile(r"[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,-]+)?(:[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,-]+)?)*")
 _SUBMITTED = re.compile(r"[0-9]+(\.[A-Za-z0-9_.:-]+)?")
 
 _LOG = "tk reads the job's log from where it put it"
 _BY_TK = "tk sets it itself"
-#: option -> why it would break the holder
+#: option -> why it would break the job
 _REFUSED = {
     "N": "tk finds its job again by the name it gave",
     "o": _LOG,
@@ -60,8 +60,9 @@ def submit_command(
     body: str,
     log_dir: str,
 ) -> Command:
-    """The qsub call; `resources`: the words in this dialect for what is asked for. Raises
-    UsageError."""
+    """Return the qsub call. Raises UsageError.
+
+    resources: the words of the dialect for the requested resources."""
     argv = [program, "-N", check_job_name(job_name), "-S", "/bin/sh"]
     argv += ["-r", "y" if request.requeue else "n"]
     argv += ["-j", "oe", "-o", _log_file(log_dir, job_name), *resources]
@@ -83,7 +84,7 @@ def submit_command(
 
 
 def pbs_resources(request: ResourceRequest) -> list[str]:
-    """`-l select=...`: one chunk a node, each on a node of its own. Raises UsageError."""
+    """Return `-l select=...`: one chunk per node, each on its own node. Raises UsageError."""
     chunk = [str(positive(request.nodes, "nodes"))]
     if request.cpus is not None:
         chunk.append(f"ncpus={positive(request.cpus, 'cpus')}")
@@ -113,7 +114,7 @@ def pbs_resources(request: ResourceRequest) -> list[str]:
 
 
 def torque_resources(request: ResourceRequest) -> list[str]:
-    """`-l nodes=...`. Raises UsageError."""
+    """Return `-l nodes=...`. Raises UsageError."""
     nodes = positive(request.nodes, "nodes")
     if request.node is None:
         spec = [str(nodes)]
@@ -145,7 +146,7 @@ def torque_resources(request: ResourceRequest) -> list[str]:
 
 
 def _memory(text: str) -> tuple[int, str]:
-    """`16G` as (16, "gb"). A bare number is megabytes, as everywhere in tk (and in Slurm)."""
+    """Return `16G` as (16, "gb"). A bare number is megabytes, as in Slurm."""
     match = _MEM.fullmatch(text)
     if not match:
         raise UsageError(f"mem {text!r} is not a size", hint="such as 16G or 500M")
@@ -153,7 +154,7 @@ def _memory(text: str) -> tuple[int, str]:
 
 
 def checked(pattern: re.Pattern[str], value: str, what: str) -> str:
-    """`value` if it is of that alphabet; raises UsageError."""
+    """Return `value` if it is of that alphabet. Raises UsageError."""
     if value.startswith("-") or not pattern.fullmatch(value):
         raise UsageError(
             f"{what} {value!r} is not a value that qsub takes",
@@ -163,7 +164,7 @@ def checked(pattern: re.Pattern[str], value: str, what: str) -> str:
 
 
 def positive(value: int, what: str) -> int:
-    """`value` if it is at least 1; raises UsageError."""
+    """Return `value` if it is at least 1. Raises UsageError."""
     if value < 1:
         raise UsageError(f"{what} is {value}, but must be at least 1", hint="ask for more")
     return value
@@ -182,9 +183,9 @@ def _log_file(log_dir: str, job_name: str) -> str:
 
 
 def check_extra(line: str) -> list[str]:
-    """The words of one line such as `-l place=excl` or `-Pproject`: an option, and its value.
+    """Return the words of one line such as `-l place=excl` or `-Pproject`: option and value.
 
-    Raises UsageError if it is none, or would break the holder.
+    Raises UsageError if the line is not an option, or would break the job.
     """
     if re.search(r"[\x00-\x1f\x7f]", line):
         raise UsageError(
@@ -213,13 +214,13 @@ def check_extra(line: str) -> list[str]:
 
 
 def parse_submit(done: Completed) -> str:
-    """The full job id that qsub printed. Raises SchedulerError."""
+    """Return the full job id that qsub printed. Raises SchedulerError."""
     # A login banner or a site's wrapper may print lines before it.
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     if done.exit_code == 0:
         if lines and _SUBMITTED.fullmatch(lines[-1]):
             return lines[-1]
-        # Submitted perhaps, under an id that we can't read: `find` must look first.
+        # The job may exist under an id that could not be read: query with `find` first.
         raise SchedulerError(
             "qsub answered without a job id",
             cause=" / ".join(lines[-2:]) or words_of(done) or None,

@@ -1,6 +1,6 @@
 """Torque: builds argv, parses text. No I/O.
 
-Its commands are called as PBS's and differ: `nodes=` instead of `select=`, `qstat -x` is XML,
+Its commands have PBS's names and differ: `nodes=` instead of `select=`, `qstat -x` is XML,
 finished jobs are `C` for a while and then unknown.
 """
 

@@ -38,8 +38,8 @@ _ROW = re.compile(
     rf"([0-9_]+)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|(.*)"
 )
 
-# squeue takes filters from the environment too. One left in a person's shell profile would
-# make their job invisible to us, and `find` would let a second one be submitted.
+# squeue takes filters from the environment too. One left in a user's shell profile would
+# hide the job from tk, and `find` would let a second one be submitted.
 _CLEAN = (
     "env", "-u", "SQUEUE_PARTITION", "-u", "SQUEUE_ACCOUNT", "-u", "SQUEUE_QOS",
     "-u", "SQUEUE_LICENSES", "-u", "SQUEUE_NAMES", "-u", "SQUEUE_USERS",
@@ -59,9 +59,11 @@ _STEP = (
 
 
 class Slurm:
-    """The Slurm dialect. `bin_dir`: where its commands are, if not on the PATH; `bin_dirs`: where
-    each of them is, in place of that. `requeues`: jobs
-    may come back after their end, so one that is being cleared away counts as PENDING."""
+    """The Slurm dialect.
+
+    bin_dir: directory of its commands, if not on the PATH. bin_dirs: directory of each command,
+    instead of bin_dir. requeues: jobs may run again after their end, so a job in COMPLETING
+    counts as PENDING."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class Slurm:
         return judge(status.reason)[0]
 
     def explain(self, reason: str | None) -> str:
-        """A pending reason in plain words."""
+        """Return a pending reason in plain words."""
         return judge(reason)[1]
 
     def find(self, job_name: str) -> Command:
@@ -154,9 +156,10 @@ class Slurm:
         return [*step, "sh", "-c", _STEP, "tk-step", *argv]
 
     def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
-        """argv that, run on the login host or a node of the job, runs `argv` inside the job on
-        `node` with all that the job has there, for as long as it runs itself. It takes nothing
-        from the job's other steps; it writes what `argv` writes."""
+        """Return a command for the login host or a node of the job that runs `argv` in a step.
+
+        The step runs on `node` with all that the job has there, as long as the command itself.
+        It takes nothing from the job's other steps. The command writes what `argv` writes."""
         step = [self._program("srun"), f"--jobid={_check_job_id(job_id)}", "--overlap"]
         step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}", "--mem=0"]
         # No --cpus-per-task: it would confine the step to so many. The session's own variables
@@ -174,11 +177,11 @@ class Slurm:
         return state_of(words[0])[0] if words else JobState.UNKNOWN
 
     def canceller(self, job_id: str) -> Command | None:
-        """Ask the accounting who cancelled a job; None if this scheduler has none."""
+        """Return a command that asks the accounting which user cancelled a job."""
         return self.history(job_id)
 
     def parse_canceller(self, done: Completed) -> int | None:
-        """The uid of who cancelled it; None where that is not told."""
+        """Return the uid of the user who cancelled the job; None if it is not known."""
         match = re.match(r"CANCELLED by ([0-9]{1,10})$", done.text.strip())
         return int(match[1]) if match and done.exit_code == 0 else None
 
@@ -190,7 +193,7 @@ class Slurm:
         return Command((*_CLEAN, self._program("squeue"), "--me", "--noheader", *words))
 
     def _rows(self, done: Completed) -> list[tuple[JobStatus, str]]:
-        """Every job told of, with its name. Raises SchedulerError if Slurm can't be asked."""
+        """Return every job in the answer, with its name. Raises SchedulerError on no answer."""
         if done.exit_code != 0:
             if _is_gone(done):
                 return []
@@ -207,7 +210,7 @@ class Slurm:
 
 
 def _fields(line: str) -> Sequence[str]:
-    """The fields of a row. The reason may be an administrator's words, with a separator in it."""
+    """Split a row into its fields. An administrator's reason may hold the separator."""
     match = _ROW.fullmatch(line)
     return match.groups() if match else line.split("|", _FIELDS - 1)
 
@@ -232,7 +235,7 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
 
 
 def _nodes(text: str, batch_host: str) -> tuple[str, ...]:
-    """The job's nodes, the one where the holder runs first."""
+    """Return the job's nodes, first the one where the job's script runs."""
     if text in _ABSENT:
         return ()
     nodes = expand(text)
@@ -248,7 +251,7 @@ def _vanished(job_id: str) -> JobStatus:
 
 
 def _is_gone(done: Completed) -> bool:
-    """Slurm answered that it does not know the id (its records go MinJobAge after the end)."""
+    """True if Slurm does not know the id (it drops records MinJobAge after the end)."""
     words = done.error_text
     return re.search(
         r"invalid job id|job.* already completing or completed", words, re.I

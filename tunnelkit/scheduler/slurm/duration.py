@@ -8,10 +8,10 @@ _DURATION = re.compile(r"(?:(?P<days>[0-9]{1,9})-)?(?P<clock>[0-9]{1,9}(?::[0-9]
 
 
 def parse_duration(text: str) -> int | None:
-    """Seconds of `%L`'s `[DAYS-]HH:MM:SS` or `MM:SS`.
+    """Return the seconds of `%L`'s `[DAYS-]HH:MM:SS` or `MM:SS`.
 
-    None for all that is no duration: UNLIMITED, INVALID (over its limit), NOT_SET, N/A.
-    With days, missing parts stand at the right (`1-02` is a day and two hours); without,
+    None for text that is no duration: UNLIMITED, INVALID (over its limit), NOT_SET, N/A.
+    With days, the missing parts are at the right (`1-02` is a day and two hours); without,
     a lone number is minutes (man sbatch, --time).
     """
     match = _DURATION.fullmatch(text.strip())
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def format_duration(seconds: int) -> str:
-    """`seconds` as `D-HH:MM:SS` or `HH:MM:SS`, for --time."""
+    """Format `seconds` as `D-HH:MM:SS` or `HH:MM:SS`, for --time."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,4 +1,4 @@
-"""Slurm's words for a job's state and reason, and what they mean in plain ones.
+"""Slurm's job states and reasons, and their meaning in plain words.
 
 Source: man squeue, "JOB STATE CODES" and "JOB REASON CODES" (22.05 and 24.05), and
 what a real 22.05 printed: reasons there may carry a tail
@@ -14,7 +14,7 @@ from tunnelkit.scheduler.base import PendingCause
 
 P, R, E, U = JobState.PENDING, JobState.RUNNING, JobState.ENDED, JobState.UNKNOWN
 
-#: native state -> (our state, plain words or None where the state says it all)
+#: native state -> (JobState, plain words; None if the state is clear by itself)
 STATES: dict[str, tuple[JobState, str | None]] = {
     "PENDING": (P, None),
     "CONFIGURING": (P, "nodes are allocated and are being made ready"),
@@ -30,7 +30,7 @@ STATES: dict[str, tuple[JobState, str | None]] = {
     # Suspended and stopped jobs keep their nodes and processes: the debuggee is frozen.
     "SUSPENDED": (R, "the job is suspended: its processes stand still until it is resumed"),
     "STOPPED": (R, "the job is stopped: its processes stand still but keep their CPUs"),
-    # The holder is over or being killed here; with --requeue the job may come back (adapter.py).
+    # The job's script is over or being killed; with --requeue the job may run again (adapter.py).
     "COMPLETING": (E, "the job is over, its last processes are being cleared away"),
     "STAGE_OUT": (E, "the job is over, its files are being staged out"),
     "COMPLETED": (E, "the job ended by itself"),
@@ -50,11 +50,11 @@ STATES: dict[str, tuple[JobState, str | None]] = {
         "the job was preempted by one of higher priority; with `tk up --requeue` "
         "such a job comes back",
     ),
-    # A federation's sibling took the job over: where it went, this cluster does not say.
+    # A federation's sibling took the job over; this cluster does not say which one.
     "REVOKED": (U, "another cluster of the federation took the job"),
 }
 
-#: reason -> (verdict, plain words); the first pattern that matches its beginning counts.
+#: reason -> (PendingCause, plain words); the first pattern that matches its beginning counts.
 _REASONS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
     (re.compile(pattern), verdict, words)
     for pattern, verdict, words in (
@@ -109,14 +109,14 @@ _REASONS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
 
 
 def state_of(native: str) -> tuple[JobState, str | None]:
-    """Our state for a native one and its plain words; a word we don't know is UNKNOWN."""
+    """Return the JobState of a native state, and plain words; an unknown state is UNKNOWN."""
     return STATES.get(native, (U, f"Slurm calls its state {native!r}, which tk does not know"))
 
 
 def judge(reason: str | None) -> tuple[PendingCause, str]:
-    """What a pending reason means: the verdict and plain words.
+    """Return the PendingCause of a pending reason, and plain words.
 
-    A reason that we don't know counts as WAIT, so that no job is cancelled for it.
+    An unknown reason counts as WAIT, so that no job is cancelled for it.
     """
     text = (reason or "").strip().strip("()")
     for pattern, verdict, words in _REASONS:

@@ -1,4 +1,4 @@
-"""sbatch: the argv of a holder job, which options we refuse, and why sbatch refused.
+"""sbatch: its argv for the job, the options that tk refuses, and its error messages.
 
 Values go to sbatch as argv words, never into `#SBATCH` lines, so that none can
 add a line of its own. Every value is checked against the alphabet it may have.
@@ -19,14 +19,14 @@ _MEM = re.compile(r"[0-9]+[KMGTkmgt]?")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_.,:=&|!*()\[\]@+-]+")
 _SUBMITTED = re.compile(r"([0-9]+)(?:;\S*)?")
 
-#: Seconds before the time limit at which the holder gets USR1 (Slurm may be 60 s early).
+#: Seconds before the time limit at which the job's script gets USR1 (Slurm may be 60 s early).
 WARN_BEFORE_END_S = 120
 
 # sbatch takes options from the environment too; these two can't be overruled by its argv.
 _CLEAN = ("env", "-u", "SBATCH_ARRAY_INX", "-u", "SBATCH_WAIT")
 
 _BY_TK = "tk sets it itself"
-#: long option -> why it would break the holder
+#: long option -> why it would break the job
 _REFUSED = {
     "job-name": "tk finds its job again by the name it gave",
     "output": "tk reads the job's log from where it put it",
@@ -64,7 +64,7 @@ _ALLOWED = {"cluster-constraint", "time-min", "no-requeue", "error-on-warn"}
 def submit_command(
     request: ResourceRequest, *, job_name: str, body: str, log_dir: str, program: str = "sbatch"
 ) -> Command:
-    """The sbatch call. Raises UsageError for a value that can't be.
+    """Return the sbatch call. Raises UsageError for a value that sbatch can't accept.
 
     `gpus`, `cpus` and `mem` count per node. With several nodes Slurm starts the body on
     the first only; the others are reached with `enter`.
@@ -126,7 +126,7 @@ def _positive(value: int, what: str, *, least: int = 1) -> int:
 
 
 def _warn_s(time_limit_s: int | None) -> int:
-    """With a short limit half of it, so that the warning does not come at the start."""
+    """Return the lead time of the warning: half of a short limit, so that it comes late enough."""
     if time_limit_s is None:
         return WARN_BEFORE_END_S
     return max(1, min(WARN_BEFORE_END_S, time_limit_s // 2))
@@ -144,9 +144,9 @@ def _log_pattern(log_dir: str) -> str:
 
 
 def check_extra(word: str) -> str:
-    """`word` if sbatch may be given it as it is; UsageError if it would break the holder.
+    """Return `word` if sbatch may get it as it is. Raises UsageError if it would break the job.
 
-    An option and its value are one word: a word without a dash would be taken for the
+    An option and its value are one word: text without a dash would be taken for the
     script file. getopt takes shortened names too (`--job-na=x`), so these are refused alike.
     """
     if re.search(r"[\x00-\x1f\x7f]", word):
@@ -219,13 +219,13 @@ def is_transient(words: str) -> bool:
 
 
 def parse_submit(done: Completed) -> str:
-    """The job id that sbatch printed (`ID` or `ID;cluster`)."""
+    """Return the job id that sbatch printed (`ID` or `ID;cluster`)."""
     # A login banner or a site's job filter may print lines before it.
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     if done.exit_code == 0:
         if lines and (match := _SUBMITTED.fullmatch(lines[-1])):
             return match[1]
-        # Submitted perhaps, under an id that we can't read: `find` must look first.
+        # The job may exist under an id that could not be read: query with `find` first.
         raise SchedulerError(
             "sbatch answered without a job id",
             cause=" / ".join(lines[-2:]) or done.error_text or None,
@@ -236,7 +236,7 @@ def parse_submit(done: Completed) -> str:
 
 
 def refusal(message: str, done: Completed) -> SchedulerError:
-    """The error for a Slurm command that failed, in Slurm's own words, with a hint."""
+    """Return the error for a Slurm command that failed: Slurm's message, with a hint."""
     words = slurm_words(done)
     return refusal_of(
         message,
@@ -250,7 +250,7 @@ def refusal(message: str, done: Completed) -> SchedulerError:
 
 
 def slurm_words(done: Completed) -> str:
-    """stderr without Slurm's prefixes: the lines that say what is wrong, as one line."""
+    """Return the lines of stderr that name the error, without Slurm's prefixes, as one line."""
     lines: list[str] = []
     for line in done.error_text.splitlines():
         # `sbatch: error: Batch job submission failed: REASON` -> `REASON`

@@ -1,1 +1,1 @@
-"""The agents of a session: installed, reached, talked to."""
+"""Agents of a session: installation, routes to them, and their clients."""

@@ -1,9 +1,9 @@
-"""An allocation that a person made by hand (salloc, sbatch, qsub): an agent is put into it.
+"""Agent start in a job that the user submitted without tk (salloc, sbatch, qsub).
 
-The agent runs in a step of its own, in the job's cgroup with the job's environment. Whoever
-started the step has to live as long: on the node, where ssh gets there, else on the login
-host, cut off from the connection that started it. Where a scheduler starts no steps from outside
-(PBS), the node must let the laptop or the login host in. tk never ends such a job.
+The agent runs in its own job step, in the job's cgroup and with the job's environment. The command
+that starts the step must run as long as the step. It runs on the node if ssh reaches the node,
+else on the login host, detached from its connection. If a scheduler can't start steps from outside
+the job (PBS), the node must accept ssh from the laptop or the login host. tk never ends such a job.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tunnelkit.session.agent.client import NO_AGENT
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import login_ssh
 
-#: A step that waits for another one's end is not waited for longer.
+#: Limit for one command; a step may have to wait for another step's end.
 _START_TIMEOUT_S = 60.0
-#: ssh's own exit code, for a connection that can't be had.
+#: ssh's own exit code if it can't connect.
 _SSH_FAILED = 255
 
 # $1 script $2 log $3 status file, then the step's argv. The script comes on stdin. Returns once
-# the agent has told that it runs (or after 20 s, where a file is seen late), or the step is over.
+# the agent has written the status file or the step is over, or after 20 s (file systems may show
+# the file late).
 _START = r"""
 umask 077
 script=$1 log=$2 status=$3; shift 3
@@ -43,7 +44,8 @@ head -n 1 "$status"; echo
 sed -n 's/^tk-outside: //p' "$log"
 """
 
-# $1 the status file of another holder, then what is to run: it ends once that one has.
+# $1 another agent's status file, then a command. Runs the command, and ends it once that agent has
+# ended.
 _LEASH = r"""
 status=$1; shift
 "$@" &
@@ -56,21 +58,22 @@ wait $!
 
 @runtime_checkable
 class InJobLauncher(Protocol):
-    """A scheduler that can run something inside a job that is not tk's."""
+    """A scheduler that can run a command inside a job that tk did not submit."""
 
     def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
-        """argv that, run on `node` (or on the login host, where the scheduler can be `enter`ed
-        from there), runs `argv` inside the job on `node`, for as long as it runs itself."""
+        """Return a command that runs `argv` inside the job on `node` as long as itself.
+
+        It must run on `node`, or on the login host if `enter` works from there."""
         ...
 
 
 def enters_from_login(scheduler: Scheduler) -> bool:
-    """Whether it runs something inside a job for who asks from the login host, or in the job."""
+    """True if a command can be started inside a job from the login host; PBS: only on its nodes."""
     return scheduler.enter("1", "node", []) is not None
 
 
 def check_adoptable(job_id: str, status: JobStatus) -> None:
-    """Raise AllocationError, saying why and what to do, unless that job can be adopted now."""
+    """Raise AllocationError, with cause and hint, unless tk can attach to that job now."""
     if status.state is JobState.RUNNING and status.nodes:
         return
     why = status.explanation or status.reason or status.native_state or None
@@ -92,7 +95,7 @@ def check_adoptable(job_id: str, status: JobStatus) -> None:
 
 
 class JobAttachment:
-    """Puts the agent `name` into a running job. node_ssh: auto, yes or no."""
+    """Starts the agent `name` in a running job. node_ssh: "auto", "yes" or "no"."""
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class JobAttachment:
         self._say = say
 
     async def has_agent(self, job_id: str, node: str) -> bool:
-        """Whether an earlier session's agent is still there. Raises ConnectionFailed."""
+        """Return True if the agent runs in the job. Raises ConnectionFailed, AllocationError."""
         argv = self._installed.argv("attach", self._name)
         done = await self._on_node(argv, node)
         if done is None:
@@ -131,9 +134,12 @@ class JobAttachment:
     async def start(
         self, job_id: str, node: str, body: str, status_file: str, *, ends_with: str | None = None
     ) -> HolderStatus | None:
-        """Run `body` (scheduler/job_script.py) in a step of its own; what it tells in
-        `status_file`. ends_with: the status file of another, with which it ends. Raises
-        AllocationError."""
+        """Run `body` (scheduler/job_script.py) in its own step; return its status, None if unknown.
+
+        status_file: the file into which `body` writes its status.
+        ends_with: another agent's status file; the step ends once that agent has ended.
+        Raises AllocationError if the agent can't be started.
+        """
         if not isinstance(self._scheduler, InJobLauncher):
             raise AllocationError(
                 f"tk can't enter a {self._scheduler.name} job that it has not submitted",
@@ -179,7 +185,7 @@ class JobAttachment:
         )
 
     async def _on_node(self, argv: list[str], node: str, stdin: bytes = b"") -> Completed | None:
-        """Run it on the node; None where no ssh leads there."""
+        """Run `argv` on the node; return None if ssh does not reach the node."""
         if self._node_ssh == "no":
             return None
         try:

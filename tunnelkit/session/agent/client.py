@@ -1,4 +1,4 @@
-"""The session's side of the agent: a conversation that goes on over one link after the other."""
+"""The session's client of an agent: one connection that continues over successive links."""
 
 from __future__ import annotations
 
@@ -23,42 +23,43 @@ from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
-#: Exit status of `agent attach` when there is no such agent (agent/links/bridge.py).
+#: Exit status of `agent attach` if no such agent runs (agent/links/bridge.py).
 NO_AGENT = 66
-#: What Python says of a zip that is gone, was cut short, or holds other bytes.
+#: Python's error messages for a zip that is missing, truncated, or holds other bytes.
 _BROKEN = re.compile(
     r"can't open file .*agent-|agent-\S+ did not come|can't find '__main__'|ZipImportError"
     r"|zlib\.error|No module named '?tunnelkit|marshal data|EOFError|SyntaxError|null bytes"
 )
 _HELLO_TIMEOUT_S = 30.0
-#: A silent link is given up after this; sleep and Wi-Fi changes are noticed by it.
+#: Ping interval. A link that is silent for SILENCE_S is dropped; this detects a laptop's sleep and
+#: Wi-Fi changes.
 KEEPALIVE_S = 5.0
 _MOST_NOTICES = 20
 SILENCE_S = 15.0
 _MAX_BACKOFF_S = 10.0
-#: A job that just began: its agent, and its node's sshd, come up within this.
+#: Limit for a new job: its agent and its node's sshd start within this time.
 _FIRST_PATIENCE_S = 60.0
 
 Dial = Callable[[], Awaitable[ByteStream]]
 
 
 class AgentGone(AllocationError):
-    """The agent no longer runs: its job ended, or its node went down."""
+    """Error: the agent no longer runs, because its job ended or its node went down."""
 
 
 class AgentBroken(ConnectionFailed):
-    """What starts `agent attach` lacks its file, or it is damaged."""
+    """Error: the agent's file, which `agent attach` needs, is missing or damaged."""
 
 
 class AgentClient:
-    """One conversation with one agent. `connect`, then `run` until it ends.
+    """One connection to one agent. Call `connect`, then `run` until it ends.
 
-    dial: gives a stream to `agent attach` on the node; called for every link.
-    on_channel: the agent opened a channel (a debuggee, an exec's stderr).
-    notices: handlers for what the agent tells by itself.
-    on_link: told True when a link carries the conversation, False when it is lost.
-    on_stuck: told when nothing is tried until `retry`, and None once that has come.
-    repair: puts the agent's file there again; `dial` is called once more then.
+    dial: returns a stream to `agent attach` on the node; called for every link.
+    on_channel: called when the agent opens a channel (a debuggee, an exec's stderr).
+    notices: handlers for messages that the agent sends without a call.
+    on_link: called with True when a link is attached, and with (False, reason) when it is lost.
+    on_stuck: called with the error when attempts stop until `retry`, with None after `retry`.
+    repair: installs the agent's file again; `dial` is then called once more.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class AgentClient:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connect(self) -> None:
-        """Make the first link. Raises AgentGone, ConnectionFailed."""
+        """Attach the first link. Raises AgentGone or ConnectionFailed."""
         await self._connect_once()
         self._tasks = [
             asyncio.create_task(self._serve_calls()),
@@ -95,11 +96,13 @@ class AgentClient:
         ]
 
     async def connect_patiently(self, has_ended: Callable[[bool], Awaitable[str | None]]) -> None:
-        """As `connect`, but the agent may need a moment to start, or its node to let us in.
+        """Call `connect` until it succeeds, for at most `_FIRST_PATIENCE_S` (60 s).
 
-        has_ended: asked now and then whether, and why, there is nothing to wait for any more; told
-        whether the node says that it has no such agent.
-        Raises AllocationError then; after a minute, what the last attempt failed with.
+        The agent may still be starting, or its node may not accept ssh yet.
+        has_ended: called between attempts with True if the node reports that it has no such agent;
+        returns why waiting is useless, or None.
+        Raises AllocationError if has_ended gives a reason; after a minute, the last attempt's
+        error.
         """
         deadline = time.monotonic() + _FIRST_PATIENCE_S
         pause_s = 0.05
@@ -124,14 +127,14 @@ class AgentClient:
             pause_s = min(pause_s * 1.5, 2.0)
 
     async def run(self) -> str:
-        """Keep the conversation going over new links; return why it ended for good.
+        """Attach a new link after each loss; return the reason when the connection has ended.
 
-        Raises AgentGone once it is known that the agent is no more.
+        Raises AgentGone once it is known that the agent no longer runs.
         """
         while True:
             assert self._lost is not None
-            # Shielded: cancelling this loop (to go down) must not take the link away, over which
-            # the agent is told to end.
+            # Shielded: `tk down` cancels this loop, and still needs the link to ask the agent
+            # to end.
             why = await asyncio.shield(self._lost)
             await self._drop_stream()
             if self.mux.ended is not None:
@@ -140,7 +143,7 @@ class AgentClient:
             await self._reconnect()
 
     async def call(self, method: str, **params: Any) -> Any:
-        """Call the agent; waits through link cuts. Raises TunnelkitError."""
+        """Call the agent's method; wait while no link is attached. Raises TunnelkitError."""
         try:
             return await self._rpc.call(method, **params)
         except RpcError as error:
@@ -153,31 +156,33 @@ class AgentClient:
         return self.mux.open(header)
 
     async def shut_down(self, reason: str) -> None:
-        """Have the agent end all that it runs and itself. Its goodbye comes when all is gone: the
-        scheduler, told before, would kill it in the middle of that."""
+        """Ask the agent to end its processes and itself, and wait until it has ended.
+
+        The job is cancelled only after this: a scheduler would kill the agent during its cleanup.
+        """
         with contextlib.suppress(AgentGone):
             await self.call("shutdown", reason=reason)
             await self.wait_ended()
 
     async def wait_ended(self) -> None:
-        """Return once the conversation is over, on the agent's side too if it said so."""
+        """Return once the connection has ended: the agent said BYE, or this side ended it."""
         await self._rpc_channel.closed()
 
     @property
     def is_up(self) -> bool:
-        """True while a link carries the conversation."""
+        """True while a link is attached."""
         return self.mux.is_up
 
     def retry(self) -> None:
-        """Try once more to reach the agent, if that was given up."""
+        """Try again to reach the agent, if the attempts had stopped (see on_stuck)."""
         self._retry.set()
 
     def drop_link(self, why: str) -> None:
-        """Give up the link of the moment; `run` makes a new one."""
+        """Detach the current link; `run` attaches a new one."""
         self.mux.detach(why)
 
     async def close(self, reason: str) -> None:
-        """End the conversation. The agent and what it runs live on."""
+        """End the connection. The agent and its processes keep running."""
         self.mux.end(reason)
         await cancel_all(*self._tasks)
         await self._drop_stream()
@@ -186,7 +191,7 @@ class AgentClient:
         try:
             await self._rpc.serve()
         except RpcError as error:
-            # No call would be answered any more, and nobody would know why.
+            # Without RPC no call is answered: end with the reason instead of a silent hang.
             self.mux.end(f"the agent broke the protocol: {error}")
             self.mux.detach("the agent broke the protocol")
 
@@ -202,13 +207,13 @@ class AgentClient:
             except TunnelkitError as error:
                 self._on_link(False, error.one_line())
                 if not error.transient:
-                    # Refused, not unreachable: a person must mend it, and is asked only once.
+                    # Refused, not unreachable: the user must fix it, and is asked only once.
                     self._retry.clear()
                     self._on_stuck(error)
                     await self._retry.wait()
                     self._on_stuck(None)
                     continue
-            # Jitter: many sessions that lost one login node must not come back as a storm.
+            # Jitter: many sessions that lost one login node must not all reconnect at once.
             delay_s = min(_MAX_BACKOFF_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
             await asyncio.sleep(delay_s)
             attempt += 1
@@ -262,7 +267,7 @@ class AgentClient:
             status, self._client_id, self._server_id, endpoint.received, endpoint.window_bytes
         )
         reader = HelloReader()
-        # A far end that is gone shows as end of stream, whichever call meets it first.
+        # If the remote process is gone, this write may fail; the read below then reports EOF.
         with contextlib.suppress(OSError):
             await write_fd(stream.fileno(), hello.encode())
         while True:
@@ -287,14 +292,17 @@ class AgentClient:
             await self._let_go(stream)
 
     async def _let_go(self, stream: ByteStream) -> None:
-        # Before the close: the event loop would take the next descriptor with that number for
-        # one that it watches already, and nobody would ever hear of it.
+        # Detach before the close. Otherwise the event loop still watches this descriptor number,
+        # and misses all events of the next descriptor that gets it.
         self.mux.detach("the link was given up")
         await stream.close()
 
 
 def _few(handler: Handler) -> Handler:
-    """Each is told once or twice in a job's life; a node that lies must not fill the log."""
+    """Wrap a notice handler: drop calls after the first `_MOST_NOTICES`.
+
+    Each notice comes once or twice per job. A misbehaving node must not fill the log.
+    """
     told = 0
 
     async def take(params: dict[str, Any]) -> Any:

@@ -1,9 +1,9 @@
-"""tk's own directory on the cluster, `[cluster] directory`: sh code that finds it."""
+"""Shell code that finds tk's directory on the cluster (`[cluster] directory`)."""
 
 from __future__ import annotations
 
-#: `tk_dir WORD` sets d to the directory that the setting names on this host. The word is one that
-#: config/value_kinds.py lets through: a name after $ is a variable's, nothing more.
+#: `tk_dir WORD` sets d to the setting's directory on this host. config/value_kinds.py has checked
+#: WORD: after a $ there is a variable name and nothing more, so eval is safe.
 TK_DIR = r"""
 tk_dir() {
   case $1 in
@@ -18,8 +18,8 @@ tk_dir() {
   case $d in /*) ;; *) echo "$1 is $d there, no absolute path" >&2; return 1 ;; esac
 }
 """
-#: `tk_own_dir WORD` also makes it, and refuses one that others own or may write: what lies there
-#: is run.
+#: `tk_own_dir WORD` also creates the directory. It refuses one that another user owns or may write
+#: to, because tk runs files from it.
 TK_OWN_DIR = (
     TK_DIR
     + r"""

@@ -1,4 +1,4 @@
-"""Join a channel of the control socket with one of the agent: the terminal on the node."""
+"""Byte relay between a channel of the control socket and one of the agent (terminals)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tunnelkit.mux.tasks import cancel_all
 
 
 async def pump(source: Channel, sink: Channel) -> None:
-    """Carry bytes one way, and the end of the stream."""
+    """Copy bytes from `source` to `sink`, and then the end of the stream."""
     while data := await source.read():
         await sink.write(data)
     sink.write_eof()
 
 
 async def join(near: Channel, far: Channel) -> None:
-    """Carry bytes both ways until `far` (the agent's) closes; its last word becomes ours.
+    """Copy bytes both ways until `far` (the agent's) closes; close `near` with its detail.
 
-    If `near` closes first the far side is closed too: the terminal has hung up.
+    If `near` closes first (the terminal has hung up), `far` is closed too.
     """
     down = asyncio.create_task(pump(far, near))
     up = asyncio.create_task(pump(near, far))

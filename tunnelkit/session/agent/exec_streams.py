@@ -1,4 +1,4 @@
-"""`tk run` and `tk shell`: a terminal here, a process on the node."""
+"""Streams of `tk run` and `tk shell`: a terminal on the laptop, a process on the node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunnelkit.session.agent.exec_relay import join, pump
 
 
 class ExecStreams:
-    """Joins exec channels of the control socket with those of the agent."""
+    """Connects exec channels of the control socket with exec channels of the agent."""
 
     def __init__(self, agent: Callable[[], AgentClient]) -> None:
         self._agent = agent
@@ -34,7 +34,7 @@ class ExecStreams:
         errors = asyncio.create_task(self._carry_stderr(near_mux, near, far))
         try:
             await join(near, far)
-            # stderr has its own channel; the process is over when both are.
+            # stderr has its own channel; the process is over when both channels have ended.
             await asyncio.wait([errors], timeout=2.0)
         finally:
             await cancel_all(errors)
@@ -42,7 +42,7 @@ class ExecStreams:
             del self._far_ids[near_mux, near.id]
 
     def stderr_opened(self, channel: Channel, header: dict[str, Any]) -> None:
-        """The agent opened the stderr of one of our processes."""
+        """Accept the stderr channel that the agent opened for one of these processes."""
         far_id: Any = header.get("for")
         known = isinstance(far_id, int) and far_id in self._far_ids.values()
         if not known or self._stderr_of(far_id).done():
@@ -57,7 +57,7 @@ class ExecStreams:
             await self._agent().call("exec.signal", channel=far_id, signal=name)
 
     async def resize(self, mux: Mux, near_id: int, rows: int, cols: int) -> None:
-        """Tell the process on the node its terminal's new size."""
+        """Set the terminal size of the process on the node."""
         far_id = self._far_ids.get((mux, near_id))
         if far_id is not None:
             await self._agent().call("exec.resize", channel=far_id, rows=rows, cols=cols)

@@ -1,22 +1,22 @@
-"""Finding a Python for the agent where `python3` is missing or too old: sh code for the cluster."""
+"""Shell code that finds a Python for the agent if the cluster's `python3` is missing or too old."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: The setting that has others looked for; one that a person has chosen is taken as it is.
+#: With this setting tk also tries other names. A Python that the user has set is used as it is.
 DEFAULT = "python3"
-#: Newest first. RHEL 8 has python3 = 3.6 and others beside it.
+#: Newest first. On RHEL 8 python3 is 3.6, and newer ones are installed beside it.
 CANDIDATES = (
     "python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 "
     "/usr/bin/python3 /usr/local/bin/python3 /usr/libexec/platform-python python "
     '"$CONDA_PREFIX/bin/python" "$HOME"/miniforge3/bin/python "$HOME"/miniconda3/bin/python '
     '"$HOME"/mambaforge/bin/python "$HOME"/anaconda3/bin/python /opt/conda/bin/python'
 )
-# The name behind a symlink tells a version without a start of it. A script in its place (pyenv's)
-# takes 0.2 s to start, so the Python behind it is what is used then, if it runs without the script.
-# A module may set more than the PATH, so it is loaded in the very shell that starts Python.
+# The target of a symlink names the version, so Python need not be started. A wrapper script
+# (pyenv's) takes 0.2 s to start, so the Python behind it is used if it runs without the script.
+# A module may set more than the PATH, so it is loaded in the same shell that starts Python.
 FIND = f"""
 tk_good() {{
   case $(readlink -f "$(command -v "$1")" 2>/dev/null) in
@@ -47,7 +47,7 @@ tk_python() {{
   return 1
 }}
 """
-# $1 python, $2 the agent, then its words.
+# $1 python, $2 the agent, then its arguments.
 _RUN = (
     FIND
     + """
@@ -62,21 +62,21 @@ exec "$python" -I -S "$@"
 
 
 def running(python: str, agent: str, words: Sequence[str]) -> list[str]:
-    """argv that runs the agent with that Python, or with another that the host has."""
+    """Return the argv that runs the agent with `python`, or (default setting) with a found one."""
     if python != DEFAULT:
         return [python, "-I", "-S", agent, *words]
     return ["sh", "-c", _RUN, "sh", python, agent, *words]
 
 
 def other_than(wanted: str, executable: str, version: str) -> str:
-    """Which Python was found in place of the one that the settings name; "" if it is that one."""
+    """Return the Python found in place of the setting's, with its version; "" if it is the same."""
     if wanted != DEFAULT or executable.rpartition("/")[2] == wanted:
         return ""
     return f"{executable} ({version})"
 
 
 def introduced(info: Mapping[str, Any], job_id: str | None, wanted: str) -> str:
-    """The line about a new agent: where it is, and its Python if that is not the one wanted."""
+    """Return the message about a new agent: job, node, pid, and its Python if not `wanted`."""
     job = f"job {job_id}, " if job_id else ""
     other = other_than(wanted, info["executable"], info["python"])
     return f"agent: {job}{info['node']}, pid {info['pid']}" + (f", by {other}" if other else "")

@@ -1,4 +1,4 @@
-"""The agent's zip on the cluster: sent when it is not there yet, or no longer as it was sent."""
+"""Installation of the agent's zip on the cluster; sends it if it is missing or damaged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _NO_ROOM = (
     "as $SCRATCH/.tunnelkit; `tk doctor` checks it"
 )
 
-#: For how long nobody may have used a zip before it is removed.
+#: A zip that no agent has used for this long is removed.
 _UNUSED_DAYS = 60
 
-#: Whether the zip is there as it was sent: a crash, a full quota or a disk may have cut it.
-#: $1 python, $2 path, $3 size, $4 sha256. Without sha256sum and shasum Python reads it.
+#: True if the zip is there with the size and digest sent: a crash, a full quota or a disk may have
+#: truncated it. $1 python, $2 path, $3 size, $4 sha256. Without sha256sum and shasum Python reads
+#: it.
 _WHOLE = r"""
 whole() {
   [ -f "$2" ] && [ "$(wc -c <"$2")" -eq "$3" ] || return 1
@@ -30,9 +31,9 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' <"$2") || return 1
   case $sum in *"$4"*) ;; *) return 1 ;; esac
 } 2>/dev/null
 """
-#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory. Answers: home, that directory,
-#: python version or "none", that Python, have or need. The lease says that somebody uses the zip
-#: (agent/zip_lease.py).
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory. Prints: home, tk's directory as
+#: found, the Python's version or "none", its path, "have" or "need". The lease marks the zip as in
+#: use (agent/zip_lease.py).
 _PROBE = (
     _WHOLE
     + FIND
@@ -60,9 +61,9 @@ fi
 """
 )
 #: $1 file name, $2 python, $3 size, $4 sha256, $5 days, $6 tk's directory as found; stdin: the
-#: zip. It has its name only once it is on the disk. Other zips go once their lease is that old; one
-#: without a lease is of a tk that knows none, and is given one now. A full home is left no fuller.
-#: Nobody waits for the byte code.
+#: zip. It gets its name only after fsync. Other zips are removed once their lease is $5 days old. A
+#: zip of an older tk, which writes no leases, gets one now. After a failure (home full) the partial
+#: file is removed. The byte code is compiled in the background.
 _STORE = (
     _WHOLE
     + FIND
@@ -92,8 +93,9 @@ mv -f "$d/.$1.$$" "$d/$1"
 ("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
 """
 )
-#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, then the agent's words. Starts it
-#: as soon as it is there, not only after the answers of the two above. Ends with the connection.
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, then the agent's arguments.
+#: Starts the agent as soon as the zip is whole; the session does not wait for the answers of
+#: _PROBE and _STORE first. Ends with the connection.
 _START = (
     _WHOLE
     + FIND
@@ -116,9 +118,12 @@ exec "$python" -I -S "$agent" "$@"
 
 @dataclass(frozen=True)
 class Installed:
-    """What was found on the cluster. Paths are absolute there. base: tk's own directory; python:
-    as the settings call it; other_python: what the host has in place of that, with its
-    version, "" where it has it."""
+    """Paths of an installed agent; all are absolute paths on the cluster.
+
+    base: tk's own directory.
+    python: the Python as named in the settings.
+    other_python: the Python used in place of that, with its version; "" if there was no need.
+    """
 
     home: str
     base: str
@@ -128,18 +133,18 @@ class Installed:
 
     @property
     def jobs_dir(self) -> str:
-        """Where logs, answers and secrets of jobs lie."""
+        """The directory of the jobs' logs, status files and secrets."""
         return f"{self.base}/jobs"
 
     def argv(self, *words: str) -> list[str]:
-        """argv that runs the agent, cut off from the person's own Python settings."""
+        """Return the argv that runs the agent, isolated from the user's Python settings."""
         return running(self.python, self.agent, words)
 
 
 async def install(link: Link, cluster: ClusterSettings, *, node: str | None = None) -> Installed:
-    """Make sure that the agent is on the login host (or `node`) and can run there.
+    """Install the agent on the login host (or `node`) unless it is there; check its Python.
 
-    Raises AllocationError if tk's directory can't be written or Python is too old.
+    Raises AllocationError if tk's directory can't be written, or if Python is missing or too old.
     """
     python = cluster.python
     package = agent_zip.build()
@@ -154,7 +159,7 @@ async def install(link: Link, cluster: ClusterSettings, *, node: str | None = No
             cause=done.error_text.splitlines()[-1] if done.error_text else f"said {done.text!r}",
             hint=_NO_ROOM,
         )
-    # A chatty login shell may print before us; our five lines are the last.
+    # A login shell may print text first; the answers are the last five lines.
     home, base, version, path, have = lines[-5:]
     _check_python(python, version, where)
     if have == "need":
@@ -174,7 +179,7 @@ async def install(link: Link, cluster: ClusterSettings, *, node: str | None = No
 
 
 def starting(cluster: ClusterSettings, *words: str) -> list[str]:
-    """argv that runs the agent on the login host while `install` may still be putting it there."""
+    """Return the argv that waits on the login host until `install` is done, then runs the agent."""
     package = agent_zip.build()
     proof = [str(len(package.data)), package.digest]
     given = [cluster.python, package.file_name, *proof, cluster.directory]

@@ -1,4 +1,4 @@
-"""An agent on this very machine, for `tk loop` where there is no session."""
+"""Agent on the local machine, for `tk loop` without a session."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tunnelkit.session.agent.local_process import open_local_stream
 
 
 def agent_argv(path: str, *words: str, python: str = sys.executable) -> list[str]:
-    """argv that runs the agent's zip, cut off from the person's own Python settings."""
+    """Return the argv that runs the agent's zip, isolated from the user's Python settings."""
     return [python, "-I", "-S", path, *words]
 
 
 class LocalAgent:
-    """Starts an agent of its own here on first dial. The caller ends it by RPC `shutdown`."""
+    """A local agent, started at the first `dial`. The caller ends it by RPC `shutdown`."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._payload = agent_zip.build()
@@ -25,7 +25,7 @@ class LocalAgent:
         self._name = name
 
     async def dial(self) -> ByteStream:
-        """A stream to the agent; starts it if it is not there."""
+        """Open a stream to the agent; start the agent if it does not run."""
         if not self._is_whole():
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = self._path.with_suffix(f".{os.getpid()}")

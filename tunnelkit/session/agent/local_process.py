@@ -1,4 +1,4 @@
-"""A stream to a process on this very machine: for `tk loop` on a node, and for tests."""
+"""Stream to a process on the local machine: for `tk loop` on a node, and for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tunnelkit.child_process import Lines, spawn
 
 
 class LocalStream:
-    """A child process behind `link.base.ByteStream`."""
+    """A local child process as a `link.base.ByteStream`."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, sock: socket.socket, errors: socket.socket
@@ -49,7 +49,7 @@ class LocalStream:
 
 
 async def open_local_stream(argv: Sequence[str]) -> LocalStream:
-    """Start `argv` here and return its stdin and stdout as a stream."""
+    """Start `argv` on this machine and return its stdin and stdout as a stream."""
     ours, theirs = socket.socketpair()
     out = theirs.dup()
     errors, errors_theirs = socket.socketpair()

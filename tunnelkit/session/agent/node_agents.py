@@ -1,7 +1,7 @@
-"""The allocation's other nodes: an agent on each, and a link of its own to those that are used.
+"""Agents on the allocation's other nodes, each with its own link once it is used.
 
-The first node's agent starts them, as steps of the job (agent/nodes/node_agents.py); where it
-can't, as in a job of PBS, they are started from here. They end with it.
+The first node's agent starts them as job steps (agent/nodes/node_agents.py). Where it can't, as
+in a PBS job, the session starts them. They end with the first node's agent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.runtime.status import NodeAgentInfo
 
-#: More than these get their agents when they are first wanted: each costs a job step.
+#: Further nodes get their agents at first use: each agent costs a job step.
 _AT_ONCE = 8
 _NAME_CHARS = 64
 
 
 def peer_name(name: str, node: str) -> str:
-    """The agent's name on another node, where it is not the first agent that names it. All are
-    different, and none is too long for a name."""
+    """Return the name of the agent on another node, for agents that the session starts.
+
+    Names are unique, and at most `_NAME_CHARS` characters long.
+    """
     whole = f"{name}.{node}"
     if len(whole) <= _NAME_CHARS:
         return whole
@@ -35,18 +37,18 @@ def peer_name(name: str, node: str) -> str:
 
 
 class _Peer:
-    """One other node as the session knows it."""
+    """The session's state of one other node."""
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.pid: int | None = None
-        #: Not the first agent has started it.
+        #: True if the session started this agent, not the first agent.
         self.from_here = False
         self.failure: TunnelkitError | None = None
         self.client: AgentClient | None = None
         self.life: asyncio.Task[Any] | None = None
         self.execs = ExecStreams(self._agent)
-        #: One connection, one start at a time.
+        #: At most one connection attempt and one start at a time.
         self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
 
     def _agent(self) -> AgentClient:
@@ -55,24 +57,26 @@ class _Peer:
         return self.client
 
     def opened(self, channel: Channel, header: dict[str, Any]) -> None:
-        """The agent opened a channel."""
+        """Accept a channel that the agent opened: an exec's stderr; close any other."""
         if header.get("type") == "stderr":
             self.execs.stderr_opened(channel, header)
         else:
             channel.close({"error": "unexpected channel"})
 
     def describe(self) -> NodeAgentInfo:
-        """As a JSON object, for `tk status`."""
+        """Return the node as a JSON object, for `tk status`."""
         why = self.failure.one_line() if self.failure is not None else None
         return {"node": self.node, "agent": self.pid, "why_not": why}
 
 
 class PeerAgents:
-    """The other nodes' agents. `allocated`, then `start`; `close` lets go of them all.
+    """The other nodes' agents. Call `allocated`, then `start`; `close` closes all links.
 
-    agent: the first node's. dial: a stream to the agent of that name on that node. start: have an
-    agent on a node, its name and pid; None where the first one is asked for that. repair: see
-    AgentClient.
+    agent: returns the client of the first node's agent.
+    dial: opens a stream to an agent, called with (node, agent name).
+    start: starts an agent on a node and returns its name and pid; None if the first agent must
+    start it.
+    repair: see AgentClient.
     """
 
     def __init__(
@@ -90,18 +94,21 @@ class PeerAgents:
         self._peers: dict[str, _Peer] = {}
 
     def allocated(self, nodes: Sequence[str]) -> None:
-        """These are ours now, the first agent's node first."""
+        """Set the allocation's nodes; the first one is the first agent's node."""
         self._first = nodes[0] if nodes else ""
         self._peers = {node: _Peer(node) for node in nodes[1:]}
 
     async def start(self) -> None:
-        """Have the agents started. One that can't be is told in `describe`."""
+        """Start the agents of the first `_AT_ONCE` nodes. `describe` reports failures."""
         first = list(self._peers.values())[:_AT_ONCE]
         await asyncio.gather(*(self._start(peer) for peer in first), return_exceptions=True)
 
     async def execs(self, node: str) -> ExecStreams | None:
-        """Where processes on `node` are started; None if that is the first node. Raises
-        UsageError for a node that is not ours, AllocationError if no agent can be had there."""
+        """Return the ExecStreams of `node`, or None if it is the first node.
+
+        Raises UsageError if the node is not in the allocation, AllocationError if no agent can be
+        started there.
+        """
         wanted = node.partition(".")[0]
         names = {name.partition(".")[0]: name for name in (self._first, *self._peers) if name}
         if wanted not in names or (node != wanted and node not in names.values()):
@@ -117,22 +124,24 @@ class PeerAgents:
         return peer.execs
 
     def describe(self) -> list[NodeAgentInfo]:
-        """Each other node, for `tk status`."""
+        """Return all other nodes as JSON objects, for `tk status`."""
         return [peer.describe() for peer in self._peers.values()]
 
     async def shut_down(self) -> None:
-        """End those that were started from here: what ends with the first agent needs nothing, but
-        PBS would kill these before they have tidied up."""
+        """End the agents that the session started: PBS would kill them before their cleanup.
+
+        Agents that the first agent started end with it.
+        """
         ours = [peer for peer in self._peers.values() if peer.from_here and peer.pid is not None]
         await asyncio.gather(*(self._end(peer) for peer in ours), return_exceptions=True)
 
     async def close(self) -> None:
-        """Let go of the links. The agents end with the first one."""
+        """Close the links. The agents end with the first one."""
         peers, self._peers = list(self._peers.values()), {}
         await asyncio.gather(*(self._drop(peer) for peer in peers))
 
     async def _start(self, peer: _Peer) -> str:
-        """Have its agent run; its name."""
+        """Start the peer's agent if it does not run; return the agent's name."""
         async with peer.starting:
             try:
                 started = await self._start_there(peer.node)
@@ -167,7 +176,7 @@ class PeerAgents:
             await peer.client.shut_down("tk down")
 
     async def _mind(self, peer: _Peer, client: AgentClient) -> None:
-        """Keep the conversation up; once it is over the next use begins another."""
+        """Run the client until its connection ends; the next use then makes a new client."""
         with contextlib.suppress(TunnelkitError):
             await client.run()
         peer.client = None
@@ -182,5 +191,5 @@ class PeerAgents:
 
 
 async def _never(no_agent: bool) -> str | None:
-    """The first agent would tell."""
+    """Implement has_ended: never. The first agent's client watches the allocation."""
     return None

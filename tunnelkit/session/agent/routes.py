@@ -1,9 +1,9 @@
-"""The ways to an agent in a job, tried in order; the first that works is kept.
+"""Routes to an agent in a job, tried in order; the first that works is kept.
 
-ssh          from the laptop to the node, through the login host
-ssh-login    the login host's own ssh, where only hosts of the cluster are let in
-srun         the scheduler's own way into the job, where it has one
-dial-in      the agent dials a port of the login host, where no way leads into the job
+ssh          ssh from the laptop to the node, through the login host
+ssh-login    the login host's ssh, for nodes that accept only hosts of the cluster
+srun         the scheduler's command that runs something inside the job, if it has one
+dial-in      the agent dials a port of the login host, if no other route works
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _CONNECT_TIMEOUT_S = 10
 
 
 class Route(Protocol):
-    """One way. `open` raises ConnectionFailed where it does not lead there."""
+    """One route to the agent. `open` raises ConnectionFailed if the route does not work."""
 
-    #: As `tk status` calls it.
+    #: The route's name in `tk status`.
     name: str
-    #: How it goes on with "entering by ".
+    #: The route's name in messages, after "entering by ".
     title: str
 
     async def open(self) -> ByteStream: ...
 
 
 class SshRoute:
-    """ssh from the laptop to the node. `argv` is run there."""
+    """ssh from the laptop to the node; it runs `argv` there."""
 
     name = title = "ssh"
 
@@ -46,10 +46,10 @@ class SshRoute:
 
 
 class LoginSshRoute:
-    """The login host's ssh to the node, with the keys that are there. `argv` is run there.
+    """The login host's ssh to the node, with the login host's keys; it runs `argv` there.
 
-    Never asks anybody. A node's first host key is taken into a file of tk's own; a changed
-    one is a hard stop.
+    It never prompts. A node's first host key is accepted and stored in tk's own file. A changed
+    host key raises HostKeyError.
     """
 
     name = "ssh-login"
@@ -67,7 +67,10 @@ class LoginSshRoute:
         return await self._link.open_stream([*self._ssh, remote_command(self._argv)])
 
     async def _try(self) -> None:
-        """One connection whose end is seen: a stream would only tell that it is silent."""
+        """Connect once and run `true`: its exit status is known, a failed stream is just silent.
+
+        Raises HostKeyError or ConnectionFailed.
+        """
         done = await self._link.run([*self._ssh, "true"], timeout_s=3.0 * _CONNECT_TIMEOUT_S)
         if done.exit_code == 0:
             self._proven = True
@@ -90,7 +93,7 @@ class LoginSshRoute:
 
 
 def login_ssh(installed: Installed, node: str) -> list[str]:
-    """argv of the login host's ssh to `node`, without the remote command."""
+    """Return the argv of the login host's ssh to `node`, without the remote command."""
     known = f'"{installed.base}/known_hosts" "{installed.home}/.ssh/known_hosts"'
     options = {
         "BatchMode": "yes",
@@ -108,7 +111,7 @@ def login_ssh(installed: Installed, node: str) -> list[str]:
 
 
 class SchedulerRoute:
-    """The scheduler's command that runs something inside the job; `argv` is the whole of it."""
+    """The scheduler's command that runs something inside the job; `argv` is all of it."""
 
     name = title = "srun"
 
@@ -120,12 +123,11 @@ class SchedulerRoute:
 
 
 class ReverseRoute:
-    """The agent in the job dials a process of ours on the login host
-    (agent/links/reverse_connect.py).
+    """A port on the login host that the agent dials (agent/links/reverse_connect.py).
 
-    That process lives as long as the stream. It holds one port, where only who proves that
-    they can read the invitation (0600, in the shared home) is let in, by TLS with a certificate
-    that is made here for each stream.
+    The session runs `meet` on the login host; that process lives as long as the stream. It listens
+    on one port, by TLS, with a certificate that the session makes for each stream. It accepts only
+    a peer that proves that it can read the invitation (0600, in the shared home).
     """
 
     name = "dial-in"
@@ -147,23 +149,27 @@ class ReverseRoute:
 
 
 def invitation(installed: Installed, name: str) -> str:
-    """The file in which the agent `name` is told where to dial."""
+    """Return the path of the file from which the agent `name` reads the address to dial."""
     return f"{installed.jobs_dir}/{name}.meet"
 
 
 class Routes:
-    """`ways` in the order in which they are tried. say: told when one does not lead there."""
+    """The routes to one agent. `open` uses the first that works.
+
+    ways: the routes, in the order of the attempts.
+    say: called with a message when a route fails.
+    """
 
     def __init__(
         self, link: Link, node: str | None, ways: Sequence[Route], say: Callable[[str], None]
     ) -> None:
         self._link, self._node, self._say = link, node, say
         self._ways = list(ways)
-        #: The way that works; None before the first stream.
+        #: Name of the route that works; None before the first stream.
         self.route: str | None = None
 
     async def open(self) -> ByteStream:
-        """A stream by the way that works. Raises ConnectionFailed, HostKeyError."""
+        """Open a stream on the route that works. Raises ConnectionFailed or HostKeyError."""
         while True:
             way = self._ways[0]
             try:
@@ -171,7 +177,7 @@ class Routes:
             except HostKeyError:
                 raise
             except ConnectionFailed as error:
-                # A lost login connection says nothing about the node.
+                # If the login connection is lost, the failure says nothing about the node.
                 if self.route or len(self._ways) == 1 or not await self._link.is_alive():
                     raise
                 self._ways.pop(0)

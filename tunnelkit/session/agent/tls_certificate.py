@@ -1,4 +1,4 @@
-"""A fresh certificate with its key, for one TLS connection whose ends know it beforehand."""
+"""A new certificate with its key, for one TLS connection; both ends know it beforehand."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-#: Who compares the certificate itself asks no clock; hosts' clocks may differ.
+#: The peer compares the certificate itself, so no expiry is needed; hosts' clocks may differ.
 _FROM, _UNTIL = datetime.datetime(2000, 1, 1), datetime.datetime(2099, 1, 1)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Both as PEM."""
+    """A certificate and its private key, both as PEM."""
 
     certificate: str
     key: str = field(repr=False)
 
 
 def make_certificate() -> Certificate:
-    """Milliseconds: a key on a curve."""
+    """Make a self-signed certificate; an elliptic-curve key takes only milliseconds."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tunnelkit")])
     made = (

@@ -1,1 +1,1 @@
-"""The connection to the login host, and when it may ask for a secret."""
+"""The connection to the login host, and the rules for prompting for a secret."""

@@ -1,4 +1,4 @@
-"""Keeps the connection to the login host: whenever it is lost, it is brought back."""
+"""Keeper of the connection to the login host: reconnects whenever it is lost."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ log = logging.getLogger("tunnelkit.session")
 
 _FIRST_S = 1.0
 _MAX_BACKOFF_S = 15.0
-#: For a host that counts us as too eager: more of the same would prolong its anger.
+#: Limit for a host that throttles this client: frequent attempts would prolong the throttling.
 _MAX_THROTTLED_S = 60.0
-#: What waiting doesn't mend. An authentication tried again by itself could lock an account.
+#: Errors that waiting doesn't fix. A repeated automatic authentication could lock an account.
 _FOR_A_PERSON = (AuthenticationFailed, HostKeyError, ConfigError, MissingProgram)
 
 
 def backoff_s(attempt: int, error: TunnelkitError) -> float:
-    """Seconds until the next attempt, after `attempt` (0, 1, ...) that failed with `error`:
-    doubled each time, and jittered, so that the sessions that lost one host don't come
-    back to it as one."""
+    """Return the seconds until the next attempt, after `attempt` (0, 1, ...) failed with `error`.
+
+    Doubled each time, and jittered: sessions that lost one host must not all reconnect at once.
+    """
     limit_s = _MAX_THROTTLED_S if isinstance(error, ConnectionThrottled) else _MAX_BACKOFF_S
     return min(limit_s, _FIRST_S * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
 
@@ -40,10 +41,10 @@ def backoff_s(attempt: int, error: TunnelkitError) -> float:
 class LinkKeeper:
     """The only place that (re)connects a link, so there is never more than one attempt.
 
-    `open`, then `run` for as long as the link is wanted; who closes the link is its owner.
-    lost: told why, at each loss (`is_up` still holds then) and each attempt that failed.
-    stuck: told when only a person can bring the link back (`retry`), and None once that is
-    tried, and once the link is back.
+    Call `open`, then `run` for as long as the link is wanted. The link's owner closes it.
+    lost: called with the reason at each loss (`is_up` is still True then) and each failed attempt.
+    stuck: called with the error when only the user can bring the link back (`retry`), with None
+    when that is tried and when the link is back.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class LinkKeeper:
         self._up.set()
 
     async def wait_up(self) -> None:
-        """Return once the link is there."""
+        """Return once the link is up."""
         await self._up.wait()
 
     @property
@@ -74,11 +75,11 @@ class LinkKeeper:
         return self._up.is_set()
 
     def retry(self) -> None:
-        """A person is there: try once more, at once, if an attempt is due or was given up."""
+        """Retry at once, for a present user, if an attempt is due or the attempts had stopped."""
         self._retry.set()
 
     async def run(self) -> None:
-        """Bring the connection (and its forwards) back whenever it is lost; never returns."""
+        """Reopen the connection (and its forwards) whenever it is lost; never return."""
         while True:
             why = await self._link.wait_lost()
             if not await self._link.is_alive():
@@ -103,7 +104,7 @@ class LinkKeeper:
                     continue
                 delay_s = backoff_s(attempt, error)
             except Exception as error:
-                # Whatever it is: a session that never connects again would be worse.
+                # Retry after any error: a session that never connects again would be worse.
                 log.exception("an attempt to connect failed in an unforeseen way")
                 unforeseen = ConnectionFailed(
                     "can't connect",
@@ -120,7 +121,7 @@ class LinkKeeper:
 
     async def _wait_for_person(self, error: TunnelkitError) -> None:
         if self._retry.is_set():
-            return  # somebody came while this attempt was under way
+            return  # the user came during this attempt
         self._stuck(error)
         await self._retry.wait()
         self._stuck(None)

@@ -1,4 +1,4 @@
-"""The session's connection to the login host: made, kept, and who is asked for a secret."""
+"""The session's connection to the login host: opens it, keeps it, and gates its prompts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from tunnelkit.session.runtime.paths import SessionPaths
 
 
 class LoginConnection:
-    """Owns the link but for its end: `link.close`. `open`, then `run` beside all else.
+    """The link and its keeper. Call `open`, then `run` as a task; the caller calls `link.close`.
 
-    present: whether a command that could ask is connected. notice: something for the person.
-    lost: told why, at each loss and each attempt that failed. changed: `stuck` is another.
+    present: returns True while a command is connected that could prompt the user.
+    notice: called with a message for the user.
+    lost: called with the reason at each loss and each failed attempt.
+    changed: called when `stuck` has changed.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class LoginConnection:
         self._notice = notice
         self._told_lost = lost
         self._changed = changed
-        #: Why the connection is not tried again until a person comes (`tk auth`).
+        #: The error after which attempts stop until the user runs `tk auth`; None if there is none.
         self.stuck: TunnelkitError | None = None
         self.link = make_link(
             settings.cluster.link,
@@ -58,39 +60,37 @@ class LoginConnection:
         await self._keeper.open()
 
     async def run(self) -> None:
-        """Bring it back whenever it is lost; never returns."""
+        """Reopen the connection whenever it is lost; never return."""
         await self._keeper.run()
 
     async def wait_up(self) -> None:
-        """Return once the link is there."""
+        """Return once the link is up."""
         await self._keeper.wait_up()
 
     def arrive(self, *, coming: bool = False) -> None:
-        """A person may be asked until `leave`; with `coming` also before their command has
-        connected."""
+        """Allow prompts until `leave`; with `coming` also before the user's command connects."""
         self._attendance.arrive(coming=coming)
 
     def leave(self) -> None:
-        """The visit is over. Idempotent."""
+        """Forbid prompts: the visit is over. Idempotent."""
         self._attendance.leave()
 
     def retry(self) -> None:
-        """A person is there: whatever was stuck is tried now; what gets stuck from here on is
-        this visit's."""
+        """Clear `stuck` and retry now, for a present user; a later `stuck` is from this visit."""
         self.on_stuck(None)
         self._keeper.retry()
 
     def on_stuck(self, error: TunnelkitError | None) -> None:
-        """Only a person can bring the connection back: said once, wherever people look."""
+        """Set or clear `stuck`; an error is reported once, as only the user can fix it."""
         self.stuck = error
         if error is not None:
-            # One action, one refusal: whoever visits has to decide anew.
+            # At most one refusal per user action: the user must decide to try again.
             self._attendance.leave()
             self._notice(f"{error.one_line()}. Nothing is tried until you run: tk auth")
         self._changed()
 
     def _lost(self, why: str) -> None:
         if self._keeper.is_up:
-            # What was answered is spent; asking for it again is a person's decision.
+            # The answers are used up. A new prompt needs a new action of the user.
             self._attendance.leave()
         self._told_lost(why)

@@ -1,4 +1,4 @@
-"""Short looks at a cluster, outside of any session: for `tk init` and `tk vscode`."""
+"""Short queries of a cluster, outside of any session: for `tk init` and `tk vscode`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ASK_HOME = r"""printf '%s\n' "$HOME" """
 
 
 def link_options(settings: Settings) -> LinkOptions:
-    """The link's options as the settings say."""
+    """Return the link's options from the settings."""
     return LinkOptions(
         login=settings.require_login(),
         jumps=settings.cluster.jump,
@@ -30,26 +30,28 @@ def link_options(settings: Settings) -> LinkOptions:
 
 
 async def scheduler_of(link: Link) -> Detected:
-    """Which scheduler the login host has. Raises ConnectionFailed, SchedulerError."""
+    """Detect the login host's scheduler. Raises ConnectionFailed or SchedulerError."""
     return parse_detect(await link.run(DETECT.argv, stdin=DETECT.stdin))
 
 
 @dataclass(frozen=True)
 class ClusterProbe:
-    """What a short look at a login host tells."""
+    """Result of a short query of a login host."""
 
     scheduler: str
     home: str
 
 
 def detect_scheduler(settings: Settings, prompter: Prompter | None = None) -> str:
-    """Connect to the login host and tell its scheduler's name. Raises ConnectionFailed."""
+    """Connect to the login host and return its scheduler's name. Raises ConnectionFailed."""
     return _look(settings.cluster.link, link_options(settings), prompter).scheduler
 
 
 def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
-    """The mirror's absolute directory on the cluster; a live session knows it without a
-    connection. Raises ConnectionFailed."""
+    """Return the mirror's absolute directory on the cluster.
+
+    A live session is asked first, as it needs no new connection. Raises ConnectionFailed.
+    """
     remote = settings.mirror.remote
     if remote.startswith("/"):
         return remote
@@ -68,7 +70,7 @@ async def _ask_session(settings: Settings) -> str | None:
 
 @lru_cache(maxsize=1)
 def _look(name: LinkName, options: LinkOptions, prompter: Prompter | None) -> ClusterProbe:
-    """One connection, and so one prompt, for all that one command wants to know."""
+    """Connect once, and so prompt once, for all that one command asks."""
 
     async def look() -> ClusterProbe:
         with tempfile.TemporaryDirectory(prefix="tk-") as directory:

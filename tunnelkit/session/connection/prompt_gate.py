@@ -1,9 +1,9 @@
-"""Whether a person is there to be asked for a secret. Nothing that runs by itself may ask.
+"""Gate for prompts: the user is asked for a secret only during a visit, never by background tasks.
 
-One action of a person (`tk up`, `tk auth`) opens a visit. It ends with the link up, with
-the first refusal (so one action can cost an account one failed attempt, and no more) or
-with the person's command. Outside of visits connections are made in BatchMode, which can
-use keys, agents, certificates and tickets, and never sends a password or a code.
+A user's action (`tk up`, `tk auth`) opens a visit. The visit ends when the link is up, at the
+first refusal, or when the user's command ends. So one action costs an account at most one failed
+attempt. Outside of visits connections are made in BatchMode. That can use keys, agents,
+certificates and tickets, and never sends a password or a code.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 
 from tunnelkit.link.base import Prompter
 
-#: So long a command that has started the session may take until it can ask: a host that is
-#: near puts its question before a laptop under load has that command connected.
+#: Limit for the command that started the session to connect. A nearby host may prompt before a
+#: loaded laptop has that command connected.
 _COMES_WITHIN_S = 20.0
 _LOOK_S = 0.02
 
 
 class PromptGate:
-    """Lets questions through to `prompter` while somebody visits.
+    """Passes questions to `prompter` during a visit.
 
-    present: whether a command that could ask is connected right now.
+    present: returns True while a command is connected that could prompt the user.
     """
 
     def __init__(self, prompter: Prompter, present: Callable[[], bool]) -> None:
@@ -33,25 +33,26 @@ class PromptGate:
         self._coming = False
 
     def is_open(self) -> bool:
-        """True while what would ask may be tried."""
+        """True while authentication methods that prompt may be tried."""
         return self._open and (self._coming or self._present())
 
     def arrive(self, *, coming: bool = False) -> None:
-        """A person may be asked until `leave`, for as long as they are present; with `coming`
-        also before their command has connected."""
+        """Allow prompts until `leave`, while the user's command is connected.
+
+        coming: also allow them before that command has connected."""
         self._open, self._coming = True, coming
 
     def leave(self) -> None:
-        """The visit is over. Idempotent."""
+        """Forbid prompts: the visit is over. Idempotent."""
         self._open = False
 
     async def ask(self, text: str, echo: bool) -> str | None:
-        """The link's Prompter: None, at once, while nobody visits."""
+        """Prompt the user (the link's Prompter); return None at once outside of a visit."""
         await self._meet()
         return await self._prompter(text, echo) if self._open else None
 
     async def _meet(self) -> None:
-        """Give the command that is still coming the time to connect."""
+        """Wait until the command that started the session has connected (see `_COMES_WITHIN_S`)."""
         deadline = time.monotonic() + _COMES_WITHIN_S
         while True:
             is_coming = self._open and self._coming and not self._present()

@@ -1,1 +1,1 @@
-"""The job that holds the allocation."""
+"""The scheduler job that holds the allocation."""

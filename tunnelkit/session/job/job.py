@@ -1,4 +1,4 @@
-"""The job that holds the allocation: found again by name, submitted once, watched."""
+"""The job that holds the allocation: found by name, submitted once, watched, cancelled."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ _RETRIES = 6
 
 
 class JobHandle:
-    """One job of one session. `run` runs a command on the login host; `jobs_dir`: tk's there;
-    `status_file` is where the job's body (scheduler/job_script.py) tells its end, its id at the end
-    of the name; `cancelled`: which were told to end; `say`: told what a person should know."""
+    """One job of one session.
+
+    run: runs a command on the login host. jobs_dir: tk's directory for jobs there.
+    status_file: the job's body (scheduler/job_script.py) reports its end there; the job id is
+    appended to this name.
+    cancelled: jobs that tk has cancelled. say: called with a message for the user."""
 
     def __init__(
         self,
@@ -43,20 +46,21 @@ class JobHandle:
         self._jobs_dir = jobs_dir
         self._status_file = status_file
         self._say = say
-        #: Others of our name, not told to end yet.
+        #: Duplicates: other jobs of the session's job name, not cancelled yet.
         self._twins: list[str] = []
-        #: One whose answer has not been had.
+        #: A submission without an answer yet.
         self._submission: Submission | None = None
         self._cancelled = cancelled
         self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
         self.submitted = False
-        #: A person made it: tk looks at it, and never ends it.
+        #: True if the user submitted the job without tk: tk watches it, and never cancels it.
         self.foreign = False
 
     async def find(self) -> JobStatus | None:
-        """The unfinished job of our name, if there is one that was not told to end. Raises
-        SchedulerError."""
+        """Find the unfinished job of the session's job name that tk has not cancelled.
+
+        Returns None if there is none. Raises SchedulerError."""
         listed = await self._listed()
         told = self._cancelled.ids()
         jobs = [job for job in listed if job.job_id not in told]
@@ -69,7 +73,7 @@ class JobHandle:
         return best
 
     async def look_for_twins(self) -> None:
-        """Cancel all jobs of our name but ours: a site's own sbatch may have submitted two."""
+        """Cancel all other jobs of this name: a site's sbatch wrapper may have submitted two."""
         if self.foreign or self.job_id is None:
             return
         told = [_number(one) for one in (*self._cancelled.ids(), self.job_id)]
@@ -78,20 +82,20 @@ class JobHandle:
         await self.drop_twins()
 
     async def drop_twins(self) -> None:
-        """Cancel those that `find` has found besides the one that it gave."""
+        """Cancel the duplicates that `find` found besides the job that it returned."""
         twins, self._twins = self._twins, []
         for job_id in twins:
             self._say(f"job {job_id} is a second one of this project, beside {self.job_id}: ended")
             await self._cancel_one(job_id)
 
     async def adopt(self, job_id: str) -> JobStatus:
-        """Watch a job that a person made; how it is. Raises SchedulerError."""
+        """Use a job that the user submitted; return its status. Raises SchedulerError."""
         self.job_id, self.foreign = job_id, True
         done = await self._run(self._scheduler.query([job_id]))
         return self._scheduler.parse_query(done, [job_id])[job_id]
 
     def poke(self) -> None:
-        """Look at once, instead of at the end of the pause."""
+        """Query the scheduler at once, instead of at the end of the pause."""
         self._poller.poke()
 
     async def submit(
@@ -101,12 +105,13 @@ class JobHandle:
         body: str,
         waiting: Callable[[float], None] = lambda seconds: None,
     ) -> str:
-        """Submit the job and return its id. A reply that is late or got lost never submits twice.
-        waiting: told now and then for how many seconds there is no answer."""
+        """Submit the job and return its id; a late or lost reply never submits it twice.
+
+        waiting: called now and then with the seconds without an answer."""
         command = self._scheduler.submit(
             request, job_name=self._name, body=body, log_dir=self._jobs_dir
         )
-        # From here on a job of our name is our doing, also if this is cancelled half-way.
+        # From here on a job of this name is this session's, even if this task is cancelled.
         self.submitted = True
         for attempt in range(_RETRIES):
             try:
@@ -132,8 +137,9 @@ class JobHandle:
         return done
 
     async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:
-        """Wait until the job runs; tells every pending state. Raises AllocationError if it
-        ends first or can never start; such a job is cancelled."""
+        """Wait until the job runs; call `on_pending` with every pending state.
+
+        Raises AllocationError if it ends first or can never start; the latter is cancelled."""
         async with aclosing(self.watch()) as states:
             async for status in states:
                 if status.state is JobState.RUNNING and status.nodes:
@@ -158,18 +164,20 @@ class JobHandle:
         )
 
     async def last_words(self) -> str:
-        """The end of our job's log, in one line."""
+        """Return the end of the job's log, in one line."""
         return await last_words(self._run, self._jobs_dir, self.job_id or "", self._name)
 
     def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
-        """The job's states as they change, at a pace that the scheduler's manual allows. hurried:
-        see `Poller.watch`."""
+        """Yield the job's states as they change; polls as often as the scheduler's manual allows.
+
+        hurried: see `Poller.watch`."""
         assert self.job_id is not None
         return self._poller.watch(self.job_id, hurried=hurried)
 
     async def _confirm_end(self, job_id: str) -> bool:
-        """Proof that a job which the scheduler forgot has ended: its body told so, or the
-        scheduler's own memory does."""
+        """True if a job that the scheduler no longer lists has provably ended.
+
+        The proof is the status file of its body, or the scheduler's history."""
         if await self._has_told_end(job_id):
             return True
         command = self._scheduler.history(job_id)
@@ -178,7 +186,7 @@ class JobHandle:
         return self._scheduler.parse_history(await self._run(command)) is JobState.ENDED
 
     async def _has_told_end(self, job_id: str) -> bool:
-        """Whether the job's body has told that its agent ended."""
+        """True if the job's body has reported that its agent ended."""
         done = await self._run(
             job_script.read_status(job_script.status_of(self._status_file, job_id))
         )
@@ -186,8 +194,9 @@ class JobHandle:
         return told is not None and told.ended
 
     async def forget_if_over(self, over: bool) -> bool:
-        """Whether the job that was found has no agent any more, as its body tells, or it is known
-        (`over`); it counts as cancelled then."""
+        """True if the found job has no agent any more; records it as cancelled then.
+
+        over: True if the caller knows that already; else the body's status file decides."""
         if self.job_id is None or self.job_id in self._cancelled.ids():
             return True
         if not over and not await self._has_told_end(self.job_id):
@@ -196,18 +205,19 @@ class JobHandle:
         return True
 
     async def estimate(self) -> str | None:
-        """When a pending job may start, in the scheduler's words."""
+        """Return when the pending job may start, as the scheduler says; None if unknown."""
         command = self._scheduler.estimate(self.job_id) if self.job_id else None
         if command is None:
             return None
         return self._scheduler.parse_estimate(await self._run(command))
 
     async def wait_cancelled_gone(self, say: Callable[[str], None]) -> None:
-        """Wait for the end of those that were told to end, and are still there; not for long:
-        where their node is down it may never be heard of. After `find`."""
+        """Wait until the cancelled jobs that still exist have ended. Call it after `find`.
+
+        The wait is short (`FIRST_PAUSES_S`): if a node is down, its job's end may never come."""
         for job_id in self._cancelled.ids():
             say(f"job {job_id} was cancelled and is still ending: waiting for its end")
-            # Whether it was heard then may not be known. Twice does no harm.
+            # The first cancellation may have been lost. A second one does no harm.
             with contextlib.suppress(SchedulerError):
                 self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
         for pause_s in FIRST_PAUSES_S:
@@ -219,8 +229,10 @@ class JobHandle:
             say(f"job {job_id} has not ended yet: asking for another one beside it")
 
     async def cancel(self) -> list[str]:
-        """Cancel all jobs of our name; of one that was found, that one. Which were there. A
-        submission without an answer ends, or cancels its own job. Raises SchedulerError."""
+        """Cancel all jobs of this name, or only the job that `find` found; return their ids.
+
+        A submission without an answer is stopped, or cancels its own job. A job that the user
+        submitted is never cancelled. Raises SchedulerError."""
         if self.foreign:
             return []
         over = True
@@ -239,7 +251,7 @@ class JobHandle:
         return listed
 
     async def _cancel_one(self, job_id: str) -> None:
-        # Before: the answer may get lost, and it be cancelled all the same.
+        # Recorded first: the answer may get lost although the job is cancelled.
         self._cancelled.add(job_id)
         try:
             self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
@@ -248,7 +260,7 @@ class JobHandle:
             raise
 
     async def _listed(self) -> list[JobStatus]:
-        """The unfinished jobs of our name."""
+        """Return the unfinished jobs of this name; forget cancelled jobs that are gone."""
         done = await self._run(self._scheduler.find(self._name))
         jobs = self._scheduler.parse_find(done, self._name)
         self._cancelled.keep_only(job.job_id for job in jobs)
@@ -256,11 +268,11 @@ class JobHandle:
 
 
 def _number(job_id: str) -> str:
-    """It without the server's name, which PBS does not always tell alike."""
+    """Return the id without the server's name, which PBS does not always write the same way."""
     return job_id.partition(".")[0]
 
 
 def in_words(status: JobStatus) -> str:
-    """A job's state as the scheduler calls it, and what that means."""
+    """Return a job's state as the scheduler names it, with its explanation."""
     native = status.native_state or "gone"
     return f"{native}, {status.explanation}" if status.explanation else native

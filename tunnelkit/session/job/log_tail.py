@@ -1,4 +1,4 @@
-"""What a job wrote before it ended: the lines of its log that tell why."""
+"""Last lines of a job's log, which tell why the job ended."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tunnelkit.scheduler.base import Command
 from tunnelkit.text_format import shown
 
 Run = Callable[[Command], Awaitable[Completed]]
-#: What to do about a job that ended before there was an agent.
+#: Hint for a job that ended before its agent started.
 HINT = (
     "without a log the home may be read-only or full on the node: set [cluster] directory"
     " to one that can be written there"
 )
 _LINES = 3
 _MOST_CHARACTERS = 400
-# Nothing but what schedulers write themselves about an end that is known already.
+# Lines that the scheduler itself writes about the job's end; they add nothing to it.
 _NOISE = re.compile(r"(slurmstepd|srun): .*(JOB|STEP) .* ON .* (CANCELLED|FAILED)|Terminated$")
-# $1 tk's directory of jobs, then the names that the log may have. A network file system may be
-# late with a file of another host.
+# $1 tk's directory of jobs, then the names that the log may have. A network file system may show a
+# file of another host late.
 _READ = r"""
 cd "$1" || exit
 shift
@@ -36,7 +36,7 @@ done
 
 
 async def last_words(run: Run, jobs_dir: str, job_id: str, job_name: str) -> str:
-    """The end of a job's log in one line, or that there is none. Never raises."""
+    """Return the end of a job's log in one line, or why there is none. Never raises."""
     number = re.sub(r"[^0-9].*", "", job_id)
     names = (f"{number}.log", f"{job_name}.log")
     try:

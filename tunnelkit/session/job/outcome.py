@@ -1,4 +1,4 @@
-"""What became of a job whose agent is gone: it ended, and why, or it went back into the queue."""
+"""Outcome of a job whose agent is gone: it ended (and why), or it went back into the queue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Command
 from tunnelkit.session.job.job import in_words
 
-#: A job whose agent is gone is mostly just ending: how long the scheduler is asked.
+#: Limit for the queries: a job whose agent is gone is usually ending at that moment.
 _ASK_END_S = 15.0
-#: Its last state is waited for so long; then it is told as ending.
+#: Limit for the final state after the first sign of the end; then the job is reported as ending.
 _SETTLE_S = 4.0
-#: One that may come back: so long until it is said to do so (Slurm's KillWait and more).
+#: Limit for a job that is ending and may be requeued (Slurm's KillWait and more).
 _CLEARING_S = 45.0
 
 Run = Callable[[Command], Awaitable[Completed]]
@@ -25,8 +25,10 @@ Run = Callable[[Command], Awaitable[Completed]]
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """ended: why the job is over, None if it isn't known to be. back: it waits in the queue
-    again, or runs again."""
+    """The outcome of a job.
+
+    ended: why the job is over; None if it isn't known to be over.
+    back: True if the job waits in the queue again, or may run again."""
 
     ended: str | None = None
     back: bool = False
@@ -36,14 +38,20 @@ class JobOutcome:
 class NamesCanceller(Protocol):
     """A scheduler that may know who cancelled a job."""
 
-    def canceller(self, job_id: str) -> Command | None: ...
+    def canceller(self, job_id: str) -> Command | None:
+        """Return the command that asks for the user's uid; None if the scheduler has none."""
+        ...
 
-    def parse_canceller(self, done: Completed) -> int | None: ...
+    def parse_canceller(self, done: Completed) -> int | None:
+        """Return the uid of the user who cancelled the job; None if the output lacks it."""
+        ...
 
 
 async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> JobOutcome:
-    """Look until it is known, but not for long. `states` is closed. may_come_back: it was
-    submitted so that it may be put back into the queue."""
+    """Follow the job's states until its outcome is known, within the limits above.
+
+    states: the job's states from the scheduler; closed at the end.
+    may_come_back: True if the job was submitted as one that may be requeued."""
     known = JobOutcome()
     first_s: float | None = None
     now = asyncio.get_running_loop().time
@@ -59,20 +67,20 @@ async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: 
                 elif status.state is JobState.PENDING and not status.ending:
                     return JobOutcome(back=may_come_back)
                 elif status.state is JobState.RUNNING and status.time_left_s == 0:
-                    # PBS calls it running for as long as its node takes to kill it all.
+                    # PBS reports the job as running until its node has killed all processes.
                     known = JobOutcome(ended=f"job {status.job_id}: the job reached its time limit")
                     first_s = now() if first_s is None else first_s
                     limit.reschedule(first_s + _SETTLE_S)
                 elif status.ending:
                     first_s = now() if first_s is None else first_s
                     limit.reschedule(first_s + _CLEARING_S)
-    # It may have come back before anybody looked (the laptop slept), or its holder is just
-    # ending: an agent of it is looked for.
+    # Unknown: the job may have come back before the first query (the laptop slept), or its holder
+    # is just ending. With `back` the session looks for its agent.
     return known if known.ended else JobOutcome(back=may_come_back)
 
 
 async def who_cancelled(scheduler: object, run: Run, status: JobStatus) -> str | None:
-    """Who cancelled the job, in words; None where nobody can tell."""
+    """Return in words who cancelled the job; None if the scheduler does not report it."""
     if not isinstance(scheduler, NamesCanceller) or not status.native_state.startswith("CANCELLED"):
         return None
     command = scheduler.canceller(status.job_id)

@@ -1,9 +1,9 @@
-"""One call of sbatch or qsub, made exactly once whatever becomes of the connection.
+"""One call of sbatch or qsub, made exactly once even if the connection is lost.
 
-It runs on the login host, cut off from the connection that started it, and leaves its answer in
-files: `~/.cache/tunnelkit/jobs/NAME.sub-NONCE/`. A slow one is waited for, a lost reply is read
-from there. A session that was killed leaves it to the next one. Once it is not wanted any more
-(`stop`), it cancels its own job as soon as that has an id.
+It runs on the login host, detached from the connection that started it, and writes its answer to
+files in `jobs/NAME.sub-NONCE/` of tk's directory (default `~/.cache/tunnelkit`). The session waits
+for a slow answer, and reads a lost reply from there. After a killed session the next one waits for
+it. After `stop` it cancels its own job as soon as the job has an id.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tunnelkit.scheduler.base import Command
 Run = Callable[[Command], Awaitable[Completed]]
 State = Literal["answered", "runs", "gone", "none"]
 
-#: The site's own filters may take minutes. After this the answer is not wanted any more.
+#: Limit for the answer. A site's submission filters may take minutes.
 LIMIT_S = 900.0
-#: How long a look on the login host waits for the answer.
+#: Seconds for which one command on the login host waits for the answer.
 _FIRST_LOOK_S, _LOOK_S = 3, 10
 _AGAIN_S = 1.0
-#: What a request that was under way when its sender died may take to be seen by the scheduler.
+#: Pause until the scheduler lists the job of a request whose sender died meanwhile.
 _SETTLE_S = 15.0
-#: How long those that were stopped are waited for.
+#: Seconds to wait for stopped submissions.
 _STOP_S = 8
 _LOST = (ConnectionFailed, TimeoutExpired)
 
-# $1 its directory, $2 the command that cancels, $3 umask, then the submission. A submission that
-# was stopped before it began never begins; the answer's mark comes last.
+# $1 its directory, $2 the cancel command, $3 umask, then the submission's argv. A submission that
+# was stopped before it began never begins. The file `code`, which marks the answer, comes last.
 _CALL = r"""
 d=$1 cancel=$2 mask=$3
 shift 3
@@ -53,8 +53,8 @@ id=$(tail -n 1 "$d/out")
 id=${id%%;*}
 case $id in *[!0-9A-Za-z._-]*) ;; [0-9]*) eval "$cancel \"\$id\"" >/dev/null 2>&1 ;; esac
 """
-# $1 directory, $2 how many seconds. Tells the answer, or how it stands with it. `gone`: who
-# would have written it is. On another login host that is not known.
+# $1 directory, $2 seconds to wait. Prints the state, and the answer if there is one. `gone`: the
+# process that would write it no longer exists. From another login host that is not known.
 _WAIT = r"""
 state() {
   if [ -e "$1/code" ]; then state=answered
@@ -84,9 +84,9 @@ answer() {
   cat "$d/err" >&2
 }
 """
-# $1 directory, $2 seconds, $3 size of the job's script (stdin), $4 the command that cancels, $5
-# _CALL, then the submission. Another one of the same name that is under way is waited for in place
-# of it. Whether it was begun before, `mkdir` decides.
+# $1 directory, $2 seconds, $3 size of the job's script (stdin), $4 the cancel command, $5 _CALL,
+# then the submission's argv. If another submission of the same name is under way, it waits for that
+# one instead. `mkdir` of `began` succeeds only once, so the submission begins only once.
 _BEGIN = (
     _WAIT
     + r"""
@@ -121,8 +121,8 @@ _ASK = (
     + r"""answer "$1" "$2"
 """
 )
-# $1 what the directories of this name begin with, $2 the one that may not have begun yet, or
-# nothing, $3 seconds. Tells which are still without an answer.
+# $1 common prefix of the directories of this name, $2 the directory of a submission that may not
+# have begun yet, or "", $3 seconds. Prints those that are still without an answer.
 _STOP = (
     _WAIT
     + r"""
@@ -146,7 +146,7 @@ printf 'tk-open%s\n' "$open"
 
 @dataclass(frozen=True)
 class _Told:
-    """How it stands with a submission. base: which one was waited for."""
+    """The state of a submission. base: the directory of the one that was waited for."""
 
     state: State
     base: str
@@ -154,8 +154,10 @@ class _Told:
 
 
 class Submission:
-    """One submission of a job `name`; `answer` it, or `stop` it. jobs_dir: tk's on the cluster.
-    cancel: what cancels a job, its id left out."""
+    """One submission of the job `name`. Call `answer`, or the function `stop`.
+
+    cancel: argv of the scheduler's cancel command, without the job id.
+    jobs_dir: tk's directory for jobs on the cluster."""
 
     def __init__(
         self, run: Run, command: Command, cancel: tuple[str, ...], *, jobs_dir: str, name: str
@@ -168,9 +170,11 @@ class Submission:
         self._own = self._base
 
     async def answer(self, waiting: Callable[[float], None]) -> Completed:
-        """What sbatch or qsub answered, as soon as it has. waiting: told now and then for how
-        many seconds it has not. Raises SchedulerError if no answer will come; it is transient:
-        the job may have been accepted all the same."""
+        """Submit the job, wait, and return the answer of sbatch or qsub.
+
+        waiting: called now and then with the seconds without an answer.
+        Raises SchedulerError if no answer will come. If the submission was killed, the error is
+        transient: the scheduler may have accepted the job."""
         begin = time.monotonic()
         told: _Told | None = None
         while (waited_s := time.monotonic() - begin) < LIMIT_S:
@@ -181,7 +185,7 @@ class Submission:
             except _LOST as error:
                 if not error.transient:
                     raise
-                # It may have begun; then it is not begun once more.
+                # The submission may have begun; `_BEGIN` does not begin it twice.
                 told = None
                 await asyncio.sleep(_AGAIN_S)
                 continue
@@ -189,7 +193,7 @@ class Submission:
             if told.state == "answered":
                 if told.base == self._own or told.answer.exit_code == 0:
                     return told.answer
-                told = None  # a killed session's, that was refused: ours has not begun
+                told = None  # a killed session's submission was refused; this one has not begun
             elif told.state == "gone":
                 await asyncio.sleep(_SETTLE_S)
                 raise _unanswered("it was ended there", transient=True)
@@ -209,7 +213,7 @@ class Submission:
         return self._read(await self._run(Command(argv)))
 
     def _read(self, done: Completed) -> _Told:
-        # A login banner may come before it.
+        # A login banner may come before the answer.
         found = re.search(
             rb"^tk-submission (answered|runs|gone|none) (\S+)\n(?:(\d+|stopped)\n)?",
             done.stdout,
@@ -230,7 +234,7 @@ class Submission:
 
     @property
     def directory(self) -> str:
-        """Where its files are."""
+        """The directory of the submission's files."""
         return self._own
 
 
@@ -244,8 +248,10 @@ def _unanswered(cause: str, *, transient: bool) -> SchedulerError:
 
 
 async def stop(run: Run, jobs_dir: str, name: str, own: Submission | None) -> bool:
-    """No submission of that name is wanted any more; whether all of them are over. Each of the
-    others cancels its own job once that has an id. own: the one that may not have begun."""
+    """Stop all submissions of that name; return True if all of them are over.
+
+    Each of the others cancels its own job once the job has an id.
+    own: the submission that may not have begun, or None."""
     words = (f"{jobs_dir}/{name}.sub-", own.directory if own is not None else "", str(_STOP_S))
     done = await run(Command(("sh", "-c", _STOP, "sh", *words)))
     return re.search(rb"^tk-open$", done.stdout, re.MULTILINE) is not None

@@ -1,4 +1,4 @@
-"""The time limit draws near: told at 10 and at 2 minutes left, each once."""
+"""Warnings before the job's time limit: at 10 and at 2 minutes left, each once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-#: Told when so many seconds are left.
+#: Stages: a warning comes when this many seconds are left.
 STAGES_S = (600, 120)
-#: A job that has hardly more than a stage when it begins was asked for like that.
+#: No warning of a stage if the job begins with hardly more time: the user asked for that.
 _MARGIN_S = 60
 
 
 class TimeLimit:
-    """What is left of the allocation. `tells` for every answer of the scheduler, then `close`.
+    """The allocation's time left: `begins`, `tells` for each answer of the scheduler, `close`.
 
-    warn: told the seconds left, at each stage once, also across sessions: `memory` is the file
-    that remembers (`JOB STAGE...`).
+    memory: the file that records the warnings (`JOB STAGE...`), so each comes once across sessions.
+    warn: called with the seconds left, once per stage.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class TimeLimit:
 
     @property
     def left_s(self) -> int | None:
-        """Seconds left; None if that is not known."""
+        """Seconds left; None if not known."""
         if self._left is None:
             return None
         left_s, when_s = self._left
@@ -46,35 +46,35 @@ class TimeLimit:
 
     @property
     def warned(self) -> bool:
-        """True once the first warning is out."""
+        """True after the first warning."""
         return bool(self._told) and self._left is not None and (self.left_s or 0) <= max(STAGES_S)
 
     def begins(self, job_id: str | None, left_s: int | None) -> None:
-        """An allocation has been had, with so much time left."""
+        """Start with a new allocation; `left_s` as in `tells`."""
         self._job, self._told = job_id or "", set()
         with contextlib.suppress(OSError, ValueError):
             job, *stages = self._memory.read_text().split()
             if job == self._job:
                 self._told = {int(stage) for stage in stages}
         if not self._told and left_s is not None:
-            # Less than was ever asked for is no news.
+            # The user asked for so little time: no warning of these stages.
             self._told = {stage for stage in STAGES_S if left_s <= stage + _MARGIN_S}
         self.tells(left_s)
 
     def tells(self, left_s: int | None) -> None:
-        """The scheduler says how much is left; None: it did not tell."""
+        """Update the seconds left as the scheduler reports them; None if it did not."""
         if left_s is not None:
             self._left = (left_s, self._clock())
             self._look()
 
     def runs_again(self) -> None:
-        """The job has gone back into the queue: all begins anew."""
+        """Reset everything: the job has gone back into the queue."""
         self._stop()
         self._left, self._told = None, set()
         self._memory.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Warn no more; what is left stays known as it is."""
+        """Stop the warnings; `left_s` stays available."""
         self._stop()
 
     def _look(self) -> None:
@@ -103,7 +103,7 @@ class TimeLimit:
 
 
 def in_words(left_s: int) -> str:
-    """The warning, for people."""
+    """Return the text of the warning."""
     minutes = (left_s + 30) // 60
     left = f"{minutes} minute{'' if minutes == 1 else 's'}" if minutes else f"{left_s} s"
     return f"the time limit is near: the job ends in {left}, with all that runs in it"

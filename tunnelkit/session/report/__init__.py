@@ -1,1 +1,1 @@
-"""`tk bugreport`: what helps to find a fault, without names and secrets."""
+"""`tk bugreport`: files that help to find a fault, without names and secrets."""

@@ -1,4 +1,4 @@
-"""Collects what a report holds, scrubs it, and packs it."""
+"""Contents of a bug report: collects, scrubs and packs the files."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tunnelkit.session.report.patterns import SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
 from tunnelkit.session.runtime import completion_cache
 
-#: The end of a log tells what matters; reports are sent by mail.
+#: Limits per log: its end matters most, and reports are sent by mail.
 _LOG_BYTES = 512 * 1024
 _OUTPUT_BYTES = 64 * 1024
 _PACKAGES = ("typer", "watchdog", "pathspec", "debugpy", "platformdirs", "paramiko", "sshtunnel")
-#: $1: tk's directory, as the settings have it.
+#: $1: tk's directory as in the settings.
 _JOB_LOGS = (
     TK_DIR
     + r"""
@@ -66,7 +66,9 @@ Read it before you send it.
 async def gather(
     scene: CheckContext, *, with_output: bool = True
 ) -> tuple[dict[str, str], Scrubber]:
-    """The report's files, scrubbed, by name. with_output: also what programs printed."""
+    """Return the report's scrubbed files by name, and the scrubber.
+
+    with_output: True to include the output of the user's programs."""
     results = await run_checks(CHECKS, scene)
     raw: dict[str, Any] = {
         "versions.json": await _versions(),
@@ -93,9 +95,9 @@ async def gather(
 
 
 def write(files: dict[str, str], path: Path) -> None:
-    """Pack the files, 0600. Raises UsageError if the path can't be written or is taken."""
+    """Pack the files, 0600. Raises UsageError if the path can't be written or exists."""
     buffer = io.BytesIO()
-    # Neither archive tells who made it, nor where.
+    # Neither archive contains the user's name or a path.
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=buffer) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
@@ -117,7 +119,7 @@ def write(files: dict[str, str], path: Path) -> None:
         file.write(buffer.getvalue())
 
 
-# -- what goes in -------------------------------------------------------------
+# -- contents -----------------------------------------------------------------
 
 
 def _without_name(result: CheckResult) -> dict[str, Any]:
@@ -130,7 +132,7 @@ async def _versions() -> dict[str, Any]:
         "python": sys.version,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": {name: _version_of(name) for name in _PACKAGES},
-        # Which are set, not to what.
+        # Only the names of those that are set, not their values.
         "environment": sorted(name for name in os.environ if name.startswith("TK_")),
     }
     for program, word in (("ssh", "-V"), ("rsync", "--version"), ("sshfs", "--version")):
@@ -170,13 +172,13 @@ def _tail(path: Path, limit_bytes: int) -> str:
     except OSError:
         return ""
     if size > limit_bytes:
-        # Half a line may be half a secret, which no pattern knows.
+        # The first line may be cut within a secret, which then matches no pattern.
         data = data.partition(b"\n")[2]
     return data.decode("utf-8", "replace")
 
 
 async def _job_logs(scene: CheckContext) -> str:
-    """The agents' last words, where the doctor has reached the login host."""
+    """Return the ends of the jobs' logs; "" if the doctor has not reached the login host."""
     try:
         async with asyncio.timeout(20.0):
             return (await scene.script(_JOB_LOGS, scene.settings.cluster.directory)).text
@@ -184,7 +186,7 @@ async def _job_logs(scene: CheckContext) -> str:
         return ""
 
 
-# -- what goes out ------------------------------------------------------------
+# -- scrubbing ----------------------------------------------------------------
 
 
 def _scrubber(scene: CheckContext, results: Iterable[CheckResult]) -> Scrubber:
@@ -235,7 +237,9 @@ def _without_port(destination: str) -> str:
 
 
 def _in_way(way: str, users: set[str]) -> Iterator[str]:
-    """The hosts of a ProxyJump; of a ProxyCommand whatever may be one."""
+    """Yield the hosts of a ProxyJump, or all words of a ProxyCommand that may be hosts.
+
+    users: gets the users that are found."""
     for word in re.split(r"[\s,]+", way):
         user, _, host = word.rpartition("@")
         if user:

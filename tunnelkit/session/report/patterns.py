@@ -1,4 +1,4 @@
-"""What secrets and names look like where nobody has told us which they are. Data only."""
+"""Patterns of secrets and names, for those that tk does not know. Data only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TELLING_WORD = (
 _VALUE = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s,;&\"']+)"
 _BEFORE, _AFTER = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
-#: A key of a mapping (JSON, TOML) whose value is none of anybody's business.
+#: A key of a mapping (JSON, TOML) whose value is secret.
 SECRET_KEY = re.compile(rf"(?i)(?:^|[^a-z]){_TELLING_WORD}(?:$|[^a-z])")
-#: A variable of the environment whose value is looked for everywhere.
+#: An environment variable whose value is removed wherever it stands.
 SECRET_VARIABLE = re.compile(r"(?i)(?:key|token|secret|pass|pwd|cred|auth|cookie|otp)")
 
-#: pattern, what stands in its place. In this order: what is specific comes first.
+#: (pattern, replacement), applied in this order: specific patterns come first.
 SECRETS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), instead)
     for pattern, instead in (
@@ -67,11 +67,11 @@ SECRETS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 
-#: One user, one host in it.
+#: user@host; the groups are the user and the host.
 USER_AT_HOST = re.compile(r"(?<![\w.@-])([\w.+-]{1,64})@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
-#: The user whose home it is.
+#: A path below a home directory; group 2 is the user.
 HOME_OF = re.compile(r"(?<![\w/.])(/(?:home|Users|u|export/home|mnt/home|nfs/home)/)([\w.+-]+)")
-#: The ends of host names that are told as such. Not those that end names of files.
+#: Last labels by which a host name is recognised. None that is also a file name's suffix.
 _TOP = (
     "com|org|net|edu|gov|mil|info|io|dev|cloud|ai|local|lan|internal|intern|corp|home|lab|hpc|"
     "cluster|example|invalid|test|ac|at|au|be|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|gr|hu|ie|il|in|it|"
@@ -87,7 +87,7 @@ IPV6 = re.compile(
     rf"(?:{_HEX}:){{2,7}}:)(?:%\w+)?(?![\w:])"
 )
 
-#: Names that are words, too: replaced only where they stand alone.
+#: Names that are also common words: replaced only where they stand alone.
 WORDS = frozenset(
     (
         *("admin", "administrator", "guest", "student", "users", "debian", "ubuntu"),
@@ -96,7 +96,7 @@ WORDS = frozenset(
         *("python", "debug", "agent", "session", "mirror", "forward", "tunnelkit"),
     )
 )
-#: What may stay: it is the same everywhere.
+#: Names that are not replaced: they are the same everywhere.
 COMMON = frozenset(
     ("", "localhost", "localhost.localdomain", "root", "nobody", "user", "host", "none", "auto")
 )

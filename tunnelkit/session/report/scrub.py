@@ -1,7 +1,7 @@
-"""Takes names and secrets out of texts; the same name gets the same pseudonym everywhere.
+"""Removal of names and secrets from texts; a name gets the same pseudonym everywhere.
 
-What is known (hosts, users, homes, values of secret variables) is replaced wherever it
-stands; what only looks like a secret or a name is replaced by pattern. No I/O.
+Known hosts, users, homes and values of secret variables are replaced wherever they stand.
+Other secrets and names are found by pattern. No I/O.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from tunnelkit.session.report import patterns
 
-#: Names of this length and more are replaced inside of longer words, too.
+#: Names of at least this length are also replaced inside longer words.
 _ANYWHERE = 5
 _SHORTEST_SECRET = 4
-#: Nobody reads longer ones, and patterns take long over them.
+#: Longer lines are left out: they are hardly readable, and slow to match.
 _LONGEST_LINE = 2_000
 
 
 class Scrubber:
-    """One for a whole report. `removed` counts what was taken out, by kind."""
+    """The scrubber of one whole report. `removed` counts the removed items, by kind."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Scrubber:
                 self._kinds.setdefault(short, kind)
 
     def text(self, text: str) -> str:
-        """The text without names and secrets. Very long lines are left out whole."""
+        """Return the text without names and secrets. Very long lines are left out completely."""
         text = "\n".join(map(_bounded, text.split("\n")))
         if self._secrets is not None:
             text, count = self._secrets.subn("[secret]", text)
@@ -64,7 +64,7 @@ class Scrubber:
             text, count = pattern.subn(instead, text)
             self.removed["secret"] += count
         low = text.lower()
-        # A cluster has thousands of nodes, a text names few of them.
+        # A cluster has thousands of nodes; a text contains few of their names.
         present = [name for name in self._kinds if name in low]
         if present:
             text = _names_pattern(present).sub(self._known, text)
@@ -77,8 +77,9 @@ class Scrubber:
         return text
 
     def json(self, value: Any) -> Any:
-        """The same for JSON: its texts, and whole values whose key says that they are secret.
-        Keys are tk's own words, but where they stand for something of the person's."""
+        """Scrub a JSON value: its strings, and completely the strings under a secret key.
+
+        Keys are scrubbed only if they are a path or name of the user's, not tk's own words."""
         if isinstance(value, dict):
             return {
                 self.text(key) if _is_own(key) else key: "[secret]"
@@ -95,7 +96,7 @@ class Scrubber:
         return self._name(self._kinds[name], name)
 
     def _name(self, kind: str, name: str) -> str:
-        """The pseudonym of a name; one that is nobody's own stays."""
+        """Return the pseudonym of a name; common names and pseudonyms are returned unchanged."""
         key = name.lower()
         if self._is_pseudonym(key) or key in patterns.COMMON or key in patterns.EXAMPLE_HOSTS:
             return name
@@ -111,7 +112,7 @@ class Scrubber:
         while True:
             self._numbers[kind] += 1
             made = f"{'/home/home' if kind == 'home' else kind}{self._numbers[kind]}"
-            # Nobody's real name may pass for a pseudonym.
+            # A pseudonym must not equal a real name.
             if made not in self._kinds and made.rpartition("/")[2] not in self._kinds:
                 return made
 
@@ -122,12 +123,12 @@ class Scrubber:
 
     @property
     def pseudonyms(self) -> Counter[str]:
-        """How many different names were replaced, by kind."""
+        """The number of different names that were replaced, by kind."""
         return Counter(kind for kind, _ in self._pseudonyms)
 
 
 def _is_own(key: str) -> bool:
-    """Whether a key is a path or a name of the person's rather than a word of tk's."""
+    """True if a key is a path or a name of the user's rather than one of tk's own words."""
     return not re.fullmatch(r"[a-z_-]+(\.[a-z_]+)*", key)
 
 
@@ -141,7 +142,7 @@ def _bounded(line: str) -> str:
 
 
 def _names_pattern(kinds: Iterable[str]) -> re.Pattern[str]:
-    """Any of the names; short ones, and those that are words, only where they stand alone."""
+    """Return a pattern for all names; short names and words match only where they stand alone."""
 
     def one(name: str) -> str:
         text = re.escape(name)

@@ -1,8 +1,8 @@
-"""One question to a running session, without an event loop.
+"""Blocking client: one call to a running session, without an event loop.
 
-`tk status` runs in shell prompts and `tk ready` before every F5: loading asyncio
-would cost them more than the answer takes. The wire is sans-IO, so a plain
-socket carries it as well. Commands that stream use `client.connect`.
+`tk status` runs in shell prompts and `tk ready` before every F5. Loading asyncio
+would take longer than the answer. The wire is sans-IO, so a plain socket can carry it.
+Commands that stream use `control_client.connect`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.paths import SessionPaths
 
-#: Before each message of a call channel (mux/rpc.py).
+#: Length prefix of each message of an RPC channel (mux/rpc.py).
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 256 * 1024
 
 
 def is_alive(paths: SessionPaths) -> bool:
-    """True if a session of ours answers at its socket."""
+    """True if a session of this user accepts connections at its control socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             reach(sock, paths)
@@ -39,19 +39,19 @@ def is_alive(paths: SessionPaths) -> bool:
 
 
 def no_session() -> NoSessionError:
-    """The error of a command that finds no session."""
+    """Return the error for a command that finds no session."""
     return NoSessionError("no session is up for this project", hint="start one: tk up [NODE]")
 
 
 def session_gone() -> NoSessionError:
-    """The error of a command whose session ended before it could answer."""
+    """Return the error for a command whose session ended before it answered."""
     return NoSessionError(
         "the session ended before it answered", hint="`tk logs --session` tells why"
     )
 
 
 def silent(waited_s: float) -> TimeoutExpired:
-    """The error of a command whose session is there, but says nothing."""
+    """Return the error for a command whose session is there but sends nothing."""
     return TimeoutExpired(
         f"the session did not answer within {waited_s:g} s",
         hint="`tk logs --session` tells what it does; is its process stopped?",
@@ -59,11 +59,12 @@ def silent(waited_s: float) -> TimeoutExpired:
 
 
 def ask(paths: SessionPaths, method: str, *, silence_s: float | None = None, **params: Any) -> Any:
-    """Call a session's method and wait for its answer, however long that takes, or for
-    `silence_s` without a byte.
+    """Call a session's method and return its answer.
 
-    Raises the session's TunnelkitErrors as they were, NoSessionError if there is none or
-    it ends meanwhile, ConfigError if what is there could be another user's.
+    silence_s: give up after so many seconds without a byte; None: wait without limit.
+    Raises the session's TunnelkitErrors unchanged, TimeoutExpired after `silence_s`,
+    NoSessionError if there is no session or it ends meanwhile, ConfigError if another user's
+    process could be listening.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(silence_s)
@@ -105,7 +106,7 @@ def _call(sock: socket.socket, message: dict[str, Any]) -> Any:
 
 
 def _greet(sock: socket.socket, endpoint: Endpoint) -> bytes:
-    """Exchange hellos; return what came after the session's."""
+    """Exchange hellos; return the bytes that came after the session's hello."""
     hello = Hello(Status.FRESH, os.urandom(16), NO_ID, 0, endpoint.window_bytes)
     sock.sendall(hello.encode())
     reader = HelloReader()
@@ -116,7 +117,7 @@ def _greet(sock: socket.socket, endpoint: Endpoint) -> bytes:
 
 
 def _answer(buffer: bytearray, call_id: int) -> dict[str, Any] | None:
-    """The answer to our call, once it is whole; notices before it are dropped."""
+    """Return the answer to the call, None until it is complete; drop notices before it."""
     while len(buffer) >= _LENGTH.size:
         end = _LENGTH.size + _LENGTH.unpack_from(buffer)[0]
         if len(buffer) < end:

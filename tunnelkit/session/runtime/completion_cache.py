@@ -1,7 +1,7 @@
-"""Names that were seen on clusters, for the completion of command lines: a small cache.
+"""Cache of names seen on clusters, for command line completion.
 
-Pressing TAB must cost nothing on the network, so sessions and `tk doctor` write down what
-they see in passing, and completion only reads. One file, 0600, in the user's cache.
+Pressing TAB must cause no network traffic. So sessions and `tk doctor` store the names that
+they see, and completion only reads them. One file, 0600, in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tunnelkit.link.base import Link
     from tunnelkit.model import Completed
 
-#: Beyond this nobody completes, and every TAB would pay for it.
+#: More names are of no use for completion, and would slow down every TAB.
 MAX_NAMES = 5_000
 MAX_PROJECTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
 
-# $1: the scheduler, $2: where its commands are (scheduler/detect.py), "" for the PATH, $3: where
-# else they may be. Each line is marked, since banners may come before. Only the first command
-# decides whether it answers.
+# $1: the scheduler, $2: the directory of its commands (scheduler/detect.py), "" for the PATH, $3:
+# other directories that may have them. Each line is marked, since banners may come before. Only the
+# first command's exit status decides whether the scheduler answers.
 _SCRIPT = r"""
 PATH=$PATH${2:+:$2}:$3
 me=$(id -un)
@@ -53,7 +53,7 @@ echo "tk-code $code"
 
 
 def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
-    """argv of the one command on a login host that tells the names."""
+    """Return the argv of the command that prints the names on a login host."""
     from tunnelkit.scheduler.detect import USUAL_DIRS  # not for a TAB, which asks nothing
 
     return ("sh", "-c", _SCRIPT, "sh", scheduler, bin_dir, ":".join(USUAL_DIRS))
@@ -61,8 +61,9 @@ def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """What one cluster has; `jobs` are the user's own. problem: what the scheduler said
-    instead."""
+    """Names on one cluster; `jobs` are the user's own.
+
+    problem: the scheduler's message if it gave no names, else None."""
 
     nodes: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ class ClusterNames:
 
 
 def parse(done: Completed) -> ClusterNames:
-    """Read the answer to `question`. Whatever comes in, nothing is raised."""
+    """Parse the output of `question`. Never raises, whatever the output."""
     nodes: list[str] = []
     partitions: list[str] = []
     jobs: list[str] = []
@@ -109,21 +110,22 @@ def _expanded(text: str) -> Iterable[str]:
 
 
 def _plain(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once; only what a shell takes as it is."""
+    """Return each name once; only names that need no quoting in a shell."""
     found = dict.fromkeys(name for name in names if _NAME.fullmatch(name))
     return tuple(found)[:MAX_NAMES]
 
 
 def cache_file() -> Path:
-    """Where the names are kept."""
+    """Return the path of the cache file."""
     return cache_root() / "names.json"
 
 
 def remember(
     login: str, project_dir: Path, names: ClusterNames, *, path: Path | None = None
 ) -> None:
-    """Write down a cluster's names, and that the project is on it. A cache that can't be
-    written is none: nothing is raised."""
+    """Store a cluster's names, and that the project is on it.
+
+    Raises nothing if the cache can't be written."""
     if names.problem is not None:
         return
     path = path or cache_file()
@@ -133,7 +135,7 @@ def remember(
         "partitions": list(names.partitions),
         "jobs": list(names.jobs),
     }
-    # The newest last, and only so many: throw-away projects come and go.
+    # The newest last, and at most MAX_PROJECTS: there may be many short-lived projects.
     projects = data["projects"]
     projects.pop(str(project_dir), None)
     projects[str(project_dir)] = login
@@ -143,7 +145,7 @@ def remember(
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file of a cache in one step, 0600, in a directory 0700. Raises OSError."""
+    """Replace a cache file atomically, 0600, in a directory 0700. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -157,15 +159,17 @@ def write_private(path: Path, text: str) -> None:
 
 
 async def learn(link: Link, scheduler: str, project_dir: Path) -> None:
-    """Ask the login host's scheduler for the names, once, and write them down. What can't be
-    had now is had another time."""
+    """Ask the login host's scheduler for the names, once, and store them.
+
+    A failure is ignored; a later call may succeed."""
     with contextlib.suppress(TunnelkitError):
         remember(str(link.login), project_dir, parse(await link.run(question(scheduler))))
 
 
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
-    """The names of a kind (nodes, partitions, jobs) of the project's cluster; of all clusters
-    where the project's is not known."""
+    """Return the names of a kind (nodes, partitions, jobs) on the project's cluster.
+
+    If the project's cluster is not known, return those of all clusters."""
     data = _read(path or cache_file())
     login = data["projects"].get(str(project_dir))
     clusters = [data["clusters"][login]] if login in data["clusters"] else data["clusters"].values()
@@ -178,7 +182,7 @@ def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> 
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """The cache; empty where there is none or it is broken."""
+    """Return the cache's content; empty if the file is missing or broken."""
     try:
         data = json.loads(path.read_text())
         found = {key: data[key] for key in ("clusters", "projects")}

@@ -1,7 +1,7 @@
-"""A command's way to its session's control socket, and to nobody else's.
+"""Connection of a command to its session's control socket, safe from other users.
 
-What a command sends or shows (a question for a password) must not come from another user's
-process, so whose the directories and the socket's process are is asked before the first byte.
+A command must not send data to another user's process, or show its password prompts. So the
+owners of the directories and of the listening process are checked before the first byte.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _XUCRED = struct.Struct("=II")
 
 
 def reach(sock: socket.socket, paths: SessionPaths) -> None:
-    """Connect a unix socket to the session. Raises OSError if none listens, ConfigError if
-    another user could be the one who does."""
+    """Connect a unix socket to the session.
+
+    Raises OSError if no process listens, ConfigError if another user's process could be listening.
+    """
     check_place(paths)
     sock.connect(str(paths.control_socket))
     owner = peer_uid(sock)
@@ -39,7 +41,7 @@ def reach(sock: socket.socket, paths: SessionPaths) -> None:
 
 
 def check_place(paths: SessionPaths) -> None:
-    """Raise ConfigError if others could have made what lies in the session's directory."""
+    """Raise ConfigError if another user could have created files in the session's directory."""
     for path in (paths.runtime.parent, paths.runtime):
         if os.path.lexists(path) and not is_private(path):
             raise ConfigError(
@@ -51,8 +53,9 @@ def check_place(paths: SessionPaths) -> None:
 
 
 def peer_uid(sock: socket.socket) -> int | None:
-    """The uid of the process that listens at the other end of a unix socket; None if the
-    kernel does not say."""
+    """Return the uid of the process that listens at a unix socket's other end.
+
+    None if the kernel does not report it."""
     try:
         if sys.platform == "darwin":
             raw = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)

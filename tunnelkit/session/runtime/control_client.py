@@ -1,4 +1,4 @@
-"""A command's side of the control socket."""
+"""A command's client of the control socket; and the start of the session's process."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class SessionClient:
         self._rpc = rpc
 
     async def call(self, method: str, **params: Any) -> Any:
-        """Call the session. Raises its TunnelkitErrors as they were, NoSessionError if it
-        is gone."""
+        """Call the session's method and return its answer.
+
+        Raises the session's TunnelkitErrors unchanged, NoSessionError if the session is gone."""
         try:
             return await self._rpc.call(method, **params)
         except RpcError as error:
@@ -53,11 +54,11 @@ class SessionClient:
             raise TunnelkitError.from_json(error.data) from None
 
     def notify(self, notice: str, **params: Any) -> None:
-        """Tell the session something without waiting."""
+        """Send the session a notice, without waiting."""
         self._rpc.notify(notice, **params)
 
     def open(self, header: dict[str, Any]) -> Channel:
-        """Open a stream."""
+        """Open a channel to the session."""
         return self.mux.open(header)
 
 
@@ -68,8 +69,10 @@ async def connect(
     notices: Mapping[str, Handler] | None = None,
     on_channel: OnChannel = _no_channel,
 ) -> AsyncIterator[SessionClient]:
-    """Connect to a running session. Raises NoSessionError if there is none, ConfigError if
-    what is there could be another user's."""
+    """Connect to a running session.
+
+    Raises NoSessionError if there is none, ConfigError if another user's process could listen.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     tasks: list[asyncio.Future[Any]] = []
     try:
@@ -87,7 +90,7 @@ async def connect(
         try:
             yield SessionClient(mux, rpc)
         finally:
-            # Before the close: another connection may be given the same descriptor.
+            # Detach before the close: another connection may get the same descriptor number.
             mux.detach("done")
     finally:
         await cancel_all(*tasks)
@@ -95,7 +98,7 @@ async def connect(
 
 
 def start_daemon(launch: LaunchSpec, paths: SessionPaths) -> None:
-    """Start the session's daemon in the background; returns once its socket answers."""
+    """Start the session's process in the background; return once its socket answers."""
     paths.make()
     launch.save(paths.launch_wanted)
     project = Path(launch.settings.project_dir)
@@ -112,7 +115,7 @@ def start_daemon(launch: LaunchSpec, paths: SessionPaths) -> None:
         if is_alive(paths):
             return
         if daemon.poll() is not None and not is_locked(paths):
-            break  # else another was first, and is about to answer
+            break  # if it is locked, another process was first and will answer soon
         time.sleep(0.01)
     with contextlib.suppress(OSError):
         daemon.kill()

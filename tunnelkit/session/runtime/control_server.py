@@ -1,7 +1,7 @@
-"""The control socket: where `tk` commands talk to the session.
+"""The control socket's server: `tk` commands talk to the session there.
 
-A unix socket 0600 in the session's 0700 directory; each connection is one
-conversation of the wire, so commands, streams and notices share one protocol.
+A unix socket 0600 in the session's 0700 directory. Each connection uses the
+wire, so calls, streams and notices share one protocol.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ OnChannel = Callable[[Channel, dict[str, Any], "ControlConnection"], None]
 
 
 class ControlConnection:
-    """One `tk` command that is connected."""
+    """The connection of one `tk` command."""
 
     def __init__(self) -> None:
         self.rpc: RpcPeer | None = None
         self.mux: Mux | None = None
         #: Set by `tk up`: this command shows progress and may answer prompts.
         self.follows = False
-        #: Since when, in the clock's seconds: whoever came last is asked first.
+        #: Time of that, in the clock's seconds: the last command to follow is prompted first.
         self.follows_since = 0.0
-        #: Set by `tk sync --watch`: it is told of the mirror's events.
+        #: Set by `tk sync --watch`: this command gets the mirror's events.
         self.watches_mirror = False
 
 
 class ControlServer:
-    """Accepts commands. `handlers` answer calls, `on_channel` gets all other channels."""
+    """Server of the commands: `handlers` answer calls, `on_channel` gets all other channels."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class ControlServer:
         self.connections: set[ControlConnection] = set()
 
     def open(self) -> None:
-        """Bind and listen; the caller holds the session's lock, so an old socket is stale."""
+        """Bind and listen. The caller holds the session's lock, so an existing socket is stale."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         self._listener.open_unix(str(self._path))
         self._bound = True
 
     async def close(self) -> None:
-        """Stop listening, hang up, remove the socket."""
+        """Stop listening, close all connections, remove the socket."""
         self._listener.close()
         if self._bound:
             self._bound = False
@@ -75,13 +75,13 @@ class ControlServer:
         await cancel_all(*self._tasks)
 
     def notify_followers(self, notice: str, **params: Any) -> None:
-        """Tell the commands that follow the session."""
+        """Send a notice to the commands that follow the session."""
         for connection in self.connections:
             if connection.follows and connection.rpc is not None:
                 connection.rpc.notify(notice, **params)
 
     def notify_watchers(self, event: Mapping[str, object]) -> None:
-        """Tell the commands that watch the mirror."""
+        """Send a mirror event to the commands that watch the mirror."""
         for connection in self.connections:
             if connection.watches_mirror and connection.rpc is not None:
                 connection.rpc.notify("mirror", **event)
@@ -117,7 +117,7 @@ class ControlServer:
 
 
 def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
-    """Handlers whose TunnelkitErrors reach the command whole."""
+    """Wrap the handlers so that their TunnelkitErrors reach the command with all fields."""
 
     def wrap(handler: Handler) -> Handler:
         async def call(params: dict[str, Any]) -> Any:
@@ -132,7 +132,9 @@ def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
 
 
 async def greet(sock: socket.socket, client_id: bytes | None) -> tuple[Hello, bytes]:
-    """Exchange hellos over a control socket; `client_id` for the command's side."""
+    """Exchange hellos over a control socket; return the peer's hello and the bytes after it.
+
+    client_id: the command's id; None on the session's side."""
     endpoint = Endpoint(client=client_id is not None)
     ours = Hello(Status.FRESH, client_id or bytes(16), bytes(16), 0, endpoint.window_bytes)
     await write_fd(sock.fileno(), ours.encode())

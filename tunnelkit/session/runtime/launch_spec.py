@@ -1,4 +1,4 @@
-"""What a session was asked to be: handed to its daemon, kept for its successor."""
+"""Launch record of a session: written for its process, kept for later sessions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from tunnelkit.model import Hop
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """The settings and the node that was asked for (None: whichever the scheduler gives).
-    take_over: the mirror's place on the cluster, from another laptop directory. attach_job: a
-    job that a person made, to be used instead of one of tk's own."""
+    """The request of one `tk up`.
+
+    node: the requested node; None: any node that the scheduler gives.
+    take_over: True to take over the mirror's remote root from another laptop directory.
+    attach_job: id of a job that the user submitted, used instead of a job of tk's own."""
 
     settings: Settings
     node: str | None
@@ -27,11 +29,11 @@ class LaunchSpec:
     attach_job: str | None = None
 
     def save(self, path: Path) -> None:
-        """Write it for the daemon, 0600, atomically."""
+        """Write the record for the session's process, 0600, atomically."""
         login = self.settings.cluster.login
         data = json.dumps(
             {
-                # Apart from the settings: another version of tk may not read those.
+                # Also outside of the settings: another version of tk may not be able to read those.
                 "login": None if login is None else str(login),
                 "settings": self.settings.to_json(),
                 "node": self.node,
@@ -47,7 +49,7 @@ class LaunchSpec:
 
     @staticmethod
     def load(path: Path) -> LaunchSpec:
-        """Read what `save` wrote. Raises NoSessionError if nothing usable is there."""
+        """Read a file that `save` wrote. Raises NoSessionError if it is missing or unusable."""
         try:
             data = json.loads(path.read_text())
             settings = Settings.from_json(data["settings"])
@@ -62,9 +64,10 @@ class LaunchSpec:
 
 @dataclass(frozen=True)
 class LeftSession:
-    """What a session that is gone left on record, perhaps one of another version of tk. login,
-    node, attach_job: None where they are not known. settings: as far as they can be read,
-    None if not at all."""
+    """The launch record of an earlier session, perhaps of another version of tk.
+
+    login, node, attach_job: None if not known.
+    settings: those that this version can read; None if it can read none."""
 
     login: str | None = None
     node: str | None = None
@@ -88,8 +91,10 @@ class LeftSession:
         return LeftSession(login, _text(data.get("node")), _text(data.get("attach_job")), settings)
 
     def launch(self, current: Callable[[], Settings]) -> LaunchSpec:
-        """What to look for on the cluster. current: the settings of now, for where nothing of
-        the earlier ones can be read. Raises what `current` raises."""
+        """Return the LaunchSpec by which to find the session's leftovers on the cluster.
+
+        current: returns today's settings; called if the earlier ones can't be read or lack a login.
+        Raises the errors of `current`, ConfigError if the recorded login host is invalid."""
         settings = self.settings
         if settings is None or settings.cluster.login is None:
             settings = current()
@@ -115,7 +120,7 @@ def _hop(login: str) -> Hop:
 
 
 def _readable(data: Any) -> Settings | None:
-    """The settings without the values that this version can't read."""
+    """Return the settings without the values that this version can't read; None if unusable."""
     if not isinstance(data, Mapping) or not isinstance(data.get("values"), Mapping):
         return None
     values = {name: raw for name, raw in data["values"].items() if name in KEYS}

@@ -1,6 +1,6 @@
-"""Where a session keeps its sockets (runtime) and what must outlive it (state).
+"""Paths of a session: its sockets (runtime) and the files that outlive it (state).
 
-`tk status` needs this file: what only others need is imported where it is used.
+`tk status` imports this file and must start fast, so imports that only others need are local.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
 #: sockaddr_un holds 108 bytes on Linux, 104 elsewhere.
 _MAX_SOCKET_PATH_BYTES = 103
-#: ssh's control socket is made in ROOT/ID/l under a name of 30 bytes.
+#: ssh creates its control socket in ROOT/ID/l, with a name of 30 bytes.
 _MAX_ROOT_BYTES = _MAX_SOCKET_PATH_BYTES - len("/01234567/l/") - 30
-#: The place that all users of this machine share.
+#: The directory that all users of this machine share.
 SHARED = Path("/tmp")  # noqa: S108 - each use of it checks whose the directory is
 
 
 @dataclass(frozen=True)
 class SessionPaths:
-    """One session's places. `runtime` is 0700 and short; `state` survives a reboot."""
+    """The paths of one session. `runtime` is 0700 and short; `state` survives a reboot."""
 
     id: str
     runtime: Path
@@ -38,51 +38,57 @@ class SessionPaths:
 
     @property
     def control_socket(self) -> Path:
+        """The socket where commands talk to the session."""
         return self.runtime / _CONTROL
 
     @property
     def link_dir(self) -> Path:
+        """The directory of the link's control sockets."""
         return self.runtime / "l"
 
     @property
     def lock(self) -> Path:
+        """The lock file (see `hold_lock`)."""
         return self.runtime / "lock"
 
     @property
     def launch(self) -> Path:
-        """What the session was asked to be; there while something may be on the cluster."""
+        """The launch record; exists while the session may have left something on the cluster."""
         return self.state / "launch.json"
 
     @property
     def launch_wanted(self) -> Path:
-        """The same, until the session has reached the cluster."""
+        """The launch record of a session that has not yet reached the cluster."""
         return self.state / "launch-wanted.json"
 
     @property
     def cancelled(self) -> Path:
-        """Jobs that were told to end (cancelled_jobs.py)."""
+        """The list of jobs that tk has cancelled (cancelled_jobs.py)."""
         return self.state / "cancelled"
 
     @property
     def session_log(self) -> Path:
+        """The session's log."""
         return self.state / "session.log"
 
     @property
     def loop_log(self) -> Path:
+        """The log of the restart loop's output."""
         return self.state / "loop.log"
 
     @property
     def mirror_state(self) -> Path:
+        """The directory of the mirror's state."""
         return self.state / "mirror"
 
     def make(self) -> None:
-        """Create the directories, private to this user. Raises ConfigError if they can't be."""
+        """Create the directories, private to this user. Raises ConfigError if that fails."""
         if len(os.fsencode(self.control_socket)) > _MAX_SOCKET_PATH_BYTES:
             raise ConfigError(
                 f"the path of the runtime directory is too long for sockets: {self.runtime}",
                 hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
             )
-        # The parent too: whoever owned it could put another directory in our place.
+        # The parent too: its owner could put another directory in place of the session's.
         for path in (
             self.runtime.parent,
             self.runtime,
@@ -94,10 +100,10 @@ class SessionPaths:
 
 
 def session_paths(project_dir: Path) -> SessionPaths:
-    """The places of the project's session; nothing is created but this machine's salt.
+    """Return the paths of the project's session; creates nothing but this machine's salt.
 
-    The id is the same for every call from the project on this machine, and no other
-    machine's: two laptops on one account never take each other's jobs.
+    The id is the same for every call from the project on this machine, and differs on every
+    other machine: two laptops with one account never take each other's jobs.
     """
     key = f"{_machine_salt()}:{os.getuid()}:{project_dir.resolve()}"
     session_id = hashlib.sha256(key.encode()).hexdigest()[:8]
@@ -105,14 +111,15 @@ def session_paths(project_dir: Path) -> SessionPaths:
 
 
 def job_name(project_dir: Path, session_id: str) -> str:
-    """The name under which the session's job is found again."""
+    """Return the job name by which a session finds its job again."""
     slug = _SLUG.sub("-", project_dir.name).strip("-")[:24] or "project"
     return f"tk-{slug}-{session_id}"
 
 
 def live_sessions() -> Iterator[SessionPaths]:
-    """Sessions of this user that have a control socket; it may be stale. What lies in a
-    directory that others could have made is none."""
+    """Yield this user's sessions that have a control socket, which may be stale.
+
+    Directories that another user could have created are skipped."""
     root = runtime_root()
     if is_private(root):
         for entry in sorted(root.iterdir()):
@@ -122,10 +129,10 @@ def live_sessions() -> Iterator[SessionPaths]:
 
 @contextmanager
 def hold_lock(paths: SessionPaths) -> Iterator[None]:
-    """Be the one process that has this session, daemon or `tk down` after a killed one.
+    """Hold the session's lock: for the session, or for `tk down` after a killed session.
 
-    The kernel lets go of it however the process ends. Raises NoSessionError if another
-    process has it.
+    The kernel releases the lock however the process ends. Raises NoSessionError if another
+    process holds it.
     """
     fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -143,7 +150,7 @@ def hold_lock(paths: SessionPaths) -> Iterator[None]:
 
 
 async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:
-    """Return once no daemon holds the session's lock. Raises TimeoutExpired."""
+    """Return once no process holds the session's lock. Raises TimeoutExpired."""
     import asyncio
 
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -157,7 +164,7 @@ async def wait_unlocked(paths: SessionPaths, timeout_s: float) -> None:
 
 
 def is_locked(paths: SessionPaths) -> bool:
-    """Whether a process has this session: a daemon, be it just starting, or a `tk down`."""
+    """True if a process holds the session's lock: a session, even while starting, or `tk down`."""
     return _locked(paths.lock)
 
 
@@ -176,10 +183,10 @@ def _locked(path: Path) -> bool:
 
 
 def runtime_root() -> Path:
-    """The directory of all sessions' sockets: short, because socket paths are limited.
+    """Return the directory of all sessions' sockets: short, because socket paths are limited.
 
-    Where another user holds the name in /tmp it is one in a place of our own, and stays there:
-    a session must not be lost to commands because that user gives the name up again.
+    If another user holds the name in /tmp, it is a directory that only this user can write to. It
+    stays there: commands must find the session even after that user has released the name.
     """
     chosen = os.environ.get("TK_RUNTIME_DIR")
     if chosen:
@@ -193,14 +200,14 @@ def runtime_root() -> Path:
 
 
 def _own_runtime_root() -> Path:
-    """Where nobody else can make anything; below the state directory if a link's sockets fit."""
+    """Return a root that only this user can write to; below the state directory if short enough."""
     below_state = state_root() / "run"
     fits = len(os.fsencode(below_state)) <= _MAX_ROOT_BYTES
     return below_state if fits else Path.home() / ".tk-run"
 
 
 def state_root(environ: Mapping[str, str] = os.environ) -> Path:
-    """The directory of all sessions' lasting state."""
+    """Return the directory of all sessions' lasting state."""
     override = environ.get("TK_STATE_DIR")
     if override:
         return Path(override)
@@ -210,7 +217,7 @@ def state_root(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def cache_root() -> Path:
-    """Where names for TAB are kept, and the agent's zip for use on this machine."""
+    """Return the directory of the completion names and of the agent's zip for this machine."""
     override = os.environ.get("TK_CACHE_DIR")
     if override:
         return Path(override)
@@ -220,8 +227,9 @@ def cache_root() -> Path:
 
 
 def is_private(path: Path) -> bool:
-    """Whether nobody else can have made what lies in that directory: it is ours, 0700 and no
-    symlink."""
+    """True if only this user can have created the directory's files.
+
+    That is: it belongs to this user, has mode 0700, and is no symlink."""
     return _is_ours(path, forbidden=0o077)
 
 
@@ -238,7 +246,7 @@ def _is_ours(path: Path, *, forbidden: int = 0o022) -> bool:
 
 
 def private_directory(path: Path) -> Path:
-    """Make `path` 0700 and ours, or raise ConfigError if it is somebody else's."""
+    """Create `path`, mode 0700; raise ConfigError if that fails or it is another user's."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()

@@ -1,4 +1,4 @@
-"""The end of a session in bounded steps: whatever hangs, the rest is still done."""
+"""Shutdown of a session in steps with time limits: if one hangs, the rest is still done."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from tunnelkit.errors import TunnelkitError
 
 log = logging.getLogger("tunnelkit.session")
 
-#: All steps together; each may still have the least when that is used up.
+#: Limit for all steps together. When it is used up, each step still gets LEAST_S.
 BUDGET_S = 28.0
 LEAST_S = 0.5
-#: A step that was cancelled has this long to let go.
+#: Limit for a cancelled step to end.
 _LET_GO_S = 0.5
 
-#: What it is, for the log; the work; how many seconds it may take.
+#: Name of the step for the log; the work; its limit in seconds.
 Step = tuple[str, Coroutine[Any, Any, Any], float]
 
 
 class ShutdownSequence:
-    """One end. A step that takes too long, or fails, is given up and the log says so.
+    """One shutdown. A step that takes too long or fails is given up and logged.
 
-    budget_s: what all steps may take together. Begins to count when it is made.
+    budget_s: limit for all steps together, in seconds, from the construction of this object.
     """
 
     def __init__(self, budget_s: float = BUDGET_S) -> None:
         self._deadline = time.monotonic() + budget_s
-        #: What was given up.
+        #: Names of the steps that took too long.
         self.given_up: list[str] = []
 
     async def step(self, what: str, work: Coroutine[Any, Any, Any], limit_s: float) -> bool:
-        """Do one thing; False if it failed or took too long. Never raises."""
+        """Run one step; return False if it failed or took too long. Never raises."""
         return (await self.together((what, work, limit_s)))[0]
 
     async def together(self, *steps: Step) -> list[bool]:
-        """Several that don't wait for each other; in their order, whether each was done."""
+        """Run several steps concurrently; return for each, in order, True if it was done."""
         return list(await asyncio.gather(*(self._one(*step) for step in steps)))
 
     async def _one(self, what: str, work: Coroutine[Any, Any, Any], limit_s: float) -> bool:
@@ -49,7 +49,7 @@ class ShutdownSequence:
             self.given_up.append(what)
             log.warning("the end of %s takes over %.1f s: given up", what, limit_s)
             task.cancel()
-            # Bounded, too: it may not listen.
+            # With a limit, too: the step may ignore the cancellation.
             await asyncio.wait([task], timeout=_LET_GO_S)
             task.add_done_callback(_heard)
             return False
@@ -64,6 +64,6 @@ class ShutdownSequence:
 
 
 def _heard(task: asyncio.Future[Any]) -> None:
-    """Its error is of no interest any more; unheard, asyncio would complain."""
+    """Retrieve the error of a task that was given up; asyncio would warn otherwise."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What the person has agreed to: remembered in the state directory, by path and digests."""
+"""Record of the user's agreements: kept in the state directory, by path and digests."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ _INCLUDE = re.compile(rb"^[ \t]*\"?include\"?[ \t=\"]", re.IGNORECASE | re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class TrustRequest:
-    """What a project's file asks for: key -> value as shown. settings: with the ssh_config
-    that came with the project replaced by a copy of what was looked at, so that a later
-    `git pull` changes nothing for a session that runs."""
+    """The settings in a project's file that need the user's agreement.
+
+    items: key -> value as shown to the user. digests: key -> digest of that value.
+    content: of an ssh_config that is part of the project, else None. `usable` sets a copy of it,
+    so that a later `git pull` changes nothing for a running session."""
 
     settings: Settings
     items: Mapping[str, str]
@@ -35,12 +37,12 @@ class TrustRequest:
 
     @property
     def agreed(self) -> bool:
-        """Whether all of it was agreed to as it is now."""
+        """True if the user has agreed to all items with their present values."""
         if not self.items:
             return True
         known = _recall(self.settings)
         origins = self.settings.origins
-        # What a flag covers at the moment is no change of the file.
+        # A key that a flag or variable overrides now was not removed from the file.
         gone = [
             name
             for name in known.keys() - self.digests.keys()
@@ -49,13 +51,13 @@ class TrustRequest:
         return not gone and all(known.get(name) == one for name, one in self.digests.items())
 
     def agree(self) -> None:
-        """Remember that the person has agreed. Raises ConfigError, OSError."""
+        """Record that the user has agreed. Raises ConfigError or OSError."""
         path = _record(self.settings)
         private_directory(path.parent)
         _write(path, json.dumps({"path": _path(self.settings), "keys": dict(self.digests)}))
 
     def usable(self) -> Settings:
-        """The settings to go on with, once it is agreed to. Raises ConfigError, OSError."""
+        """Return the settings to use after the agreement. Raises ConfigError or OSError."""
         if self.content is None:
             return self.settings
         name = hashlib.sha256(self.content).hexdigest()[:32]
@@ -65,7 +67,7 @@ class TrustRequest:
 
 
 def examine(settings: Settings) -> TrustRequest:
-    """What needs an agreement. Raises ConfigError for what no project's file may ask for."""
+    """Return the items that need agreement. Raises ConfigError for those that tk never allows."""
     if settings.config_file is None:
         return TrustRequest(settings, {}, {})
     check_places(settings)
@@ -81,7 +83,7 @@ def examine(settings: Settings) -> TrustRequest:
 
 
 def forget(settings: Settings) -> bool:
-    """Take the agreement back; False if there was none."""
+    """Delete the agreement; return False if there was none."""
     with contextlib.suppress(FileNotFoundError):
         _record(settings).unlink()
         return True
@@ -89,7 +91,7 @@ def forget(settings: Settings) -> bool:
 
 
 def _came_along(settings: Settings) -> bool:
-    """Whether the ssh_config is a file that the project's own history may change."""
+    """True if the ssh_config lies in the project, so the project's history may change it."""
     path = settings.cluster.ssh_config
     assert path is not None
     root = settings.project_dir
