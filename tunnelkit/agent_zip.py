@@ -16,11 +16,12 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOMS = ("wire", "mux", "debuggee", "agent")
-#: Held by a test: what every first use of a cluster has to send.
+#: Limit of the zip's size, held by a test: every first use of a cluster sends it.
 BUDGET_BYTES = 122_000
 
-#: With its byte code, where agent/compile_zip.py has put that beside it, whole: it ends with its
-#: checksum. Else with the sources, and the damaged one goes: the next `tk up` has it written.
+#: Runs with byte code if agent/compile_zip.py has put a complete file beside the zip: it ends with
+#: its checksum. Otherwise it uses the sources and removes a damaged file; the next `tk up` has it
+#: written again.
 _MAIN = b"""import os
 import sys
 import zlib
@@ -40,9 +41,9 @@ sys.exit(main(sys.argv[1:]))
 """
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
-#: What can hide a `#` or a quote, and what is to go. `doc` comes first: a string that is a whole
-#: statement, at the head of the file or of a block. ast and tokenize find the same, but they
-#: take 0.25 s of each `tk up`, this takes 0.01 s. A test compares the two.
+#: Matches text that may hold a `#` or a quote, and text to remove. `doc` comes first: a string
+#: that is a whole statement, at the head of the file or of a block. ast and tokenize find the
+#: same, but take 0.25 s of each `tk up`; this takes 0.01 s. A test compares the two.
 _TOKEN = re.compile(
     r"""
       (?P<doc> (?: \A | (?<=:\n) ) (?P<indent> [ \t]* )
@@ -90,7 +91,7 @@ def build() -> Payload:
 
 
 def strip(source: str) -> str:
-    """`source` without comments and docstrings, each statement in the line where it was."""
+    """Return `source` without comments and docstrings; each statement keeps its line."""
     return _TOKEN.sub(_kept, source)
 
 

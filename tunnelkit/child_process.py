@@ -1,4 +1,4 @@
-"""Child processes with one owner and an explicit end, and bounded memories of what they said."""
+"""Child processes with one owner and an explicit end, and bounded records of their output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tunnelkit.model import Completed
 
 _LINE_BYTES = 4096
 _STREAM_BUFFER_BYTES = 1 << 20
-#: A list of a million files is 100 MB; of complaints a person reads the first.
+#: Limits of stdout and stderr: a list of a million files is 100 MB; of errors the first count.
 MOST_BYTES = 256 << 20
 MOST_ERROR_BYTES = 1 << 20
 
 
 class Lines:
-    """The last lines of some text source; `mark`/`since` cut out what came later.
-    on_line: told each whole line as it comes."""
+    """The last lines of a text source; `mark` and `since` select the lines after a moment.
+
+    on_line: called with each whole line as it comes."""
 
     def __init__(self, keep: int = 200, on_line: Callable[[str], None] | None = None) -> None:
         self._on_line = on_line
@@ -47,19 +48,19 @@ class Lines:
         self._changed.set()
 
     def mark(self) -> int:
-        """A position to give to `since`."""
+        """Return a position for `since`."""
         return self._count
 
     def since(self, mark: int) -> list[str]:
-        """The kept whole lines that came after `mark`."""
+        """Return the kept whole lines that came after `mark`."""
         return list(self._lines)[max(0, len(self._lines) - (self._count - mark)) :]
 
     def text(self) -> str:
-        """All that is kept, an unfinished last line included."""
+        """Return all kept text, an unfinished last line included."""
         return "\n".join([*self._lines, self._rest.decode("utf-8", "replace")]).strip()
 
     async def wait_for(self, needle: str, *, mark: int = 0) -> str:
-        """The first line after `mark` that holds `needle`; waits until there is one."""
+        """Wait for a line after `mark` that holds `needle`; return it."""
         while True:
             self._changed.clear()
             for line in self.since(mark):
@@ -69,11 +70,11 @@ class Lines:
 
 
 class LogPipe:
-    """A place for `ssh -E`: ssh's own words, kept apart from the far command's stderr.
+    """A file for `ssh -E`: ssh's own messages, apart from the remote command's stderr.
 
-    Not an inherited descriptor, because ssh closes all of those first. Where /proc is, a pipe by
-    its name there: that goes with us, and an ssh that comes to it too late ends by itself. Else a
-    fifo; an ssh that opens one whose reader was killed waits there for ever.
+    Not an inherited descriptor, because ssh closes those first. With /proc it is a pipe by its name
+    there: the name ends with this process, and an ssh that opens it too late ends by itself. Else
+    it is a fifo; an ssh that opens a fifo whose reader was killed waits without end.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -90,7 +91,7 @@ class LogPipe:
 
     def __enter__(self) -> Self:
         names = own_fds()
-        # Our own write end keeps end-of-file away until `close`.
+        # The write end in this process prevents end-of-file until `close`.
         self._fds = self._make_fifo() if names is None else list(os.pipe())
         for fd in self._fds:
             os.set_blocking(fd, False)
@@ -114,7 +115,7 @@ class LogPipe:
         self.close()
 
     def close(self) -> None:
-        """Take in what is left, and let go. Idempotent."""
+        """Read what is left, and close. Idempotent."""
         if not self._fds:
             return
         self._read()
@@ -127,7 +128,7 @@ class LogPipe:
 
 
 def own_fds() -> Path | None:
-    """Where this process's descriptors have names that others can open; None: nowhere."""
+    """Return the directory with names of this process's descriptors; None if there is none."""
     path = Path(f"/proc/{os.getpid()}/fd")
     return path if path.is_dir() else None
 
@@ -140,11 +141,11 @@ async def spawn(
     stderr: socket.socket | None = None,
     env: Mapping[str, str] | None = None,
 ) -> asyncio.subprocess.Process:
-    """Start a child in its own session: no terminal to ask on, no Ctrl-C meant for us.
+    """Start a child in its own session: it has no terminal for questions and gets no Ctrl-C.
 
-    Its ends of the sockets are closed here, None is /dev/null. asyncio's own pipes
-    would not do: an ssh over a master hands its descriptors on to that master, and
-    asyncio's `wait` would then wait for the far process of an ssh that we killed.
+    The child's ends of the sockets are closed here; None is /dev/null. asyncio's own pipes
+    don't work: an ssh over a master passes its descriptors to that master, and
+    asyncio's `wait` would then wait for the remote process of an ssh that was killed.
     """
     null = asyncio.subprocess.DEVNULL
     ends = [stdin, stdout, stderr]
@@ -164,14 +165,14 @@ async def spawn(
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Our non-blocking end, and the end for a child."""
+    """Return a non-blocking end for this process, and the end for a child."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     return ours, theirs
 
 
 def stream_pair() -> tuple[socket.socket, socket.socket]:
-    """The same, for bulk."""
+    """Return a socket pair with large buffers, for bulk data."""
     pair = socket_pair()
     for sock in pair:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -182,7 +183,7 @@ def stream_pair() -> tuple[socket.socket, socket.socket]:
 async def end(child: asyncio.subprocess.Process, *, grace_s: float = 3.0) -> None:
     """Terminate a child and reap it; after `grace_s` kill it."""
     if child.returncode is None:
-        # Not child.terminate(): it asks for the end first, and a child that has just ended is
+        # Not child.terminate(): it polls the child first, and a child that has just ended is
         # then reaped twice, here and by asyncio, which takes it for one that exited with 255.
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGTERM)
@@ -196,8 +197,10 @@ async def end(child: asyncio.subprocess.Process, *, grace_s: float = 3.0) -> Non
 async def run_child(
     argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None, what: str = ""
 ) -> Completed:
-    """Run a local program to its end. what: how an error calls it. Raises TimeoutError once it is
-    killed for being late, ConnectionFailed for saying more than any answer has."""
+    """Run a local program to its end.
+
+    what: its name in errors. Raises TimeoutError after it was killed at its limit, and
+    ConnectionFailed if its output exceeds every valid answer."""
     with contextlib.ExitStack() as stack:
         pairs = [socket_pair() for _ in range(3)]
         for ours, theirs in pairs:
@@ -219,7 +222,7 @@ async def run_child(
 
 
 async def kill(child: asyncio.subprocess.Process) -> None:
-    """Kill a child that is still there with all its process group, and reap it."""
+    """Kill a running child with its process group, and reap it."""
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -227,8 +230,9 @@ async def kill(child: asyncio.subprocess.Process) -> None:
 
 
 async def drain(sock: socket.socket, lines: Lines) -> None:
-    """Read a child's output into `lines` until its end, so that the child never blocks on
-    it; then close our end."""
+    """Read a child's output into `lines` until its end, then close this end.
+
+    The child never blocks on its output."""
     loop = asyncio.get_running_loop()
     with sock, contextlib.suppress(ConnectionError):
         while data := await loop.sock_recv(sock, 65536):
@@ -236,7 +240,7 @@ async def drain(sock: socket.socket, lines: Lines) -> None:
 
 
 async def end_drain(drained: asyncio.Task[None]) -> None:
-    """After a child's end: take what is left of its output, not waiting for heirs of it."""
+    """Read a child's remaining output after its end; don't wait for processes that inherited it."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(drained, 1.0)
 
@@ -262,7 +266,7 @@ async def _read_first(sock: socket.socket) -> bytes:
 
 
 def too_much(what: str) -> ConnectionFailed:
-    """The error for an answer that would fill this computer's memory."""
+    """Return the error for an answer that would fill this computer's memory."""
     return ConnectionFailed(
         f"{what} answered with more than {MOST_BYTES >> 20} MB",
         cause="tk stopped reading: no command of tk's has that much to say",

@@ -1,4 +1,4 @@
-"""The errors people see, and the exit codes scripts see.
+"""Errors for users, and exit codes for scripts.
 
 Every error says what failed, on which host, why, and what to do next. Foreign
 exceptions are translated at the edge where they appear; only `TunnelkitError`
@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-#: What each means, in one line: README.md's table and `tk help exit-codes` are held to it.
+#: Meaning of each code, in one line; README.md's table and `tk help exit-codes` show it.
 MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
     {
         ExitCode.OK: "it worked",
@@ -55,10 +55,10 @@ MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
 
 
 class TunnelkitError(Exception):
-    """A failure that a person can act on.
+    """A failure that the user can act on.
 
     message: what failed, one line, with the host where it has one.
-    cause: why, as told by the program or system that refused.
+    cause: why, as the program or system that refused reports it.
     hint: what to do next.
     transient: True when the same call may succeed later without any change.
     """
@@ -80,7 +80,7 @@ class TunnelkitError(Exception):
         self.transient = transient
 
     def one_line(self) -> str:
-        """The error as one line of text: message, cause, hint."""
+        """Return the error as one line of text: message, cause, hint."""
         text = self.message
         if self.cause:
             text += f": {self.cause}"
@@ -89,7 +89,7 @@ class TunnelkitError(Exception):
         return " ".join(text.split())
 
     def to_json(self) -> dict[str, object]:
-        """The error as the object that `--json` output and the control socket carry."""
+        """Return the error as the object for `--json` output and the control socket."""
         return {
             "kind": type(self).__name__,
             "message": self.message,
@@ -101,8 +101,9 @@ class TunnelkitError(Exception):
 
     @staticmethod
     def from_json(data: dict[str, object]) -> TunnelkitError:
-        """Rebuild an error sent by `to_json`, with its own class, or, where that is not
-        imported here, one of the same exit code."""
+        """Rebuild an error from `to_json`.
+
+        It has its own class or, if that is not imported here, one with the same exit code."""
         known = _subclasses(TunnelkitError)
         kinds = {cls.__name__: cls for cls in known}
         code = data.get("exit_code")
@@ -129,7 +130,7 @@ def _subclasses(cls: type[TunnelkitError]) -> list[type[TunnelkitError]]:
 
 
 class UsageError(TunnelkitError):
-    """The command line asks for something that can't be."""
+    """The command line is wrong or asks for something impossible."""
 
     exit_code = ExitCode.USAGE
 
@@ -141,27 +142,27 @@ class ConfigError(TunnelkitError):
 
 
 class NotTrusted(ConfigError):
-    """A project's tunnelkit.toml asks for what the person has not agreed to yet."""
+    """A project's tunnelkit.toml sets keys that the user has not agreed to yet."""
 
 
 class NoSessionError(TunnelkitError):
-    """There is no live session to talk to."""
+    """There is no live session."""
 
     exit_code = ExitCode.NO_SESSION
 
 
 class ConnectionFailed(TunnelkitError):
-    """A host could not be reached, or refused to let us in."""
+    """A host could not be reached, or refused the connection."""
 
     exit_code = ExitCode.CONNECTION
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """A host let nobody in: it refused, or asked what nobody answered. A person has to come."""
+    """A login was refused, or its question was not answered. The user must act."""
 
 
 class ConnectionThrottled(ConnectionFailed):
-    """A host hangs up before anybody can log in (MaxStartups, PerSourcePenalties): wait longer."""
+    """A host closes connections before the login (MaxStartups, PerSourcePenalties): wait longer."""
 
 
 class HostKeyError(ConnectionFailed):
@@ -171,25 +172,25 @@ class HostKeyError(ConnectionFailed):
 
 
 class SchedulerError(TunnelkitError):
-    """The scheduler refused a request or can't be asked."""
+    """The scheduler refused a request or does not answer."""
 
     exit_code = ExitCode.SCHEDULER
 
 
 class AllocationError(TunnelkitError):
-    """The allocation ended, never came, or is not what was asked for."""
+    """The allocation ended, was not granted, or is not as requested."""
 
     exit_code = ExitCode.ALLOCATION
 
 
 class MirrorError(TunnelkitError):
-    """The mirror can't be brought in sync, or would be unsafe."""
+    """The mirror can't sync, or syncing would be unsafe."""
 
     exit_code = ExitCode.MIRROR
 
 
 class MirrorHalted(MirrorError):
-    """Going on might destroy something: nothing is touched until a person decides."""
+    """To continue might destroy files: the mirror changes nothing until the user decides."""
 
 
 class MirrorConflict(MirrorError):
@@ -197,7 +198,7 @@ class MirrorConflict(MirrorError):
 
 
 class DebugError(TunnelkitError):
-    """The debuggee or its adapter can't be had."""
+    """The debuggee or its adapter is not available."""
 
     exit_code = ExitCode.DEBUG
 

@@ -1,4 +1,4 @@
-"""Changes to people's files, planned first and then written whole or not at all."""
+"""Changes to a user's files, planned first and then written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tunnelkit.errors import DebugError, TunnelkitError
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a file holds (`before`, None: there is none) and what it shall hold."""
+    """A file's content (`before`, None if there is no file) and its planned content."""
 
     path: Path
     before: bytes | None
@@ -30,7 +30,7 @@ class FileChange:
 
 
 def read_bytes(path: Path, *, error: type[TunnelkitError] = DebugError) -> bytes | None:
-    """What a file holds, None if there is none; raises `error` if it can't be read."""
+    """Return a file's content, None if there is no file. Raises `error` if it can't be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -44,10 +44,10 @@ def read_bytes(path: Path, *, error: type[TunnelkitError] = DebugError) -> bytes
 
 
 def apply(changes: Iterable[FileChange], *, error: type[TunnelkitError] = DebugError) -> None:
-    """Write what differs, each file atomically. Raises `error`, naming the file.
+    """Write the files that differ, each one atomically. Raises `error`, naming the file.
 
     A symbolic link stays one: the file that it names is written. Mode and, where
-    possible, owner are kept. Who changed a file since it was planned is not overwritten.
+    possible, owner are kept. A file that was changed after the planning is not overwritten.
     """
     pending = [change for change in changes if change.status != "already right"]
     for change in pending:
@@ -100,7 +100,7 @@ def _stat(path: Path) -> os.stat_result | None:
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
     mine = os.fstat(descriptor)
     if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
-        # Only root may give a file away; anyone else's stays with who edited it last.
+        # Only root may set the owner; otherwise the file belongs to its last editor.
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))

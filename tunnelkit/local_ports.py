@@ -1,4 +1,4 @@
-"""Whether a local port is free, and who has it if not."""
+"""Checks of local ports: is a port free, and which process has it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PortOwner(NamedTuple):
 
 
 def is_free(port: int) -> bool:
-    """Whether 127.0.0.1:`port` can be listened on."""
+    """True if a listener can bind 127.0.0.1:`port`."""
     with socket.socket() as sock:
         # As ssh does, so that a connection in TIME_WAIT doesn't count as taken.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,7 +34,7 @@ def is_free(port: int) -> bool:
 
 
 def owner(port: int) -> PortOwner | None:
-    """Who listens on `port`, as far as /proc tells (Linux; others' processes are hidden)."""
+    """Return the process that listens on `port`, if /proc shows it (Linux, own processes)."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None
@@ -88,7 +88,7 @@ def _holds(process: Path, inodes: set[str]) -> bool:
 
 
 def _is_session(process: Path) -> bool:
-    """Whether it is a daemon of tk: `python -m tunnelkit.session.daemon PROJECT`."""
+    """True for a daemon of tk: `python -m tunnelkit.session.daemon PROJECT`."""
     try:
         return _DAEMON in (process / "cmdline").read_bytes().split(b"\0")
     except OSError:

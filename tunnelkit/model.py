@@ -1,4 +1,4 @@
-"""The nouns, frozen. Words are those of ssh_config, Slurm, PBS and DAP."""
+"""Frozen data types; their words are those of ssh_config, Slurm, PBS and DAP."""
 
 from __future__ import annotations
 
@@ -89,8 +89,9 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class LocalForward:
-    """127.0.0.1:`bind_port` on the laptop reaches `host`:`port` as the node sees it. shared:
-    for other users of the laptop too."""
+    """127.0.0.1:`bind_port` on the laptop reaches `host`:`port` as the node sees it.
+
+    shared: other users of the laptop may use it."""
 
     bind_port: int
     host: str
@@ -138,7 +139,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What is asked of the scheduler. None means: leave it to the scheduler's default.
+    """The resources requested from the scheduler. None: the scheduler's default.
 
     exclusive: no other job on the nodes. requeue: the job goes back into the queue when it is
     preempted or its node fails, instead of ending.
@@ -163,8 +164,8 @@ class ResourceRequest:
 class JobState(Enum):
     """A job's life as tk needs it; native states map onto these in each adapter.
 
-    UNKNOWN is what an unreachable scheduler or a vanished record means. It is
-    never to be read as ENDED.
+    UNKNOWN means that the scheduler does not answer or the record has vanished. It
+    never means ENDED.
     """
 
     PENDING = "pending"
@@ -175,11 +176,11 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """One job as the scheduler last told it.
+    """One job as the scheduler last reported it.
 
-    reason: the native reason code or comment; `explanation`: the same in plain
-    words. `start_estimate` is the scheduler's own text, times without zone. `ending`: its
-    processes are being cleared away, and the native state is not the last one.
+    reason: the native reason code or comment. explanation: the same in plain words.
+    start_estimate: the scheduler's own text, times without zone. ending: the job's processes
+    are being ended, and its native state is not the last one.
     """
 
     job_id: str
@@ -195,7 +196,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Nodes that are ours to use. `job_id` is None under `scheduler = none`."""
+    """The nodes of the session. job_id: None without a scheduler."""
 
     job_id: str | None
     nodes: tuple[str, ...]
@@ -212,11 +213,12 @@ class PathMapping:
 
 @dataclass(frozen=True, slots=True)
 class MirrorSpec:
-    """One mirrored root. `remote_dir` may start with `~/`; excludes are gitignore lines;
-    delete_limit: how many files may be deleted at once before a person is asked; symlinks:
-    "keep" sends them as they are, "ignore" leaves them out; name: as the person calls it where
-    there are several, "" for the project's own directory; guarded: a project's file named the
-    place, which must not be in a dot directory of the home there."""
+    """One mirrored root.
+
+    remote_dir: may start with `~/`. excludes: gitignore lines. delete_limit: more deletions at once
+    halt the mirror. symlinks: "keep" sends them as they are, "ignore" leaves them out. name: its
+    name among several roots, "" for the project's own directory. guarded: a project's file set
+    remote_dir, which must not be in a dot directory of the remote home."""
 
     local_dir: str
     remote_dir: str

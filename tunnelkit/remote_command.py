@@ -1,4 +1,4 @@
-"""One remote command line whose words survive any login shell.
+"""Remote command lines whose words survive every login shell.
 
 sshd hands the command to the user's login shell as `$SHELL -c TEXT`. That shell may
 be csh (history `!`, no newline inside quotes) or fish (`\\'` inside single quotes), so
@@ -16,9 +16,9 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 
 
 def remote_command(argv: Sequence[str]) -> str:
-    """The text to give to ssh so that the far side executes exactly the words of `argv`.
+    """Return the text for ssh with which the remote host executes exactly the words of `argv`.
 
-    Raises UsageError if there is no word, or one that no argv can carry (a NUL, a lone
+    Raises UsageError if there is no word, or a word that no argv can carry (a NUL, a lone
     surrogate).
     """
     if not argv:

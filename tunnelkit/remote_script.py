@@ -27,17 +27,17 @@ class RemoteHost(Protocol):
         ...
 
     def remote_shell(self) -> list[str]:
-        """argv of an ssh-like program, without the host, for `rsync -e`."""
+        """Return the argv of an ssh-like program, without the host, for `rsync -e`."""
         ...
 
     def destination(self) -> str:
-        """The host to name beside `remote_shell`."""
+        """Return the host's name for `remote_shell`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
-    """noise: what the login shell printed before the script began."""
+    """The result of a script. noise: output of the login shell before the script began."""
 
     exit_code: int
     items: list[bytes]
@@ -56,8 +56,10 @@ async def run_script(
     timeout_s: float = 30.0,
     may_fail: bool = False,
 ) -> ScriptResult:
-    """Run `script` under sh with `args` as $1... Raises MirrorError, which says `what`
-    and `hint`, if it fails and not `may_fail`; ConnectionFailed (transient) if it never ran."""
+    """Run `script` under sh with `args` as $1 and so on.
+
+    Raises MirrorError with `what` and `hint` if it fails, unless `may_fail`; ConnectionFailed
+    (transient) if it never ran."""
     done = await remote.run(
         ["sh", "-c", SETUP + script, "tk", *args], stdin=stdin, timeout_s=timeout_s
     )

@@ -1,10 +1,10 @@
-"""How what we tell people is written."""
+"""Sizes and untrusted text for the user."""
 
 from __future__ import annotations
 
 
 def human_bytes(size_bytes: float) -> str:
-    """Bytes in decimal units, as disks are sold: `1.5 GB`."""
+    """Format bytes in decimal units, as disks are sold: `1.5 GB`."""
     unit = "B"
     for bigger in ("kB", "MB", "GB"):
         if size_bytes < 1000:
@@ -18,8 +18,9 @@ def human_bytes(size_bytes: float) -> str:
 
 
 def shown(text: str, keep: str = "") -> str:
-    """`text` with whatever a terminal would obey, but the characters of `keep`, as an escape: what
-    comes from the cluster must not move the cursor or paint a line that looks like tk's."""
+    """Escape the characters of `text` that a terminal would obey, except those in `keep`.
+
+    Text from the cluster must not move the cursor or print a line that looks like tk's."""
     if text.isprintable():
         return text
     return "".join(

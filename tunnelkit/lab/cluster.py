@@ -1,4 +1,4 @@
-"""Bringing a lab up, taking it down, and asking it how it is."""
+"""Start, end and status of a lab."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tunnelkit.lab.processes import ProcessId, end_all, lab_processes
 from tunnelkit.lab.state import PROXY, SUPERVISOR, LabDaemon, State, load, require
 
 Progress = Callable[[str], None]
-#: So often ports are chosen: between choice and use another program may take one.
+#: Attempts to choose ports: between choice and use another program may take one.
 _PLANS = 4
 
 
@@ -71,7 +71,7 @@ def up(
 
 
 class _PortTaken(Exception):
-    """A daemon could not listen: its port was free when the lab chose it, and is no more."""
+    """A daemon could not listen: its port was free when the lab chose it, and was taken since."""
 
     def __init__(self, error: TunnelkitError) -> None:
         super().__init__(str(error))
@@ -79,7 +79,7 @@ class _PortTaken(Exception):
 
 
 def _new(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
-    """Bring up a lab where there is none. On failure nothing is left. Raises _PortTaken, too."""
+    """Bring up a lab in an empty directory; on failure remove all of it. Raises _PortTaken, too."""
     found = state.layout
     layout.claim_dir(found.dir)
     with _locked(found.dir):
@@ -98,7 +98,7 @@ def _new(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
 
 
 def _choose_scheduler(wanted: str) -> tuple[bool, list[str]]:
-    """Whether to run Slurm, and what to say about it."""
+    """Return True to run Slurm, and a note for the user."""
     programs.find_program("sshd")
     programs.find_program("ssh")
     if wanted == "none":
@@ -215,19 +215,19 @@ def _is_as_wanted(state: State, flavour: str, scheduler: str) -> bool:
 
 
 def info(dir: Path | None = None) -> LabInfo:
-    """The lab in that directory. Raises UsageError if there is none."""
+    """Return the lab in that directory. Raises UsageError if there is none."""
     return require(Layout(layout.resolve_dir(dir))).info
 
 
 def on(host: str, dir: Path | None = None) -> tuple[str, ...]:
-    """argv prefix that runs a program as on `host` (login, node1, node2), without ssh."""
+    """Return an argv prefix that runs a program as on `host` (login, node1, node2), without ssh."""
     if host not in layout.HOSTS:
         raise UsageError(f"the lab has no host {host!r}", hint=f"it has {', '.join(layout.HOSTS)}")
     return require(Layout(layout.resolve_dir(dir))).on(host)
 
 
 def status(dir: Path | None = None) -> LabStatus:
-    """How the lab is: its daemons, nodes and link. Raises UsageError if there is none."""
+    """Return the state of daemons, nodes and link. Raises UsageError if there is no lab."""
     return _status(require(Layout(layout.resolve_dir(dir))))
 
 

@@ -1,4 +1,4 @@
-"""What a process finds around it on one of the lab's hosts: environment, home, wrappers."""
+"""The environment, home and wrappers of processes on the lab's hosts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def user() -> pwd.struct_passwd:
-    """The account that the whole lab runs as."""
+    """Return the account that the whole lab runs as."""
     return pwd.getpwuid(os.getuid())
 
 
 def host_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, str]:
-    """The whole environment of a session or job on `host`; nothing of ours leaks in.
+    """Return the whole environment of a session or job on `host`.
 
-    PATH has the interpreter that runs us, so that `python` there has debugpy.
+    Nothing of this process's environment is passed on. PATH has this interpreter, so that `python`
+    there has debugpy.
     """
     env = {
         "HOME": str(layout.home),
@@ -38,7 +39,7 @@ def host_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, str
 
 
 def daemon_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, str]:
-    """A daemon's environment: the host's, and the names that a login would have set."""
+    """Return a daemon's environment: the host's, and the variables that a login sets."""
     account = user()
     return host_environment(layout, host, slurm=slurm) | {
         "USER": account.pw_name,
@@ -49,7 +50,7 @@ def daemon_environment(layout: Layout, host: str, *, slurm: bool) -> dict[str, s
 
 
 def own_program_environment(layout: Layout, host: str) -> dict[str, str]:
-    """For our own supervisor and proxy: they import tunnelkit from where this one is."""
+    """Return the environment of supervisor and proxy, which import this tunnelkit."""
     paths = [str(Path(tunnelkit.__file__).resolve().parent.parent)]
     if inherited := os.environ.get("PYTHONPATH"):
         paths.append(inherited)
@@ -60,7 +61,7 @@ def own_program_environment(layout: Layout, host: str) -> dict[str, str]:
 def write_home(layout: Layout) -> None:
     """Write the wrappers in the lab's bin and the dot files of its home."""
     path = f'"{layout.bin}:{Path(sys.executable).parent}:$PATH"'
-    # /etc/profile sets PATH anew in login shells.
+    # /etc/profile sets PATH again in login shells.
     write_private(
         layout.home / ".profile", f'PATH={path}\nexport PATH\n[ -z "$BASH" ] || . ~/.bashrc\n'
     )

@@ -1,4 +1,4 @@
-"""What can go wrong on purpose: the laptop's way to login, and single daemons."""
+"""Faults on purpose: of the connection from laptop to login, and of single daemons."""
 
 from __future__ import annotations
 

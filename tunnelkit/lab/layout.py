@@ -1,4 +1,4 @@
-"""Where the lab keeps its things, and the nouns that others see of it."""
+"""Paths of a lab, and the data types that its users see."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HOSTS = (LOGIN, *NODES)
 #: Environment variable that every process of a lab carries, with the lab's directory as value.
 TAG = "TK_LAB"
 
-# A Unix socket's path may hold 107 bytes; the longest of ours below the lab's
+# A Unix socket's path may hold 107 bytes; the longest one below the lab's
 # directory is slurmstepd's, s/node1/node1_4294967295.4294967295.
 _DIR_LIMIT_BYTES = 60
 
 
 @dataclass(frozen=True)
 class LabInfo:
-    """A running lab, as its users need it.
+    """A running lab, for its users.
 
     enter: argv prefix that runs a program on the lab's laptop; empty where that is this machine.
     notes: what this lab can't show, one sentence each.
@@ -73,8 +73,10 @@ class DaemonStatus:
 
 @dataclass(frozen=True)
 class LabStatus:
-    """How the lab is now. `nodes`: state by node as sinfo tells it; empty without Slurm or
-    when slurmctld can't be asked. `link`: the proxy's state (up, cut, reset), or unknown."""
+    """The state of a lab.
+
+    nodes: state by node from sinfo; empty without Slurm or if slurmctld does not answer.
+    link: the proxy's state (up, cut, reset), or unknown."""
 
     info: LabInfo
     daemons: tuple[DaemonStatus, ...]
@@ -246,7 +248,7 @@ def profile_path() -> Path:
 
 
 def write_profile(info: LabInfo) -> None:
-    """Write the profile `lab`; raise ConfigError if a person's own file stands there."""
+    """Write the profile `lab`. Raises ConfigError if the user has a file of that name."""
     if info.profile.exists() and not _is_ours(info.profile, None):
         raise ConfigError(
             f"{info.profile} was not written by `tk lab`",
@@ -269,7 +271,7 @@ _PROFILE_MARK = "# tunnelkit lab:"
 
 
 def remove_profile(path: Path, lab_dir: Path) -> None:
-    """Remove the profile if this lab wrote it; another lab's or a person's own stays."""
+    """Remove the profile if this lab wrote it; another lab's or the user's own stays."""
     if path.is_file() and _is_ours(path, lab_dir):
         path.unlink()
 

@@ -1,4 +1,4 @@
-"""Who listens where, and how a program gets onto one of the lab's hosts.
+"""Addresses and ports of the lab, and how to run a program on one of its hosts.
 
 Two flavours. `loopback`: every host is an address of 127.0.0.0/8; nothing stops
 the laptop from dialling a node, the ssh_config merely doesn't. `netns`: every host
@@ -39,7 +39,7 @@ class Network:
 
     address: each host's own, as the other hosts know it. ssh_port: of each host's sshd.
     proxy: what the laptop dials instead of login's sshd. slurm_address, slurm_port: of slurmctld
-    (`login`) and each slurmd. slurm_bound: Slurm can be told to listen on slurm_address only.
+    (`login`) and each slurmd. slurm_bound: Slurm listens on slurm_address only.
     namespaces: by host and `laptop`, empty on loopback. own_names: each host has its own host
     name (a UTS namespace) and an /etc/hosts that knows the others. offline: this machine has no
     address but loopback ones.
@@ -86,7 +86,7 @@ class Network:
         """The /etc/hosts of the lab's hosts."""
         lines = [f"{self.slurm_address[host]} {host}" for host in HOSTS]
         if not self.namespaces:
-            # The machine's own names go on working; ours come first and so win.
+            # The machine's own names keep working; the lab's come first and so win.
             lines.append(Path("/etc/hosts").read_text(encoding="utf-8", errors="replace"))
         else:
             lines.append("127.0.0.1 localhost")
@@ -206,7 +206,7 @@ def _run(*argv: str) -> None:
 
 
 def _may_unshare() -> bool:
-    """May we give each host its own name and /etc/hosts? Root in a container often may not."""
+    """True if each host can have its own name and /etc/hosts; root in a container often can't."""
     if os.geteuid() != 0:
         return False
     argv = [find_program("unshare"), "--uts", "--mount", "--propagation", "slave", "true"]
@@ -214,7 +214,7 @@ def _may_unshare() -> bool:
 
 
 def _own_name_is_loopback() -> bool:
-    """Does this machine's name mean 127.0.0.1? `NoInAddrAny` binds Slurm to what it means."""
+    """True if this machine's name means 127.0.0.1; `NoInAddrAny` binds Slurm to its address."""
     try:
         return socket.gethostbyname(socket.gethostname()) == "127.0.0.1"
     except OSError:

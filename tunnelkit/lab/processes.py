@@ -1,8 +1,8 @@
-"""Finding and ending the lab's processes, and nobody else's.
+"""Search and end of the lab's processes, and of no others.
 
 A process is known by pid and start time together, so that a pid given to a
-stranger since is never signalled. What belongs to a lab is told by three means,
-since each alone has a hole: the process tree below the lab's supervisor (a
+stranger since is never signalled. A lab's processes are found by three means,
+since each alone has a gap: the process tree below the lab's supervisor (a
 subreaper, so that daemonized jobs stay below it), the tag in the environment
 (where the supervisor was killed; but sshd overwrites its own environment), and
 the daemons on record with what descends from them.

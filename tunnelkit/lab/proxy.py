@@ -2,7 +2,7 @@
 
 Sits in front of login's sshd. Every byte waits half the round-trip time in a
 queue with time stamps, so that distance costs latency and not throughput. Over
-a 0600 Unix socket (one command a line, one answer a line) it can be told:
+a 0600 Unix socket (one command a line, one answer a line) it takes:
 
   cut      black hole: connections stay, nothing passes, new ones hang
   reset    connections are reset and new ones refused
@@ -149,7 +149,7 @@ class _Pipe(asyncio.Protocol):
 
 
 class Proxy:
-    """The proxy's state: which connections there are, and what the link does to them."""
+    """The proxy's state: its connections, and the condition of the link."""
 
     def __init__(self, listen: tuple[str, int], upstream: tuple[str, int], rtt_s: float) -> None:
         self._listen = listen

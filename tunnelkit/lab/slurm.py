@@ -1,4 +1,4 @@
-"""The lab's Slurm: munged, slurmctld and one slurmd a node, run as whoever runs the lab.
+"""The lab's Slurm: munged, slurmctld and one slurmd per node, run as the user of the lab.
 
 Everything is said in configuration files and argv; Debian's own units, sockets
 and directories are never touched. Every node has 4 CPUs and 2 GPUs that are
@@ -24,7 +24,7 @@ from tunnelkit.lab.programs import find_program
 
 CPUS = 4
 GPUS = 2
-#: For --constraint: what each node has.
+#: Features of each node, for --constraint.
 FEATURES = {"node1": "a100", "node2": "a100,nvlink"}
 _MEM_MB = 8000
 # Any character devices do; these exist on every Linux, and in containers.
@@ -43,7 +43,7 @@ def write_files(
         (layout.spool / name).mkdir(mode=0o700)
     write_private(layout.slurm_conf, _slurm_conf(layout, network))
     write_private(layout.slurm / "gres.conf", _gres_conf())
-    # Nothing of ours uses cgroups, yet slurmd loads the plugin; v1 asks nothing of the system.
+    # The lab uses no cgroups, yet slurmd loads the plugin; v1 needs nothing of the system.
     write_private(layout.slurm / "cgroup.conf", "CgroupPlugin=cgroup/v1\n")
     write_private(layout.slurm / "task_prolog", _task_prolog(task_env), mode=0o700)
 

@@ -50,9 +50,10 @@ def sshd_argv(layout: Layout, host: str) -> list[str]:
 
 
 def quick_kex() -> list[str]:
-    """Lines of an sshd_config for connections that never leave this machine: sntrup761, OpenSSH's
-    first choice before 9.9, takes 65 ms of CPU for each. The choice of later ones is quick, and
-    they would warn of any other."""
+    """Return lines of an sshd_config for connections that never leave this machine.
+
+    sntrup761, OpenSSH's first choice before 9.9, takes 65 ms of CPU for each. Later versions choose
+    a quick one, and would warn of any other."""
     try:
         known = subprocess.run(
             [find_program("ssh"), "-Q", "kex"], capture_output=True, text=True, timeout=10
@@ -89,8 +90,10 @@ def remove_privsep_dir() -> None:
 
 
 def has_terminals() -> bool:
-    """Can our sshds give out terminals? sshd insists on handing them to the group tty; an
-    ordinary user's may only where devpts does that by itself (gid=5, as Debian mounts it)."""
+    """True if the lab's sshds can give out terminals.
+
+    sshd insists on the group tty; an ordinary user's sshd can do that only if devpts does it by
+    itself (gid=5, as Debian mounts it)."""
     if os.geteuid() == 0:
         return True
     try:

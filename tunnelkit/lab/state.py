@@ -1,4 +1,4 @@
-"""What a lab remembers of itself: lab.json in its directory."""
+"""The record of a lab: lab.json in its directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROXY = "proxy"
 
 @dataclass(frozen=True)
 class LabDaemon:
-    """One daemon: on which host, how it is started, and which process it is since."""
+    """One daemon: its host, argv, and process."""
 
     name: str
     host: str
@@ -68,7 +68,7 @@ class State:
         write_private(self.layout.state, json.dumps(data, indent=1) + "\n")
 
     def with_daemon(self, daemon: LabDaemon) -> State:
-        """The same lab with that daemon on record; saved."""
+        """Return the state with that daemon on record; it is saved."""
         changed = replace(self, daemons={**self.daemons, daemon.name: daemon})
         changed.save()
         return changed

@@ -1,7 +1,7 @@
 """Parent of the lab's daemons: `python -m tunnelkit.lab.supervisor SOCKET`.
 
-It starts what it is told to and keeps it. Being a subreaper, it also becomes
-the parent of whatever daemonizes below it, so that the tree under this one pid is
+It starts daemons on request and keeps them. As a subreaper it also becomes
+the parent of every process that daemonizes below it, so that the tree under this one pid is
 the whole lab and `tk lab down` misses nothing.
 
 Protocol: one JSON object a line over a 0600 Unix socket, one answer a line.

@@ -1,4 +1,4 @@
-"""Waiting until the lab really works, and saying which daemon is to blame if it does not."""
+"""Waits until the lab works, and names the daemon at fault if it does not."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _dead(state: State) -> list[str]:
 
 
 def port_taken(found: Layout) -> bool:
-    """Whether a daemon's log says that another program has its port."""
+    """True if a daemon's log says that another program has its port."""
     for log in (found.dir / "log").glob("*.log"):
         if "address already in use" in log.read_text("utf-8", errors="replace").lower():
             return True
@@ -84,7 +84,7 @@ def port_taken(found: Layout) -> bool:
 def _blame(
     state: State, kind: type[TunnelkitError], message: str, daemon: str, told: str = ""
 ) -> TunnelkitError:
-    """An error with the last lines of that daemon's log in it: the log itself is removed."""
+    """Return an error with the last lines of that daemon's log: the log itself is removed."""
     try:
         text = state.layout.log(daemon).read_text(encoding="utf-8", errors="replace")
     except OSError:
