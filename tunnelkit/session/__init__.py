@@ -1,1 +1,1 @@
-"""The life of one `tk up`: its daemon, its states, its control socket."""
+"""The session of one `tk up`: its daemon, its states, its control socket."""

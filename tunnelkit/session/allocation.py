@@ -1,4 +1,4 @@
-"""From a link to an agent that runs on the node: scheduler, job, and the way in."""
+"""The allocation of a session: its scheduler, its job, and the routes to its agents."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome, who_canc
 Say = Callable[[str], None]
 
 
-#: How often, and after what pauses, it is looked whether an agent that was started answers.
+#: Number and pauses of the attempts to reach an agent that was just started.
 _LOOKS, _LOOK_S = 50, 0.2
 
 
 class AllocationManager:
-    """Gets nodes and streams to their agent. Holds no task of its own.
+    """Gets nodes, and streams to their agents. Has no task of its own.
 
-    name: of the job and of the agent. attach_job: the id of a job that a person made, to be
-    used instead of one of our own. say: told what a person would like to know.
-    cancelled: the file of the jobs that tk told to end. wait_link: returns once the link is up;
-    only its owner ever (re)connects it.
+    name: of the job and of the agent. attach_job: id of a job that the user submitted, used
+    instead of a new one. say: called with a message for the user.
+    cancelled: the file of cancelled jobs. wait_link: returns once the link is up;
+    only its owner (re)connects it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AllocationManager:
         self._name = name
         self._say = say
         self._cancelled = CancelledJobs(cancelled)
-        #: The job whose agent was met, by this session or one before.
+        #: The job whose agent this session or an earlier one has reached.
         self._reached = CancelledJobs(cancelled.with_name("reached"))
         self._attach_job = attach_job
         self._installed: Installed | None = None
@@ -81,27 +81,27 @@ class AllocationManager:
         self.job: JobHandle | None = None
         self.allocation: Allocation | None = None
         self.adopted = False
-        #: A job that a person made does not run: nothing of ours can be in it.
+        #: True if the user's job does not run: no agent can be in it.
         self.nothing_there = False
-        #: An agent was put into a job of the person's; it is ours to end.
+        #: True if tk started an agent in the user's job, and has to end it.
         self.entered = False
-        #: Why the allocation is over, once the scheduler has told.
+        #: The reason why the allocation is over, once the scheduler has reported it.
         self.ended: str | None = None
 
     @property
     def node(self) -> str | None:
-        """The node as the link names it; None where the login host is the node."""
+        """The node's name for the link; None if the login host is the node."""
         if self.allocation is None or not self.allocation.nodes:
             return None
         return self.allocation.nodes[0]
 
     @property
     def route(self) -> str | None:
-        """How the node is entered (routes.py); None before the first stream."""
+        """The route to the agent (routes.py); None before the first stream."""
         return self._ways.route if self._ways is not None else None
 
     async def prepare(self) -> None:
-        """Look at the login host: Python, the agent's zip and, meanwhile, the scheduler."""
+        """Prepare the login host: find Python and the scheduler, install the agent's zip."""
         installing = asyncio.create_task(self._install())
         finding = asyncio.create_task(self._find_scheduler())
         try:
@@ -127,7 +127,7 @@ class AllocationManager:
             self._say(f"{self._link.login}: {why}: tk uses {found.other_python}")
 
     async def repair(self) -> None:
-        """Put the agent's zip there again if it is gone or damaged. Raises AllocationError."""
+        """Install the agent's zip again if it is gone or damaged. Raises AllocationError."""
         await self._wait_link()
         node = self.node if self.job is None else None
         self._installed = await install(self._link, self._settings.cluster, node=node)
@@ -144,12 +144,12 @@ class AllocationManager:
         )
 
     async def wait_prepared(self) -> None:
-        """Return once `prepare` has found what it needs: this cluster will do."""
+        """Wait until `prepare` has found all it needs: the cluster is usable."""
         await self._is_prepared.wait()
 
     @property
     def installed(self) -> Installed:
-        """What `prepare` found."""
+        """The result of `prepare`."""
         assert self._installed is not None
         return self._installed
 
@@ -159,8 +159,9 @@ class AllocationManager:
         on_pending: Callable[[JobStatus], None],
         reach: Callable[[Allocation], Awaitable[None]],
     ) -> None:
-        """`obtain` the allocation, and `reach` its agent. Where the job that was taken over turns
-        out to be ending, another one is obtained. Raises as the two."""
+        """`obtain` the allocation, and `reach` its agent. Raises as both.
+
+        If the job that was taken over is ending, another one is obtained."""
         while True:
             allocation = await self.obtain(node, on_pending)
             try:
@@ -176,7 +177,7 @@ class AllocationManager:
             return
 
     async def obtain(self, node: str | None, on_pending: Callable[[JobStatus], None]) -> Allocation:
-        """Have the allocation: find our job, or submit it, and wait until it runs.
+        """Find the session's job, or submit it, and wait until it runs.
 
         Raises SchedulerError, AllocationError.
         """
@@ -200,17 +201,18 @@ class AllocationManager:
         return await self.wait_running(on_pending)
 
     async def _is_ending(self, *, no_agent: bool = False) -> bool:
-        """Whether the job that was found has lost its agent, though its scheduler calls it running
-        (Torque, after a qdel by hand). It is not taken over then. no_agent: the node says so; that
-        counts where the agent has been met before, else it may just be beginning."""
+        """True if the job that was found has lost its agent, though it is reported as running.
+
+        Torque does that after a qdel by hand. no_agent: the node reports no agent; that counts
+        if the agent was reached before, else the job may just be starting."""
         job = self.job
-        # One that came back may not have told yet that it runs again.
+        # A requeued job may not have written yet that it runs again.
         if job is None or job.foreign or self._settings.allocation.requeue:
             return False
         return await job.forget_if_over(no_agent and job.job_id in self._reached.ids())
 
     async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> Allocation:
-        """Wait until our job runs (again). Raises AllocationError, SchedulerError."""
+        """Wait until the job runs (again). Raises AllocationError, SchedulerError."""
         assert self.job is not None
         status = await self.job.wait_running(on_pending)
         self._ways = None  # it may be on another node now
@@ -218,7 +220,7 @@ class AllocationManager:
         return self.allocation
 
     async def _adopt(self, job_id: str, node: str | None) -> Allocation:
-        """Use a job that a person made, with an agent put into it."""
+        """Use a job that the user submitted, with an agent started in it."""
         allocation = await self.look_at(job_id, node)
         assert self.job is not None and self.scheduler is not None
         own = self._adoption()
@@ -232,8 +234,9 @@ class AllocationManager:
         return allocation
 
     async def look_at(self, job_id: str, node: str | None) -> Allocation:
-        """The nodes of a job that a person made, the one to be used first. Raises AllocationError
-        if it can't be used."""
+        """Return the nodes of a job that the user submitted, first the one to use.
+
+        Raises AllocationError if the job can't be used."""
         if self.job is None:
             raise AllocationError(
                 f"there is no scheduler on {self._link.login} that could have job {job_id}",
@@ -257,14 +260,15 @@ class AllocationManager:
         return self.allocation
 
     async def has_agent(self) -> bool:
-        """Whether there is an agent in the adopted job."""
+        """True if there is an agent in the adopted job."""
         allocation = self.allocation
         assert allocation is not None and allocation.job_id is not None
         return await self._adoption().has_agent(allocation.job_id, allocation.nodes[0])
 
     async def start_peer(self, node: str) -> tuple[str, int] | None:
-        """Have an agent on another node of the allocation: its name and pid. None where the first
-        agent is the one to start it. Raises AllocationError, ConnectionFailed."""
+        """Start an agent on another node of the allocation; return its name and pid.
+
+        Returns None if the first agent starts it. Raises AllocationError, ConnectionFailed."""
         if not isinstance(self.scheduler, InJobLauncher) or enters_from_login(self.scheduler):
             return None
         assert self.allocation is not None and self.allocation.job_id is not None
@@ -280,7 +284,7 @@ class AllocationManager:
         else:
             body = self._body(name)
             told = await own.start(job_id, node, body, status_file, ends_with=first)
-            # Asked for again before it can answer, another one would be started.
+            # A second request before it can answer would start another one.
             for _ in range(_LOOKS):
                 if await own.has_agent(job_id, node):
                     break
@@ -304,7 +308,7 @@ class AllocationManager:
         )
 
     async def open_stream(self) -> ByteStream:
-        """A stream to the agent, by the first of the ways that works (routes.py).
+        """Open a stream to the agent by the first route that works (routes.py).
 
         Raises ConnectionFailed, HostKeyError.
         """
@@ -323,13 +327,14 @@ class AllocationManager:
         return await self._ways.open()
 
     async def files_stream(self) -> ByteStream:
-        """A stream to an agent for files on the login host, which begins once `prepare` has put
-        it there. Raises ConnectionFailed."""
+        """Open a stream to an agent for files on the login host.
+
+        The agent starts once `prepare` has installed it. Raises ConnectionFailed."""
         await self._wait_link()
         return await self._link.open_stream(starting(self._settings.cluster, "files"))
 
     def _ways_in(self, node: str, name: str) -> list[Route]:
-        """The ways to agent `name` in our job, as the settings allow them."""
+        """Return the routes to agent `name` in the job that the settings allow."""
         assert self.scheduler is not None
         assert self.allocation is not None and self.allocation.job_id is not None
         wanted = self._settings.cluster.node_ssh
@@ -349,8 +354,9 @@ class AllocationManager:
         return [by_ssh, LoginSshRoute(self._link, self.installed, node, attach), dial_in]
 
     async def peer_stream(self, node: str, name: str) -> ByteStream:
-        """A stream to agent `name` on another node of the allocation, by the way that works for
-        the first. Raises ConnectionFailed, HostKeyError."""
+        """Open a stream to agent `name` on another node, by the first node's route.
+
+        Raises ConnectionFailed, HostKeyError."""
         await self._wait_link()
         if self.ended is not None:
             raise AgentGone("the allocation is over", cause=self.ended)
@@ -360,16 +366,16 @@ class AllocationManager:
         return await Routes(self._link, node, known or ways, self._say).open()
 
     async def fate(self, *, gone: bool = False) -> JobOutcome:
-        """What became of the job, as the scheduler tells. gone: its agent is; the scheduler may
-        be about to learn why. Raises SchedulerError."""
+        """Ask the scheduler for the job's outcome. Raises SchedulerError.
+
+        gone: the agent is gone, so the scheduler will soon know the reason."""
         if self.job is None or self.allocation is None:
             return JobOutcome()
         may_come_back = self._settings.allocation.requeue and not self.job.foreign
         return await wait_job_outcome(self.job.watch(hurried=gone), may_come_back=may_come_back)
 
     async def has_ended(self, no_agent: bool = False) -> str | None:
-        """Why the allocation is over, as the scheduler or the job tells; None if it isn't (known
-        to be)."""
+        """Return why the allocation is over, from the scheduler or the job; None if not known."""
         if self.adopted and await self._is_ending(no_agent=no_agent):
             return "its agent is gone"
         ended = (await self.fate()).ended
@@ -378,7 +384,7 @@ class AllocationManager:
         return f"{ended}; {await self.job.last_words()}"
 
     async def describe_end(self, status: JobStatus) -> str:
-        """How the job ended, in plain words."""
+        """Return in plain words how the job ended."""
         who = await who_cancelled(self.scheduler, self._run, status)
         return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
 
@@ -390,7 +396,7 @@ class AllocationManager:
         return f"{self.installed.jobs_dir}/{name}.status"
 
     def _serve_argv(self, name: str) -> list[str]:
-        """An agent in the job. Where the scheduler has no way in, it looks for a place to dial."""
+        """Return the agent's argv. If the scheduler has no route, the agent connects out."""
         assert self.scheduler is not None
         if enters_from_login(self.scheduler) or self._settings.cluster.node_ssh == "yes":
             return self.installed.argv("serve", name)
@@ -400,7 +406,7 @@ class AllocationManager:
         prologue = self._settings.cluster.prologue
         if not prologue:
             return argv
-        # Its output must not enter the stream that the agent is about to use.
+        # Its output must not get into the agent's stream.
         script = f"{{ {prologue}\n}} >&2\nexec {shlex.join(argv)}"
         return ["sh", "-c", script]
 

@@ -1,4 +1,4 @@
-"""`tk down` where the session was killed: find what it left on the cluster, and end it."""
+"""`tk down` after a killed session: find what it left on the cluster, and end it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, s
 
 
 async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None = None) -> str:
-    """End the job or agent of a session whose daemon is gone; says what was done. prompter:
-    for where the connection has to be made anew."""
+    """End the job or agent of a session whose daemon is gone; return what was done.
+
+    prompter: for questions if the connection must be made again."""
     with hold_lock(paths):
         await umount_all(state_root(), paths.id)
         return await _sweep(launch, paths, prompter)
@@ -60,7 +61,7 @@ async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | N
 
 
 def _remove_sockets(paths: SessionPaths) -> None:
-    """The killed daemon could not: nobody listens there any more."""
+    """Remove the sockets of a killed daemon: no process listens there any more."""
     for directory in (paths.runtime, paths.link_dir):
         for path in directory.iterdir():
             if path.is_socket():
@@ -68,7 +69,7 @@ def _remove_sockets(paths: SessionPaths) -> None:
 
 
 async def _leave(cluster: AllocationManager, launch: LaunchSpec, job_id: str) -> str:
-    """End what tk started in a job that a person made; the job itself goes on."""
+    """End the agent in a job that the user submitted; the job itself goes on."""
     assert cluster.job is not None
     if own := await cluster.job.cancel():
         return f"job {', '.join(own)} cancelled"

@@ -1,7 +1,7 @@
 """The session's process: `python -m tunnelkit.session.daemon PROJECT_DIR`.
 
-It holds a lock for as long as it lives, so there is one daemon a session; the
-control socket shows that it is there.
+It holds a lock as long as it lives, so a session has one daemon; the control socket
+shows that it runs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from tunnelkit.text_format import shown
 
 log = logging.getLogger("tunnelkit.session")
 _PROMPT_TIMEOUT_S = 120.0
-#: A failed session stays this long, so that the command that waits hears why.
+#: A failed session stays this long, so that the waiting command gets the reason.
 _FAILED_STAYS_S = 2.0
-#: More than the steps of the end may take: then the process is cut off.
+#: More than the limit of all shutdown steps: then the process is ended.
 _CLOSING_S = 6.0
 _DESCRIPTORS = 8192
 
 
 class Daemon:
-    """One session with its control socket, from start to end. end_within: told, as the end
-    begins, after how many seconds whatever still runs may be cut off."""
+    """One session with its control socket, from start to end.
+
+    end_within: called as the end begins, with the seconds after which the process may be
+    ended, whatever still runs."""
 
     def __init__(
         self, paths: SessionPaths, *, end_within: Callable[[float], None] = lambda limit_s: None
@@ -67,7 +69,7 @@ class Daemon:
         self._reached_cluster = False
 
     async def run(self) -> None:
-        """Serve until told to stop, or until the way up has failed."""
+        """Serve until `tk down`, or until the start has failed."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -84,7 +86,7 @@ class Daemon:
             await ending.step("the session's life", cancel_all(life, stop), 6.0)
             await self._finish(ending)
             await ending.step("the control socket", self._control.close(), 2.0)
-            # What remains are threads, and asyncio would wait for them without end.
+            # Only threads remain, and asyncio would wait for them without end.
             self._end_within(_CLOSING_S)
 
     async def _live(self) -> None:
@@ -104,11 +106,11 @@ class Daemon:
         except Exception as error:
             log.exception("the session met an error of tk's own")
             await self._session.break_off(self._own(error, "`tk up` goes on with the job; "))
-        # It stays, to tell `tk status` and the next command why it is over.
+        # The daemon stays, to show `tk status` and the next command why the session is over.
         await self._stopping.wait()
 
     def _own(self, error: Exception, advice: str = "") -> TunnelkitError:
-        """An error of tk's own as one for people."""
+        """Return an error of tk itself as a TunnelkitError."""
         return TunnelkitError(
             f"the session met an error of its own, {type(error).__name__}",
             cause=str(error) or None,
@@ -116,7 +118,7 @@ class Daemon:
         )
 
     async def _until_heard(self) -> None:
-        """Wait until the command that follows has come and gone, but no longer than it takes."""
+        """Wait until the following command has read the failure, for a bounded time."""
         came = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAILED_STAYS_S):
@@ -136,7 +138,7 @@ class Daemon:
         else:
             await self._session.down(ending)
             if self._reached_cluster and self._session.all_ended:
-                # Its absence tells the next `tk up` that nothing is left to take over.
+                # Without this file the next `tk up` knows that nothing is left to take over.
                 self._paths.launch.unlink(missing_ok=True)
         self._paths.launch_wanted.unlink(missing_ok=True)
         self._session.settled.set()
@@ -150,22 +152,23 @@ class Daemon:
         self._stopping.set()
 
     def _say(self, text: str) -> None:
-        log.info("%s", shown(text))  # people show the log on a terminal
+        log.info("%s", shown(text))  # users show the log on a terminal
         self._control.notify_followers("say", text=text)
 
     def _changed(self) -> None:
         session = self._session
         if session.state == "pending" and not self._reached_cluster:
             self._reached_cluster = True
-            # Only now: a way up that never got to the cluster must not make the next
+            # Only now: a start that never reached the cluster must not make the next
             # `tk up` or `tk down` forget where an earlier session's job is.
             self._paths.launch_wanted.replace(self._paths.launch)
         log.debug("state %s %s", session.state, session.detail)
         self._control.notify_followers("state", state=session.state, detail=session.detail)
 
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
-        """Ask whoever follows the session at a terminal, the last who came first; None if
-        nobody answers."""
+        """Ask the user at a terminal that follows the session, the latest one first.
+
+        Returns None if there is no answer."""
         came = sorted(self._control.connections, key=lambda one: -one.follows_since)
         for connection in came:
             if connection.follows and connection.rpc is not None:
@@ -178,7 +181,7 @@ class Daemon:
 
 
 def _log_tasks() -> None:
-    """What every task waits for, into the log: for a session that seems to hang."""
+    """Log what every task waits for, for a session that seems to hang."""
     for task in asyncio.all_tasks():
         text = io.StringIO()
         task.print_stack(file=text)
@@ -186,13 +189,13 @@ def _log_tasks() -> None:
 
 
 def _cut_off(limit_s: float) -> None:
-    """End this process after so long, whatever hangs, with every thread's stack in the log."""
+    """End this process after that time in any case, with all threads' stacks in the log."""
     faulthandler.dump_traceback_later(limit_s, exit=True)
 
 
 def _log_to(path: Path) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    # Whatever a library prints goes to the log too, not to a terminal that is not ours.
+    # Output of libraries goes to the log, too, not to another program's terminal.
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
@@ -204,7 +207,7 @@ def _log_to(path: Path) -> None:
 
 
 def _allow_descriptors() -> None:
-    """Some systems begin with 256; a loop of many ranks needs more."""
+    """Raise the limit of descriptors: some systems begin with 256; many ranks need more."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS)
     if now != resource.RLIM_INFINITY and now < wanted:

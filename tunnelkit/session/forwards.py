@@ -1,4 +1,4 @@
-"""Forwards of a session: OpenSSH's where the node can be had by ssh, the wire elsewhere."""
+"""Forwards of a session: by ssh if the node can be reached by ssh, else by the wire."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.runtime.status import ForwardInfo
 
-#: A forward with nobody behind it accepts and then hangs up: within this time.
+#: A forward without a server behind it accepts and then closes, within this time.
 _HANGUP_S = 0.3
-#: The route of a forward that needs none.
+#: The route of a forward whose both ends are one port.
 SAME_MACHINE = "none"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: A forward to a node that may be dead is given up within this.
+#: Limit for closing a forward to a node that may be dead.
 _LET_GO_S = 5.0
 
 
@@ -67,13 +67,13 @@ class _Entry:
     forward: LocalForward
     route: str
     wire: WireForward | None = None
-    #: Somebody asked for the wire.
+    #: True if the user asked for the wire.
     by_wire: bool = False
 
 
 @dataclass
 class SessionForwards:
-    """All forwards of a session. `node` is None where the login host is the node."""
+    """All forwards of a session. node: returns None if the login host is the node."""
 
     link: Link
     agent: Callable[[], AgentApi]
@@ -82,7 +82,7 @@ class SessionForwards:
     _entries: dict[int, _Entry] = field(default_factory=dict)
 
     async def add(self, forward: LocalForward, *, wire: bool = False) -> dict[str, Any]:
-        """Open a forward and say how it goes and whether somebody answers behind it.
+        """Open a forward; return its route, and if a server answers behind it.
 
         Raises UsageError if the local port is taken.
         """
@@ -109,7 +109,7 @@ class SessionForwards:
         return await self._describe(entry)
 
     async def open_all(self, wanted: Iterable[LocalForward], say: Callable[[str], None]) -> None:
-        """Open these, and say how each goes. Raises as `add`."""
+        """Open these forwards, and say each one's route. Raises as `add`."""
         for forward in wanted:
             how = await self.add(forward)
             state = "ready" if how["ready"] else "open, nobody listens there yet"
@@ -134,7 +134,7 @@ class SessionForwards:
         ]
 
     async def take(self) -> tuple[tuple[LocalForward, bool], ...]:
-        """Close all, and tell what `put_back` needs to have them again: on another node."""
+        """Close all; return what `put_back` needs to open them again on another node."""
         entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
             # The node may be dead.
@@ -144,7 +144,7 @@ class SessionForwards:
         return tuple((one.forward, one.by_wire) for one in entries)
 
     async def put_back(self, wanted: tuple[tuple[LocalForward, bool], ...]) -> tuple[str, ...]:
-        """Have these again, on their old ports; a line for each that can't be had."""
+        """Open these again on their old ports; return a line for each that failed."""
         lost = []
         for forward, wire in wanted:
             try:
@@ -160,8 +160,9 @@ class SessionForwards:
             await self._close(entry)
 
     async def _is_here(self, forward: LocalForward) -> bool:
-        """Whether both ends are one port of one machine, as in a lab on loopback: a forward would
-        lead to itself, and each connection open the next."""
+        """True if both ends are one port of one machine, as in a lab on loopback.
+
+        Such a forward would lead to itself, and each connection would open the next."""
         if forward.host not in _LOOPBACK or forward.port != forward.bind_port:
             return False
         there = (await self.agent().call("info")).get("network")
@@ -199,7 +200,7 @@ class SessionForwards:
 
 
 async def _stays_open(port: int) -> bool:
-    """True if a connection through the forward is not hung up on at once."""
+    """True if a connection through the forward is not closed at once."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:

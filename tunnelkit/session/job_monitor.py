@@ -1,4 +1,4 @@
-"""The scheduler's word on a session's job: how long it has, and what becomes of it."""
+"""Monitor of a session's job: its time left, and its outcome, from the scheduler."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tunnelkit.session.job.job import in_words
 from tunnelkit.session.job.outcome import JobOutcome
 from tunnelkit.session.job.time_limit import TimeLimit
 
-#: How long a scheduler may take to say how a job ended whose processes it clears away.
+#: Limit of the wait for a job's outcome while the scheduler ends its processes.
 _LAST_STATE_S = 120.0
 
 
 class JobMonitor:
-    """`run` beside a session that has an agent; `fate` once that is gone. lost: told why no
-    agent can be in the job any more, as soon as the scheduler says so: a hung node is silent."""
+    """Call `run` while the agent is connected, and `fate` after it is lost.
+
+    lost(reason): called as soon as the scheduler reports that the job is over; a hung node
+    would send nothing."""
 
     def __init__(
         self, cluster: AllocationManager, limit: TimeLimit, lost: Callable[[str], None]
@@ -30,7 +32,7 @@ class JobMonitor:
         self._over: str | None = None
 
     async def run(self) -> None:
-        """Until the job is over for good."""
+        """Watch the job until it is over."""
         self._over = None
         if self._cluster.job is None:
             return
@@ -48,7 +50,7 @@ class JobMonitor:
                     return
 
     async def fate(self) -> JobOutcome:
-        """What became of the job whose agent is gone."""
+        """Return the outcome of the job whose agent is gone."""
         if self._over is not None:
             return JobOutcome(ended=self._over)
         with contextlib.suppress(TunnelkitError):
@@ -56,7 +58,7 @@ class JobMonitor:
         return JobOutcome()
 
     async def last_state(self) -> str | None:
-        """How the job ended, if that was not known at once; None if it was, or can't be told."""
+        """Return how the job ended if that was not known at once; else None."""
         job = self._cluster.job
         if self._over is not None or job is None or self._cluster.allocation is None:
             return None

@@ -1,4 +1,4 @@
-"""`tk loop` without a session: the same loop, its agent on this very machine."""
+"""`tk loop` without a session: the same loop, with its agent on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tunnelkit.session.runtime.paths import cache_root
 
 
 class LoopTerminal(Protocol):
-    """What shows the loop: `cli/views/loop.py`."""
+    """The display of the loop: `cli/views/loop.py`."""
 
     quit: asyncio.Event
 
@@ -43,8 +43,9 @@ async def run_local(
     ranks: bool = False,
     only: Sequence[int] | None = None,
 ) -> int:
-    """Run the loop here until the person quits; returns the exit code. ranks, only: as for
-    `understand` and `loop_spec`."""
+    """Run the loop here until the user quits; return the exit code.
+
+    ranks, only: as for `understand` and `loop_spec`."""
     view = make_view()
     command = understand(words, ranks=ranks)
     check_here(command)
@@ -71,7 +72,7 @@ async def run_local(
         payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
         view.show(LoopRecord(EVENT, 0, payload))
         spec = loop_spec(
-            # The agent was started by us, but cut off from our environment's Python settings.
+            # tk started the agent, but without the Python settings of this environment.
             replace(command, env={**os.environ, **command.env}),
             cwd=os.getcwd(),
             editor_port=port.port,

@@ -1,9 +1,9 @@
-"""One session: everything that one `tk up` holds, and the states that it goes through.
+"""One session: the resources of one `tk up`, and its states.
 
     connecting -> pending -> starting -> ready <-> reconnecting -> ended
                      ^------ requeued ------|               any -> closing
 
-It joins the rooms and owns their tasks; what a room can do by itself is done there.
+It joins the rooms and owns their tasks; work of a single room is done in that room.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from tunnelkit.session.runtime.paths import SessionPaths, job_name
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
 
 log = logging.getLogger("tunnelkit.session")
-#: A job that failed to be of use this soon after it came is not worth keeping.
+#: If `tk up` fails, a job of its own that is younger than this is cancelled.
 _YOUNG_S = 60.0
-#: A terminal waits so long for the reason why its loop ended.
+#: Limit of a terminal's wait for the reason why its loop ended.
 _TELL_END_S = 20.0
 
 
 class Session:
-    """Owns link, allocation, agent, mirror, forwards and loops. `up`, then `run`, then `down`
-    (the allocation ends) or `close` (it lives on)."""
+    """Owner of link, allocation, agent, mirror, forwards and loops.
+    Call `up`, then `run`, then `down` (the allocation ends) or `close` (it stays)."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Session:
         self.peers = PeerAgents(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
         self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobMonitor(self.cluster, self.time_limit, self._agent_is_lost)
-        #: How often the job went back into the queue.
+        #: Number of times that the job went back into the queue.
         self.requeues = 0
         self.files = SessionFiles(
             launch,
@@ -128,7 +128,7 @@ class Session:
             sending=sending,
             landed=self.loops.files_changed,
         )
-        #: After `down`: nothing of the allocation can be left.
+        #: True after `down` if the end of the allocation is certain.
         self.all_ended = False
         self._agent: AgentClient | None = None
         self._allocated_at: float | None = None
@@ -137,11 +137,11 @@ class Session:
 
     @property
     def stuck(self) -> TunnelkitError | None:
-        """Why the connection is not tried again until a person comes (`tk auth`)."""
+        """The error that only the user can solve (`tk auth`), or None."""
         return self._connection.stuck
 
     def agent(self) -> AgentClient:
-        """The agent's conversation. Raises NoSessionError, and what the session failed with."""
+        """Return the client of the agent. Raises NoSessionError, or the session's failure."""
         if self.failure is not None:
             raise self.failure
         if self._agent is None:
@@ -155,17 +155,17 @@ class Session:
     # -- the way up -------------------------------------------------------
 
     async def up(self) -> None:
-        """Everything until ready. Raises TunnelkitError; the caller then calls `down`."""
+        """Go through all states until ready. Raises TunnelkitError; then call `down`."""
         self._connection.arrive(coming=True)
         try:
             taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
-            await self.files.look()  # before anyone is asked for a password
+            await self.files.look()  # before the user is asked for a password
             self._become("connecting", str(self.link.login))
             await self._connection.open()
             if moved is not None:
-                self._say(moved)  # only now, when who waits for `tk up` has connected
-            # From here on it may take hours in a queue, and whoever came may have left.
+                self._say(moved)  # only now, when `tk up` has connected to the control socket
+            # From here on it may take hours in a queue, and the user may have left.
             self._connection.arrive()
             self._keeping = self._spawn(self._connection.run())
             self.files.mounts.adopt()
@@ -176,7 +176,7 @@ class Session:
                 asyncio.create_task(self._get_agent()),
             ]
             try:
-                # Whichever fails first: nobody waits in the queue for a mirror that can't be.
+                # The first failure counts: don't wait in the queue for a mirror that can't start.
                 await asyncio.gather(*ways)
             finally:
                 await cancel_all(*ways)
@@ -224,7 +224,7 @@ class Session:
     # -- life -------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the session up until the allocation ends; then wait, state `ended`."""
+        """Keep the session up until the allocation ends; then wait in state `ended`."""
         while True:
             assert self._agent is not None
             watching = self._spawn(self._watch.run())
@@ -232,7 +232,7 @@ class Session:
                 why = await self._agent.run()
             except AgentGone as error:
                 why = error.one_line()
-            # A vanished agent mostly means that the job ended; the scheduler knows why.
+            # If the agent is gone, the job has mostly ended; the scheduler knows the reason.
             fate = await self._watch.fate()
             await cancel_all(watching)
             if not fate.back:
@@ -246,14 +246,14 @@ class Session:
         await self._end(fate.ended or why)
 
     async def _run_again(self, why: str) -> None:
-        """The job went back into the queue: wait for it, and have everything anew but the loops.
-        Raises TunnelkitError if it does not come back."""
+        """Wait for a requeued job, then start everything again but the loops.
+        Raises TunnelkitError if the job does not come back."""
         job_id = self.cluster.job.job_id if self.cluster.job is not None else None
         said = f"job {job_id} went back into the queue"
         self._say(f"{said} ({why}); its debug loops have ended")
         self.requeues += 1
         await self.loops.close(said)
-        # While the old node is known: they hang on it.
+        # While the old node is known: the forwards depend on it.
         forwards = await self.forwards.take()
         gone, self._agent, self.agent_info = self._agent, None, {}
         await self.peers.close()
@@ -280,8 +280,8 @@ class Session:
             self._become("ended", last)
 
     async def break_off(self, failure: TunnelkitError) -> None:
-        """tk itself has failed: state `ended`, and all who ask are told of `failure`. The
-        allocation, and what runs in it, live on: a successor can take them over."""
+        """Enter state `ended` after an error of tk itself; every command gets `failure`.
+        The allocation and its processes stay: the next session can take them over."""
         self.failure = failure
         self._become("ended", failure.one_line())
         try:
@@ -291,10 +291,10 @@ class Session:
             log.exception("what had failed could not be ended in order")
 
     def may_cancel(self) -> bool:
-        """After a failed way up: True if the job is this session's own and was of no use yet, or
-        a person's own, where only our agent ends.
+        """True if a failed `up` may end the job: this session submitted it and it is young.
+        Of a job that the user submitted only the agent ends.
 
-        One that was taken over, or that people waited for in the queue, is kept for a `tk up`.
+        A job that was taken over, or that waited in the queue, is kept for the next `tk up`.
         """
         job = self.cluster.job
         if self.cluster.entered:
@@ -304,11 +304,11 @@ class Session:
         return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
 
     async def down(self, ending: ShutdownSequence | None = None) -> None:
-        """End everything, the allocation too; `all_ended` tells whether that is sure.
-        Idempotent. Never takes much longer than `ending` allows, whatever hangs."""
+        """End everything, the allocation too; `all_ended` is True if that is certain.
+        Idempotent. Takes little longer than `ending` allows, even if something hangs."""
         over, ending = self.state == "ended", ending or ShutdownSequence()
         self._become("closing")
-        # But the link is kept: one that is cut just now may be back before patience ends.
+        # But the link is kept: one that is cut just now may come back in time.
         others = [task for task in self._tasks if task is not self._keeping]
         await ending.step("the session's tasks", cancel_all(*others), 3.0)
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
@@ -317,13 +317,13 @@ class Session:
             await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
             ended = await ending.step("the agent", self._agent.shut_down("tk down"), 8.0) or ended
         if self.cluster.job is not None and not self.cluster.job.foreign:
-            # It takes all that runs in it along.
+            # Its end ends all processes in it.
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
         self.all_ended = ended
         await self.close("tk down", ending)
 
     async def close(self, why: str, ending: ShutdownSequence | None = None) -> None:
-        """Let go of everything on the laptop; the allocation lives on. As bounded as `down`."""
+        """Close everything on the laptop; the allocation stays. As bounded as `down`."""
         ending = ending or ShutdownSequence()
         await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
         await ending.step("the debug loops", self.loops.close(), 7.0)
@@ -338,7 +338,7 @@ class Session:
         await ending.together(*steps, *self.files.endings())
         await ending.step("the connection", self.link.close(), 8.0)
 
-    # -- what the rest of the house tells ---------------------------------
+    # -- notices from other parts -----------------------------------------
 
     def _on_pending(self, status: JobStatus) -> None:
         self.pending = status
@@ -372,7 +372,7 @@ class Session:
         self._say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")
 
     async def _time_limit(self, params: dict[str, Any]) -> None:
-        """The job's own warning; it may come a minute early, so the scheduler's word goes first."""
+        """Take the job's own warning; it may be a minute early, so the scheduler's time counts."""
         if self.time_limit.left_s is None:
             self.time_limit.tells(int(params["left_s"]))
 
@@ -383,10 +383,10 @@ class Session:
         self._changed()
 
     async def authenticate(self) -> None:
-        """A person is there: try what was given up, with questions, until the session is ready
-        or over (on its way up: until it is connected).
+        """Retry with questions to the user, until the session is ready or over.
+        Before it was ready: until it is connected.
 
-        Raises what the attempt was refused with: another is another `authenticate`.
+        Raises the error of a refused attempt; the next attempt is another call.
         """
         self._connection.arrive()
         try:
@@ -397,25 +397,25 @@ class Session:
                 if self.stuck is not None:
                     raise self.stuck
                 if self._agent is None and self._connection.is_up:
-                    return  # on the way up, which goes on by itself
+                    return  # `up` continues by itself
                 await self.state_changed.wait()
         finally:
             self._connection.leave()
 
     def _notice(self, text: str) -> None:
-        """Something for the person: to whoever follows, to loops' terminals, and the log."""
+        """Send a message to the user: to `tk up`, to the terminals of loops, and to the log."""
         self._say(text)
         self.loops.notice(text)
 
     async def end_is_told(self, loop_id: int) -> None:
-        """Return once a loop that its agent has ended is told why. It knows before us."""
+        """Wait until a loop that its agent has ended has the reason: the agent knows it first."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TELL_END_S):
                 while self.loops.has(loop_id):
                     await self.state_changed.wait()
 
     def _agent_is_lost(self, why: str) -> None:
-        """Its job is over, or waits again: no more links to it."""
+        """Stop reconnecting: the agent's job is over, or waits in the queue again."""
         if self.cluster.ended is None and self._agent is not None:
             self.cluster.ended = why
             self._agent.drop_link(why)
@@ -424,7 +424,7 @@ class Session:
     # -- inside -----------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` beside all else, until the session ends; how it fails is logged."""
+        """Run `work` as a task of the session; an error is logged."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._task_done)
         self._tasks.add(task)

@@ -1,4 +1,4 @@
-"""debugpy for a Python on the cluster that has none: the laptop's own, lent.
+"""Upload of the laptop's debugpy for a Python on the cluster that has none.
 
 Nothing has to be installed there. Only the pure Python part is sent (about 1 MB,
 once per version); pydevd then traces without its compiled helpers, somewhat
@@ -16,7 +16,7 @@ from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
 
 _SENT = {".py", ".txt", ".md", ".in"}
-#: $1: its directory. Unpacked beside and renamed, so that a half one is never used.
+#: $1: its directory. Unpacked beside it and renamed, so that a partial one is never used.
 _PROBE = '[ ! -d "$1" ] || echo have; echo done'
 _UNPACK = r"""
 set -e
@@ -29,8 +29,9 @@ mv -T "$d.$$" "$d" 2>/dev/null || rm -rf "$d.$$"
 
 
 async def upload_debugpy(link: Link, base: str) -> str:
-    """Have our debugpy in tk's directory `base` on the cluster; returns the directory for
-    PYTHONPATH. Raises AllocationError."""
+    """Upload debugpy into tk's directory `base` on the cluster, once per version.
+
+    Returns the directory for PYTHONPATH. Raises AllocationError."""
     import debugpy
 
     place = f"{base}/debugpy-{debugpy.__version__}"

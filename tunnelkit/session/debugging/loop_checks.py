@@ -1,4 +1,4 @@
-"""What a loop's command is checked for before it starts, on the node or on this machine."""
+"""Checks of a loop's command before it starts, on the node or on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tunnelkit.errors import DebugError
 
 
 def check_here(command: LoopCommand) -> None:
-    """The same for a loop on this very machine. Raises DebugError."""
+    """Check program and file of a loop on this machine. Raises DebugError."""
     if shutil.which(command.program) is None:
         raise no_command(command, None)
     if command.file and not os.path.exists(command.file):
@@ -18,7 +18,7 @@ def check_here(command: LoopCommand) -> None:
 
 
 def no_command(command: LoopCommand, node: str | None) -> DebugError:
-    """The error of a program that is not there."""
+    """Return the error for a program that does not exist."""
     hint = "check the spelling, and the PATH of the job: tk run printenv PATH"
     if any(character in command.program for character in " ;&|<>$"):
         hint = "for a line of shell: tk loop sh -c 'LINE'"
@@ -28,7 +28,7 @@ def no_command(command: LoopCommand, node: str | None) -> DebugError:
 
 
 def no_file(command: LoopCommand, node: str | None, *, left_out: bool = False) -> DebugError:
-    """The error of a Python file that is not there. left_out: it is on the laptop."""
+    """Return the error for a Python file that does not exist. left_out: it is on the laptop."""
     if left_out:
         return DebugError(
             f"{command.file}: not found {_where(node)}, though it is here",

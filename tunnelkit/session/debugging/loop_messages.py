@@ -1,14 +1,14 @@
-"""A loop's events in words: for its terminal and for `tk logs`."""
+"""Messages for a loop's events, for its terminal and for `tk logs`."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-#: More of one event nobody reads; its agent may send megabytes.
+#: Limit of one event's text; an agent may send megabytes.
 _MAX_CHARS = 4000
 
-#: What `tk logs` says of events that carry no more than this.
+#: Messages of `tk logs` for events without further fields.
 _PLAIN = {
     "armed": "armed: press F5",
     "attached": "attached: {client}",
@@ -27,13 +27,14 @@ _PLAIN = {
     "loop": "loop on port {port}",
 }
 
-#: A shorter wait for an editor needs no word.
+#: A shorter wait for an editor is not shown.
 _WORTH_TELLING_S = 1.0
 
 
 def told(event: dict[str, Any]) -> str:
-    """An event as `tk logs` shows it. Fields that an older or newer agent leaves out, and
-    events without words, are shown as they came."""
+    """Return the message of an event for `tk logs`.
+
+    Unknown events, and events with missing fields (another version's), are shown as they came."""
     name, number = str(event.get("event")), event.get("generation")
     run = f"run {number} · " if number is not None else ""
     try:
@@ -53,7 +54,7 @@ _HEAD = ("event", "time", "generation")
 
 
 def at(event: dict[str, Any]) -> str:
-    """When it happened, by the node's clock; now, if that is no time."""
+    """Return the time of an event by the node's clock; now if it has none."""
     try:
         told_s = time.localtime(event.get("time"))
     except (TypeError, ValueError, ArithmeticError, OSError):
@@ -62,13 +63,13 @@ def at(event: dict[str, Any]) -> str:
 
 
 def kept_at(event: dict[str, Any]) -> str:
-    """What a run is kept at (--post-mortem), in words."""
+    """Return in words where a run is kept (--post-mortem)."""
     where = f" ({event['where']})" if event.get("where") else ""
     return f"kept at {event.get('error')}{where}"
 
 
 def ending(event: dict[str, Any]) -> str:
-    """How a run ended, in words."""
+    """Return in words how a run ended."""
     if event.get("error"):
         return str(event["error"])
     how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('code')}"

@@ -25,7 +25,7 @@ from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.debugging.loop_messages import at, told
 
-#: What a terminal that does not read may be behind before it skips.
+#: Limit of unread output for a slow terminal; beyond it the terminal skips.
 _BEHIND_BYTES = 8 * 1024 * 1024
 _HISTORY = 200
 _HISTORY_BYTES = 16 * 1024 * 1024
@@ -59,15 +59,15 @@ class SessionLoop:
         self.loop = loop
         self.port = port
         self.own_port = own_port
-        #: begins anew when files have changed on the node
+        #: True if the loop restarts when files have changed on the node
         self.reload = False
-        #: What a terminal that comes later is shown.
+        #: Recent records, for a terminal that connects later.
         self.history: deque[LoopRecord] = deque()
         self._history_bytes = 0
         self._watchers: dict[Channel, int] = {}
 
     def record(self, record: LoopRecord) -> None:
-        """Give a record to all who watch; one that is too far behind skips it."""
+        """Send a record to all terminals; one that is too far behind skips it."""
         self._remember(record)
         for channel in list(self._watchers):
             if channel.is_over:
@@ -82,14 +82,14 @@ class SessionLoop:
                 channel.write_nowait(record.encode())
 
     def notice(self, text: str) -> None:
-        """Something that the person at a loop's terminal should know; it is not logged."""
+        """Send a message to the user at the loop's terminals; it is not logged."""
         payload = event_payload("notice", text=text)
         for channel in self._watchers:
             if not channel.is_over:
                 channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
 
     def watch(self, channel: Channel) -> None:
-        """Show the loop on `channel` from its recent past on."""
+        """Show the loop on `channel`, beginning with its recent records."""
         for record in self.history:
             channel.write_nowait(record.encode())
         self._watchers[channel] = 0
@@ -102,7 +102,7 @@ class SessionLoop:
 
 
 class _Recorder:
-    """Where a loop's records go: the log, and the terminals that watch it."""
+    """Takes a loop's records to the log and to the terminals that watch it."""
 
     def __init__(self, log: LoopLogFile) -> None:
         self._log = log
@@ -157,15 +157,16 @@ class Loops:
         post_mortem: bool | None = None,
         reload: bool = False,
     ) -> SessionLoop:
-        """Start a loop; `port` (or the one in the command) if not the session's own. What is
-        None is as the settings say; only: the ranks to debug, None for all; reload: begin
-        anew when files have changed on the node.
+        """Start a loop.
+
+        port: instead of the session's own, as is a port in the command. None: as in the settings.
+        only: the ranks to debug, None for all. reload: restart when files change on the node.
 
         Raises DebugError if that port is taken or has a loop already.
         """
         wanted = port or command.port or self._port.port
         keeps = self._settings.post_mortem if post_mortem is None else post_mortem
-        # Ranks and other programs start their Pythons themselves, unheard by us.
+        # Ranks and other programs start their Pythons themselves, without the agent.
         keeps = keeps and bool(command.interpreter) and not command.ranks
         loop = await self._make(wanted, command.debug, keeps)
         try:
@@ -190,7 +191,7 @@ class Loops:
         return loop
 
     async def adopt(self) -> int:
-        """Go on with the loops that a killed session left in the agent; how many."""
+        """Take over the loops that a killed session left in the agent; return their number."""
         descriptions = await self._agent().call("loop.list")
         for description in descriptions:
             wanted = int(description["editor_port"])
@@ -206,8 +207,9 @@ class Loops:
         return len(descriptions)
 
     async def attach(self, spec: dict[str, Any], *, port: int | None) -> Attachment:
-        """Begin to attach to a process (session/handlers/attach.py); port: as for `start`, else the
-        session's own, or one that is free if a loop has that. Raises DebugError."""
+        """Begin to attach to a process (session/handlers/attach.py). Raises DebugError.
+
+        port: as for `start`, else the session's own, or a free one if a loop has that."""
         if port is None:
             port = self._port.port if not self._port.busy else 0
         elif port == self._port.port and self._port.busy:
@@ -225,15 +227,16 @@ class Loops:
         return attachment
 
     def attachment(self, pid: int | None) -> Attachment | None:
-        """The attachment to that process; None if there is none."""
+        """Return the attachment to that process, or None."""
         attachments = (one.loop for one in self._loops.values())
         return next(
             (one for one in attachments if isinstance(one, Attachment) and one.pid == pid), None
         )
 
     def get(self, loop_id: int | None = None) -> SessionLoop:
-        """A loop by its id, or the only (else the newest) one; a process that was attached to
-        if there is no other. Raises DebugError."""
+        """Return a loop by its id, or the only (else the newest) one; else an attachment.
+
+        Raises DebugError."""
         if loop_id is None and self._loops:
             real = [one for one, loop in self._loops.items() if not _is_attachment(loop)]
             return self._loops[max(real or self._loops)]
@@ -245,15 +248,16 @@ class Loops:
         return self._loops[loop_id]
 
     def files_changed(self, paths: Sequence[str]) -> None:
-        """These, and maybe more, are new on the node, all at once: loops that mind begin anew,
-        once. One whose program no editor has begun yet has read none of them."""
+        """Restart loops with `reload` once: these files, and maybe more, are new on the node.
+
+        A program that no editor has started yet has read none of them."""
         for loop in self.all():
             if loop.reload and (loop.loop.has_editor or not loop.loop.info.get("debug")):
                 reason = f"files changed: {name_paths(paths, limit=3)}"
                 self._spawn(_restart(loop.loop, reason))
 
     def notice(self, text: str) -> None:
-        """Tell the terminals of all loops."""
+        """Send a message to the terminals of all loops."""
         for loop in self.all():
             loop.notice(text)
 
@@ -266,7 +270,7 @@ class Loops:
         return list(self._loops.values())
 
     def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
-        """The agent hands over a process that dialled in."""
+        """Take a process that dialled in from the agent."""
         loop = self._loops.get(int(header.get("loop", 0)))
         if loop is None:
             channel.abort({"error": "no such loop"})
@@ -274,8 +278,9 @@ class Loops:
             loop.loop.debuggee(channel, header)
 
     async def stop(self, loop_id: int) -> None:
-        """End a loop in the agent and forget it. It goes on if the caller is cancelled: the
-        terminal may be gone while the node does not answer."""
+        """End a loop in the agent and drop it.
+
+        It continues if the caller is cancelled: the terminal may close while the node is silent."""
         loop = self._loops.pop(loop_id, None)
         if loop is not None:
             stopping = self._spawn(self._stop(loop))
@@ -289,7 +294,7 @@ class Loops:
             await self._close(loop)
 
     async def stop_all(self) -> None:
-        """End all loops in the agent, as far as that goes."""
+        """End all loops in the agent, as far as possible."""
 
         async def stop(loop_id: int) -> None:
             with contextlib.suppress(TunnelkitError):
@@ -298,7 +303,7 @@ class Loops:
         await asyncio.gather(*(stop(loop.loop.id) for loop in self.all()))
 
     def time_is_near(self, left_s: int, text: str) -> None:
-        """Tell terminals and editors that the job's time is nearly over."""
+        """Warn terminals and editors that the job's time is nearly over."""
         for loop in self.all():
             self._tell(loop, "time-limit", left_s=left_s, text=text)
             generation = loop.loop.first()
@@ -306,13 +311,13 @@ class Loops:
                 self._spawn(generation.tell(text))
 
     def _tell(self, loop: SessionLoop, event: str, **fields: Any) -> None:
-        """An event of the session's own, to the log and the loop's terminals."""
+        """Send an event of the session to the log and the loop's terminals."""
         record = LoopRecord(EVENT, 0, event_payload(event, time=time.time(), **fields))
         self._log.write(record)
         loop.record(record)
 
     async def close(self, lost: str = "") -> None:
-        """Let go of all loops; in the agent they live on. lost: why they don't, if so."""
+        """Close all loops here; in the agent they go on. lost: the reason if they don't."""
         loops, self._loops = list(self._loops.values()), {}
         for loop in loops if lost else ():
             self._tell(loop, "lost", why=lost)
@@ -337,7 +342,7 @@ class Loops:
             self._agent(),
             port,
             self._adapters,
-            # What is ended when its editor leaves can't be kept.
+            # A debuggee that ends with its editor can't be kept.
             on_disconnect="continue" if keeps else self._settings.on_disconnect,
             place=self._place,
             on_record=recorder.record,
@@ -354,7 +359,7 @@ class Loops:
         return recorder.loop
 
     def _port_of(self, wanted: int) -> EditorPort:
-        """The session's port, or an own one; 0: one that is free. Raises DebugError."""
+        """Return the session's port, or another; 0: any free port. Raises DebugError."""
         if wanted == self._port.port:
             return self._port
         port = EditorPort(wanted)
@@ -362,13 +367,13 @@ class Loops:
         return port
 
     async def _let_go_unused(self, port: EditorPort) -> None:
-        """A process that was attached to, and that no editor is on, makes room for a loop."""
+        """Drop an attachment without an editor, to make room for a loop."""
         for loop_id, loop in list(self._loops.items()):
             if loop.port is port and _is_attachment(loop) and not loop.loop.has_editor:
                 await self.stop(loop_id)
 
     async def _forget_when_over(self, loop: SessionLoop, loop_id: int) -> None:
-        """A process that was attached to has no terminal that would see its end."""
+        """Drop an attachment at its end: it has no terminal that would see it."""
         await loop.loop.wait_over()
         if self._loops.get(loop_id) is loop:
             with contextlib.suppress(TunnelkitError):

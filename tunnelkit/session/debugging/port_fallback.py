@@ -1,4 +1,4 @@
-"""The editor port where the wanted one is taken: the next free one, and who is in the way."""
+"""Choice of the editor port if the wanted one is taken: the next free port."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tunnelkit import local_ports
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import DebugError
 
-#: How many ports are looked at, the wanted one included.
+#: Number of ports that are tried, the wanted one included.
 _SPAN = 20
 
 
 def open_near(port: EditorPort, *, but: Collection[int] = ()) -> str | None:
-    """Open `port`, or the next one that is free and not in `but`; then says which, and why.
+    """Open `port`, or the next one that is free and not in `but`; say which, and why.
 
     Raises DebugError if all of them are taken.
     """

@@ -1,4 +1,4 @@
-"""What a check is, and what comes of one."""
+"""A check of `tk doctor`, and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class CheckStatus(Enum):
-    """SKIP: not checked, and said why; it is no fault."""
+    """Outcome of a check. SKIP: not checked, with the reason; it is no fault."""
 
     OK = "ok"
     WARN = "warn"
@@ -22,8 +22,9 @@ class CheckStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found, in one line. fix: what to do, where the check's own advice does
-    not fit. data: the same for programs."""
+    """The finding of a check, in one line.
+
+    fix: what to do, if the check's own advice does not fit. data: the finding for programs."""
 
     status: CheckStatus
     found: str
@@ -33,10 +34,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. run: does it; a TunnelkitError that it raises is a failure. fix: advice for
-    whatever it finds wrong. needs: checks without whose success this one says nothing.
-    limit_s: no answer by then is a failure; asks: a person may be asked for a password
-    meanwhile, and is given time."""
+    """One check.
+
+    run: does it; a TunnelkitError is a failure. fix: advice for its faults. needs: checks that
+    must succeed before. limit_s: no answer by then is a failure. asks: the user may be asked for
+    a password meanwhile, which extends the limit."""
 
     name: str
     run: Callable[[CheckContext], Awaitable[Finding]]
@@ -48,7 +50,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check with its outcome; `fix` is None where nothing is to be done."""
+    """A check with its outcome; `fix` is None if there is nothing to do."""
 
     name: str
     status: CheckStatus
@@ -58,7 +60,7 @@ class CheckResult:
     took_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """As `tk doctor --json` prints it."""
+        """Return the JSON object of `tk doctor --json`."""
         return {
             "name": self.name,
             "status": self.status.value,
@@ -70,20 +72,20 @@ class CheckResult:
 
 
 def ok(found: str, **data: Any) -> Finding:
-    """All is well."""
+    """Return the finding of a check without a fault."""
     return Finding(CheckStatus.OK, found, data=data)
 
 
 def warn(found: str, *, fix: str | None = None, **data: Any) -> Finding:
-    """It works, but not as well as it could."""
+    """Return a warning: it works, but not as well as it could."""
     return Finding(CheckStatus.WARN, found, fix, data)
 
 
 def fail(found: str, *, fix: str | None = None, **data: Any) -> Finding:
-    """Something that tk needs can't be had."""
+    """Return a failure: something that tk needs is missing."""
     return Finding(CheckStatus.FAIL, found, fix, data)
 
 
 def skip(why: str) -> Finding:
-    """Not checked."""
+    """Return the finding of a check that was skipped."""
     return Finding(CheckStatus.SKIP, why)

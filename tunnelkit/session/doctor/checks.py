@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are told: from the laptop to the node."""
+"""All checks, in the order of their report: from the laptop to the node."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _MIN_PYTHON = (3, 8)
 _FEW_BYTES = 64 * 2**20
 _TIGHT_BYTES = 2**30
 _TIGHT_PART = 0.95
-#: Digests, not times, decide what the mirror sends; make and friends go by times.
+#: Digests, not times, decide what the mirror sends; make and similar tools use times.
 _SKEW_S = 2.0
 
 _PYTHONS = (
@@ -38,7 +38,7 @@ done
 echo tk-done
 """
 )
-#: $1: tk's directory, as the settings have it.
+#: $1: tk's directory from the settings.
 _HOME = (
     TK_OWN_DIR
     + r"""
@@ -64,7 +64,7 @@ if command -v quota >/dev/null 2>&1; then quota -w 2>/dev/null || :; else echo t
 
 
 async def connection(scene: CheckContext) -> Finding:
-    """The login host lets us in; by the live session's connection if there is one."""
+    """Check the login, by the live session's connection if there is one."""
     begin = time.monotonic()
     far = await scene.connect()
     done = await far.run(["true"], timeout_s=20.0)
@@ -76,7 +76,7 @@ async def connection(scene: CheckContext) -> Finding:
 
 
 async def multiplexing(scene: CheckContext) -> Finding:
-    """Commands ride on the one connection; how long one takes."""
+    """Check that commands share the one connection; measure one."""
     _, first = await scene.timed(["true"])
     _, second = await scene.timed(["true"])
     fastest = min(first, second)
@@ -87,7 +87,7 @@ async def multiplexing(scene: CheckContext) -> Finding:
 
 
 async def login_shell(scene: CheckContext) -> Finding:
-    """Whether the login shell prints when no one is there to read."""
+    """Check that the login shell prints nothing without a terminal."""
     print_it = 'printf "\n%s %s\n" "$1" "${SHELL:-}"'
     done = await scene.far.run(["sh", "-c", print_it, "tk", _MARK], timeout_s=20.0)
     if _MARK not in done.text:
@@ -106,7 +106,7 @@ async def login_shell(scene: CheckContext) -> Finding:
 
 
 async def python(scene: CheckContext) -> Finding:
-    """A Python 3.8 or newer for the agent."""
+    """Check for a Python 3.8 or newer for the agent."""
     wanted = scene.settings.cluster.python
     done = await scene.script(_PYTHONS, wanted)
     found = parse.pythons(done.text)
@@ -128,7 +128,7 @@ async def python(scene: CheckContext) -> Finding:
 
 
 async def rsync(scene: CheckContext) -> Finding:
-    """Which rsync the login host has."""
+    """Check the login host's rsync."""
     done = await scene.script("rsync --version 2>&1 </dev/null || :")
     defect = rsync_defect(done.text if "ersion" in done.text else "")
     if defect is not None:
@@ -138,8 +138,7 @@ async def rsync(scene: CheckContext) -> Finding:
 
 
 async def home(scene: CheckContext) -> Finding:
-    """The home there, or where tk's directory is: kind of file system, room, and whether it can
-    be written."""
+    """Check the home there, or tk's directory: file system, free space, write access."""
     done = await scene.script(_HOME, scene.settings.cluster.directory)
     place = parse.tagged(done.text, "tk-home") or "the home"
     kind = parse.tagged(done.text, "tk-type").strip()
@@ -166,7 +165,7 @@ async def home(scene: CheckContext) -> Finding:
 
 
 async def quota(scene: CheckContext) -> Finding:
-    """What the file servers allow."""
+    """Check the quotas of the file servers."""
     done = await scene.script(_QUOTA)
     rows = parse.quotas(done.text)
     if not rows:
@@ -183,7 +182,7 @@ async def quota(scene: CheckContext) -> Finding:
 
 
 async def clock(scene: CheckContext) -> Finding:
-    """How far the two clocks are apart."""
+    """Check the difference of the two clocks."""
     before = time.time()
     done = await scene.script('date "+tk-date %s.%N"')
     found = parse.clock(done.text, before, time.time())
@@ -197,7 +196,7 @@ async def clock(scene: CheckContext) -> Finding:
 
 
 async def forwards(scene: CheckContext) -> Finding:
-    """A forward, end to end: the login host's own sshd is asked for its first words."""
+    """Check a forward end to end: read the banner of the login host's sshd."""
     done = await scene.script('printf "tk-conn %s\\n" "$SSH_CONNECTION"')
     words = parse.tagged(done.text, "tk-conn").split()
     if len(words) != 4 or not words[3].isdigit():
@@ -217,7 +216,7 @@ async def forwards(scene: CheckContext) -> Finding:
 
 
 async def scheduler(scene: CheckContext) -> Finding:
-    """Which scheduler there is, and its version."""
+    """Check the scheduler and its version."""
     wanted = scene.settings.cluster.scheduler
     found = parse_detect(await scene.far.run(list(DETECT.argv), timeout_s=30.0))
     if wanted == "none":
@@ -244,7 +243,7 @@ async def scheduler(scene: CheckContext) -> Finding:
             f"{found.name} {version}{place} does not answer: {parse.shorten(told.problem, 120)}",
             fix="wait, and ask the site if it lasts; jobs that run are not affected",
         )
-    # In passing: what TAB offers.
+    # Also store the names that TAB offers.
     completion_cache.remember(scene.login, scene.project_dir, told)
     return ok(
         f"{found.name} {version}{place}, {len(told.nodes)} nodes",

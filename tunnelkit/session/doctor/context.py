@@ -1,4 +1,4 @@
-"""What the checks look at: the settings, the session if one is up, the way to the cluster."""
+"""The context of the checks: settings, session if one is up, access to the cluster."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tunnelkit.session.doctor.remote_access import LinkAccess, RemoteAccess, Ses
 from tunnelkit.session.runtime.blocking_client import ask, is_alive
 from tunnelkit.session.runtime.paths import SessionPaths
 
-#: A session that is alive answers at once; one that is stopped never does.
+#: A live session answers at once; a stopped one never does.
 _ASK_S = 5.0
 
 
 class CheckContext:
-    """The settings (or what is wrong with them), the session's status, the far side.
+    """The settings (or their error), the session's status, and access to the cluster.
 
-    prompter: answers ssh's questions; None where nobody is there. system: where the
-    kernel's files are, /proc of this machine. patience: factor on all limits, for slow
-    machines. An async context manager: at its end the doctor's own connection is closed.
+    prompter: answers ssh's questions; None without a user. system: directory of the
+    kernel's files, /proc of this machine. patience: factor on all limits, for slow
+    machines. An async context manager: its end closes the doctor's own connection.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CheckContext:
         self.patience = patience
         self._prompter = prompter
         self._far: RemoteAccess | None = None
-        #: None: no session, or one that has not been asked yet.
+        #: None: no session, or its status was not queried yet.
         self.status: dict[str, Any] | None = None
         self._stack = AsyncExitStack()
 
@@ -58,7 +58,7 @@ class CheckContext:
 
     @property
     def settings(self) -> Settings:
-        """Raises the ConfigError that kept them from being read."""
+        """The settings. Raises the ConfigError of the attempt to read them."""
         if isinstance(self._settings, TunnelkitError):
             raise self._settings
         return self._settings
@@ -69,14 +69,14 @@ class CheckContext:
         return str(self.settings.require_login())
 
     async def look_for_session(self, in_thread: Callable[[Callable[[], Any]], Any]) -> bool:
-        """Ask the project's session how it is; False if there is none."""
+        """Query the project's session; return False if there is none."""
         if not is_alive(self.paths):
             return False
         self.status = await in_thread(lambda: ask(self.paths, "status", silence_s=_ASK_S))
         return True
 
     async def connect(self) -> RemoteAccess:
-        """The far side, by the session's link or by one of our own."""
+        """Connect to the cluster, by the session's link or by a new one."""
         if self._far is None:
             if self.status is not None and self.status["state"] not in ("failed", "closing"):
                 self._far = SessionAccess(self.paths)
@@ -87,7 +87,7 @@ class CheckContext:
 
     @property
     def far(self) -> RemoteAccess:
-        """Raises AssertionError before `connect` (the checks that use it need `connection`)."""
+        """Access to the cluster. Raises AssertionError before `connect`."""
         assert self._far is not None
         return self._far
 
@@ -96,7 +96,7 @@ class CheckContext:
         return await self.far.run(["sh", "-c", text, "sh", *args], timeout_s=timeout_s)
 
     async def timed(self, argv: Sequence[str]) -> tuple[Completed, float]:
-        """Run a command on the login host; how long it took, in seconds."""
+        """Run a command on the login host; return its duration in seconds."""
         begin = time.monotonic()
         done = await self.far.run(argv, timeout_s=30.0)
         return done, time.monotonic() - begin
@@ -108,6 +108,6 @@ class CheckContext:
 
     @property
     def has_agent(self) -> bool:
-        """Whether a session is up with its agent on a node."""
+        """True if a session is up with its agent on a node."""
         status = self.status
         return status is not None and status["state"] == "ready" and bool(status["node"])

@@ -25,7 +25,7 @@ from tunnelkit.session.doctor.check import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import in_thread
 
-#: Multiplexing as tk uses it (-O forward, streamlocal) is older; what is below this is untested.
+#: Multiplexing as tk uses it (-O forward, streamlocal) is older; older versions are untested.
 _OLDEST_SSH = (7, 4)
 _SAFE_PART = 0.8
 #: As long as the longest name of a control socket (link/openssh/link.py).
@@ -33,7 +33,7 @@ _SOCKET_NAME = "m-0123456789"
 
 
 async def config(scene: CheckContext) -> Finding:
-    """The settings can be read, and name a login host."""
+    """Check that the settings can be read, and name a login host."""
     settings = scene.settings
     login = settings.require_login()
     where = settings.config_file
@@ -42,7 +42,7 @@ async def config(scene: CheckContext) -> Finding:
 
 
 async def session(scene: CheckContext) -> Finding:
-    """Whether a session is up; its connection is then used."""
+    """Check for a live session; its connection is then used."""
     if not await scene.look_for_session(in_thread):
         return ok("none is up: tk up starts one", up=False)
     status = scene.status
@@ -55,7 +55,7 @@ async def session(scene: CheckContext) -> Finding:
 
 
 def _by_paramiko(scene: CheckContext) -> bool:
-    """Whether no ssh program is used; settings that can't be read are another check's."""
+    """True if no ssh program is used; another check reports unreadable settings."""
     try:
         return link_name(scene.settings.cluster.link) == "paramiko"
     except TunnelkitError:
@@ -63,7 +63,7 @@ def _by_paramiko(scene: CheckContext) -> bool:
 
 
 async def ssh(scene: CheckContext) -> Finding:
-    """The ssh program, and room for its control sockets."""
+    """Check the ssh program, and the length of its control sockets' paths."""
     if _by_paramiko(scene):
         own = metadata.version("paramiko")
         return ok(f"paramiko {own} (knows neither GSSAPI nor FIDO keys)", link="paramiko")
@@ -90,7 +90,7 @@ async def ssh(scene: CheckContext) -> Finding:
 
 
 async def ssh_config(scene: CheckContext) -> Finding:
-    """What ssh makes of the login host's name: `ssh -G`."""
+    """Check ssh's configuration for the login host: `ssh -G`."""
     if shutil.which("ssh") is None:
         return skip("there is no ssh here that could be asked: paramiko reads ~/.ssh/config")
     options = link_options(scene.settings)
@@ -119,7 +119,7 @@ async def ssh_config(scene: CheckContext) -> Finding:
 
 
 async def rsync(scene: CheckContext) -> Finding:
-    """Which rsync this machine has."""
+    """Check this machine's rsync."""
     from tunnelkit.mirror.transfer.rsync import rsync_defect
 
     if shutil.which("rsync") is None:
@@ -133,7 +133,7 @@ async def rsync(scene: CheckContext) -> Finding:
 
 
 async def file_events(scene: CheckContext) -> Finding:
-    """What tells of saved files."""
+    """Check the source of file events."""
     from watchdog.observers import Observer
 
     kind = str(getattr(Observer, "__name__", Observer))
@@ -145,7 +145,7 @@ async def file_events(scene: CheckContext) -> Finding:
 
 
 async def inotify(scene: CheckContext) -> Finding:
-    """The kernel's limit of watches against the directories of the project (Linux)."""
+    """Compare the kernel's limit of watches with the project's directories (Linux)."""
     settings = scene.settings
     now = limits(str(scene.system / "sys"))
     watches = {name: value for name, value in now.items() if name.endswith("_watches")}
@@ -171,13 +171,13 @@ async def inotify(scene: CheckContext) -> Finding:
 
 
 def directories(root: str, exclude: list[str]) -> int:
-    """How many directories the mirror would look at (blocking)."""
+    """Return the number of directories that the mirror would scan (blocking)."""
     scan = Scanner(root, IgnoreRules.from_exclude(exclude)).scan()
     return 1 + sum(entry.kind == DIR for entry in scan.entries.values())
 
 
 def watches_taken(system: Path) -> int:
-    """Watches of all processes that we may look into: the limit is the user's (blocking)."""
+    """Count the watches of all readable processes: the limit is per user (blocking)."""
     count = 0
     for process in system.glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -192,7 +192,7 @@ def watches_taken(system: Path) -> int:
 
 
 async def editor_port(scene: CheckContext) -> Finding:
-    """The port that F5 attaches to is free, or the session's."""
+    """Check that the port of F5 is free, or the session's."""
     if scene.status is not None:
         return ok(f"127.0.0.1:{_port(scene)} is the session's")
     port = _port(scene)
@@ -204,14 +204,14 @@ async def editor_port(scene: CheckContext) -> Finding:
 
 
 def _port(scene: CheckContext) -> int:
-    """The session's, where one is up: it may have had to take another than is set."""
+    """Return the session's port if one is up: it may differ from the setting."""
     if scene.status is not None:
         return int(scene.status["debug_port"])
     return scene.settings.debug.port
 
 
 async def editor_files(scene: CheckContext) -> Finding:
-    """VS Code's task and launch configuration are there, with the right port."""
+    """Check VS Code's task and launch configuration, with the right port."""
     folder, port = scene.project_dir / ".vscode", _port(scene)
     if not folder.is_dir():
         return skip("no .vscode here: `tk vscode` writes it (or see `tk help editors`)")

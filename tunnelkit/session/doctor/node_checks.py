@@ -17,7 +17,7 @@ print("tk-debugpy", debugpy.__version__)
 
 
 async def node_ssh(scene: CheckContext) -> Finding:
-    """Whether the node may be entered by ssh."""
+    """Check that the node accepts ssh."""
     if not scene.has_agent:
         return skip(_NO_ALLOCATION)
     assert scene.status is not None
@@ -43,7 +43,7 @@ def _route(scene: CheckContext) -> str:
 
 
 async def debugpy(scene: CheckContext) -> Finding:
-    """Which debugpy the debuggee's interpreter has."""
+    """Check the debugpy of the debuggee's interpreter."""
     if not scene.has_agent:
         return skip(_NO_ALLOCATION)
     done = await scene.far.in_job(
@@ -68,6 +68,6 @@ async def debugpy(scene: CheckContext) -> Finding:
 
 
 def _is_old(version: str) -> bool:
-    """Older than what tk is tested with (pyproject.toml)."""
+    """True if older than the versions that tk is tested with (pyproject.toml)."""
     parts = [int(part) for part in version.split(".")[:3] if part.isdigit()]
     return bool(parts) and parts < [1, 8, 6][: len(parts)]

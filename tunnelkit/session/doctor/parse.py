@@ -1,4 +1,4 @@
-"""What programs on both sides print, read. No I/O; whatever comes in, nothing is raised."""
+"""Parsers of programs' output on both sides. No I/O; no input raises an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-#: File systems that other machines share: locks and times are others' there.
+#: File systems shared with other machines: their locks and times are not local.
 NETWORK_KINDS = frozenset(
     (
         *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "fhgfs", "ceph", "cephfs", "afs", "panfs"),
@@ -22,14 +22,14 @@ _EPOCH = re.compile(r"^tk-date (\d{1,12})(\.\d{1,12})?", re.MULTILINE)
 
 
 def ssh_version(text: str) -> tuple[int, int] | None:
-    """The version in what `ssh -V` prints; None if it is no OpenSSH."""
+    """Return the version in the output of `ssh -V`; None if it is not OpenSSH."""
     found = _SSH.search(text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A file system as `df -Pk` tells of it."""
+    """A file system in the output of `df -Pk`."""
 
     total_bytes: int
     free_bytes: int
@@ -37,7 +37,7 @@ class Space:
 
 
 def df(text: str) -> Space | None:
-    """The last file system that `df -Pk` lists; None if there is none."""
+    """Return the last file system in the output of `df -Pk`, or None."""
     for line in reversed(text.splitlines()):
         found = _DF.match(line.strip())
         if found:
@@ -55,12 +55,12 @@ class Quota:
 
     @property
     def used_part(self) -> float:
-        """1.0 and more: full."""
+        """The used part of the limit; 1.0 and more: full."""
         return self.used_bytes / self.limit_bytes
 
 
 def quotas(text: str) -> list[Quota]:
-    """The rows that have a limit. Numbers are blocks of 1 KiB; a `*` marks one that is over."""
+    """Parse the rows with a limit. Numbers are blocks of 1 KiB; a `*` marks an excess."""
     found: list[Quota] = []
     name = ""
     for line in text.splitlines():
@@ -94,7 +94,7 @@ class Python:
 
 
 def pythons(text: str) -> list[Python]:
-    """The interpreters that told of themselves, each once, in their order."""
+    """Parse the interpreters in the output, each once, in their order."""
     found: dict[str, Python] = {}
     for major, minor, micro, path in _PYTHON.findall(text):
         found.setdefault(path, Python(path.strip(), (int(major), int(minor), int(micro))))
@@ -103,20 +103,21 @@ def pythons(text: str) -> list[Python]:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How far a clock is ahead of ours; the truth is within `uncertain_s` of it."""
+    """The lead of a remote clock; the true value is within `uncertain_s` of it."""
 
     ahead_s: float
     uncertain_s: float
 
     @property
     def surely_off_s(self) -> float:
-        """At least so far, whichever way."""
+        """The least possible difference, in seconds."""
         return max(0.0, abs(self.ahead_s) - self.uncertain_s)
 
 
 def clock(text: str, before_s: float, after_s: float) -> Clock | None:
-    """The far clock from the answer to a question asked at `before_s`, answered at
-    `after_s` (both ours, in seconds since 1970); None if there is no time in it."""
+    """Return the remote clock from its answer, or None if it holds no time.
+
+    before_s, after_s: local Unix times of question and answer."""
     found = _EPOCH.search(text)
     if not found or not (math.isfinite(before_s) and math.isfinite(after_s)):
         return None
@@ -127,14 +128,13 @@ def clock(text: str, before_s: float, after_s: float) -> Clock | None:
 
 
 def noise(stdout: str, mark: str) -> str:
-    """What a login shell printed around the line that begins with `mark`, in one line; "" if
-    nothing."""
+    """Return the login shell's output around the line that begins with `mark`, as one line."""
     lines = [line.strip() for line in stdout.splitlines()]
     return " ".join(line for line in lines if line and line.split(" ", 1)[0] != mark)
 
 
 def tagged(text: str, tag: str) -> str:
-    """The lines that begin with `tag` and a space, without it."""
+    """Return the lines that begin with `tag` and a space, without these."""
     prefix = tag + " "
     return "\n".join(
         line.removeprefix(prefix) for line in text.splitlines() if line.startswith(prefix)
@@ -142,11 +142,11 @@ def tagged(text: str, tag: str) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Whether a file system of this kind (`stat -f -c %T`) is shared by machines."""
+    """True if a file system of this kind (`stat -f -c %T`) is shared by machines."""
     return kind.strip().lower() in NETWORK_KINDS
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """A text in one line that is not too long."""
+    """Return a text as one line of limited length."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."

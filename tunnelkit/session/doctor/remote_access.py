@@ -1,7 +1,7 @@
-"""The far side, for checks: the live session's link, or a connection of the doctor's own.
+"""Access to the cluster for checks: the live session's link, or a connection of the doctor.
 
-Either way one authentication at most: a session's link is asked through its control
-socket, and only where there is no session the doctor connects, once.
+Either way one authentication at most: a session's link is used through its control
+socket, and the doctor connects, once, only if there is no session.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _CLOSE_S = 5.0
 
 
 class RemoteAccess(Protocol):
-    """Commands on the login host and, where there is an allocation, on its first node."""
+    """Runs commands on the login host and, with an allocation, on its first node."""
 
-    #: Whether this is the live session's own connection.
+    #: True if this is the live session's connection.
     is_session: bool
 
     async def run(
@@ -43,19 +43,20 @@ class RemoteAccess(Protocol):
         ...
 
     async def banner(self, host: str, port: int) -> bytes:
-        """The first bytes that host:port, as the login host sees it, says through a forward;
-        b"" if it hangs up. Raises as `Link.forward`."""
+        """Return the first bytes of host:port, as the login host sees it, through a forward.
+
+        b"" if it closes the connection. Raises as `Link.forward`."""
         ...
 
     async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
-        """Run a command inside the allocation, by the agent; None where there is no agent."""
+        """Run a command inside the allocation, by the agent; return None without an agent."""
         ...
 
     async def close(self) -> None: ...
 
 
 class LinkAccess:
-    """A connection of the doctor's own, in a private directory that goes with it."""
+    """A connection of the doctor, in a private directory that its end removes."""
 
     is_session = False
 
@@ -100,7 +101,7 @@ class LinkAccess:
 
 
 class SessionAccess:
-    """The live session's link, asked through its control socket."""
+    """The live session's link, used through its control socket."""
 
     is_session = True
 
@@ -168,14 +169,14 @@ async def _read(channel: Channel) -> bytes:
 
 
 async def banner_through(link: Link, host: str, port: int) -> bytes:
-    """See `RemoteAccess.banner`. The forward is taken away again."""
+    """Implement `RemoteAccess.banner`; the forward is closed again."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         bind_port = probe.getsockname()[1]
     forward = LocalForward(bind_port, host, port)
     await link.forward(forward)
     try:
-        # ssh takes the connection in any case, and hangs up if the far side refuses.
+        # ssh accepts the connection in any case, and closes it if the remote side refuses.
         async with asyncio.timeout(_BANNER_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", bind_port)
             try:
@@ -191,7 +192,7 @@ async def banner_through(link: Link, host: str, port: int) -> bytes:
 
 
 class HasLink(Protocol):
-    """What the session's side of the doctor needs of a session."""
+    """The part of a session that the doctor's handlers need."""
 
     @property
     def link(self) -> Link: ...
@@ -206,7 +207,7 @@ class HasNode(Protocol):
 
 
 def handlers(session: HasLink) -> dict[str, Handler]:
-    """The session's side: what `SessionAccess` asks over the control socket."""
+    """Return the session's handlers for the calls of `SessionAccess`."""
 
     async def run(params: dict[str, Any]) -> dict[str, Any]:
         node = session.cluster.node if params.get("on_node") else None

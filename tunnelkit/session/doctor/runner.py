@@ -1,4 +1,4 @@
-"""Runs checks side by side, each bounded; a check that hangs is told, and holds up nothing."""
+"""Runs checks side by side with limits; a check that hangs is reported, and blocks nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunnelkit.session.doctor.check import Check, CheckResult, CheckStatus, Find
 from tunnelkit.session.doctor.context import CheckContext
 
 T = TypeVar("T")
-#: How long a person may take to answer what ssh asks.
+#: Time for the user to answer ssh's questions.
 ASKING_S = 180.0
 
 
@@ -22,7 +22,7 @@ async def run_checks(
     scene: CheckContext,
     done: Callable[[CheckResult], None] = lambda result: None,
 ) -> list[CheckResult]:
-    """The results in the order of `checks`; `done` hears of each as it comes."""
+    """Return the results in the order of `checks`; `done` is called with each as it comes."""
     tasks: dict[str, asyncio.Task[CheckResult]] = {}
 
     async def one(check: Check) -> CheckResult:
@@ -43,7 +43,7 @@ async def run_checks(
 
 
 async def _unmet(check: Check, tasks: Mapping[str, asyncio.Task[CheckResult]]) -> Finding | None:
-    """Why the check would say nothing; None if it may run."""
+    """Return why the check can't run; None if it can."""
     for name in check.needs:
         before = await asyncio.shield(tasks[name])
         if before.status is CheckStatus.FAIL:
@@ -65,7 +65,7 @@ async def _run(check: Check, scene: CheckContext) -> Finding:
         found = f"{error.message}: {error.cause}" if error.cause else error.message
         return fail(" ".join(found.split()), fix=error.hint)
     except Exception as error:
-        # One check that meets what nobody thought of must not cost the others' answers.
+        # An unforeseen error in one check must not lose the others' results.
         return fail(
             f"the check met an error of its own: {type(error).__name__}: {error}",
             fix="please report it with `tk bugreport`",
@@ -79,8 +79,9 @@ def _result(check: Check, finding: Finding, took_s: float) -> CheckResult:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread that nobody waits for at the end: a dead file server may
-    never answer it, and asyncio's own threads would then keep the program."""
+    """Do blocking work in a thread that the program's end does not wait for.
+
+    A dead file server may never answer, and asyncio's own threads would keep the program."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""Which agent the mirror's files go to: the node's, or, while there is none, one on the login host.
+"""The agent that receives the mirror's files: the node's, else one on the login host.
 
 The latter is no daemon: one process at the end of one ssh stream, which ends with it.
 """
@@ -18,9 +18,9 @@ from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 
 log = logging.getLogger("tunnelkit.session")
-#: A node that comes within this needs no stand-in, unless much is to be sent.
+#: A node that comes within this time needs no stand-in, unless the first copy is big.
 _PATIENCE_S = 3.0
-#: So long a first copy waits for an agent; rsync needs none.
+#: Limit of a first copy's wait for an agent; rsync needs none.
 _SOON_S = 5.0
 _AGAIN_S = (5.0, 60.0)
 _IN_USE_S = 0.5
@@ -40,12 +40,12 @@ class HeldFileAgent:
 
     @property
     def in_use(self) -> bool:
-        """Whether one of its channels is open."""
+        """True if one of its channels is open."""
         return bool(self._still_open())
 
     def open(self, header: dict[str, Any]) -> Channel:
         channel = self.client.open(header)
-        # Each link cut may bring a new one: those that are over must not pile up.
+        # Each link cut may bring a new channel: closed ones must not pile up.
         self._channels = [*self._still_open(), channel]
         return channel
 
@@ -59,7 +59,7 @@ class HeldFileAgent:
 class FileAgents:
     """`run` keeps a stand-in on the login host while there is no node.
 
-    dial: a stream to `agent files` there. arrived: told that another agent can be used.
+    dial: opens a stream to `agent files` there. arrived: called when another agent can be used.
     repair: see AgentClient.
     """
 
@@ -76,12 +76,12 @@ class FileAgents:
         self._node: HeldFileAgent | None = None
         self._login: HeldFileAgent | None = None
         self._hurry = False
-        #: no stand-in can be had, for the moment
+        #: True while no stand-in can be started
         self._refused = False
         self._news = asyncio.Event()
 
     def current(self) -> HeldFileAgent | None:
-        """The agent of this moment; None: there is none."""
+        """Return the current agent, or None."""
         if self._node_is_up():
             return self._node
         if self._login is not None and self._login.is_up:
@@ -89,24 +89,25 @@ class FileAgents:
         return None
 
     async def soon(self) -> None:
-        """Return once there is an agent, or none is to be had. Has one started on the login
-        host if there is none."""
+        """Wait until there is an agent, or until none can be started.
+
+        Starts one on the login host if there is none."""
         self._hurry = True
         self._tell()
         await self._until(lambda: self.current() is not None or self._refused, _SOON_S)
 
     def node_is(self, client: AgentClient) -> None:
-        """The node's agent has been reached."""
+        """Use the node's agent, which has been reached."""
         self._node = HeldFileAgent(client, is_node=True)
         self._tell()
         self._arrived()
 
     def node_changed(self) -> None:
-        """Its link broke, or is back."""
+        """Note that the link to the node's agent broke, or is back."""
         self._tell()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep a stand-in while there is no node, until cancelled."""
         pause_s = _AGAIN_S[0]
         while True:
             await self._until(lambda: not self._node_is_up())
@@ -124,7 +125,7 @@ class FileAgents:
             pause_s = min(2 * pause_s, _AGAIN_S[1])
 
     async def _stand_in(self) -> None:
-        """Have one on the login host until the node takes over, or it is gone."""
+        """Keep one on the login host until the node takes over, or it is gone."""
         client = AgentClient(self._dial, on_channel=_unexpected, notices={}, repair=self._repair)
         await client.connect()
         host = self._login = HeldFileAgent(client, is_node=False)
@@ -134,7 +135,7 @@ class FileAgents:
             self._tell()
             self._arrived()
             await self._until(lambda: life.done() or self._node_is_up())
-            while not life.done() and host.in_use:  # what it is at is not begun anew
+            while not life.done() and host.in_use:  # its current work must not be started again
                 await asyncio.wait([life], timeout=_IN_USE_S)
         finally:
             self._login = None
@@ -157,7 +158,7 @@ class FileAgents:
         *,
         but: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Wait for it, or for `but`; whether it holds."""
+        """Wait for the condition or for `but`; return True if the condition holds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not condition() and not but():

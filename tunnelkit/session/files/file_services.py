@@ -1,4 +1,4 @@
-"""What a session does with files: mirrors, the agent that they go to, and mounts."""
+"""The file services of a session: mirrors, the agent that receives files, and mounts."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from tunnelkit.session.runtime.shutdown import Step
 log = logging.getLogger("tunnelkit.session")
 
 _PROGRESS_EVERY_S = 0.25
-#: How often the mirror's start is tried where the connection is lost under it.
+#: Attempts to start the mirror if the connection is lost meanwhile.
 _STARTS = 5
 _NOTICE_S = 1.0
 
 
 class SessionFiles:
-    """Owned by the session. agent: the node's agent, None before there is one and once it is
-    over; dial: a stream to `agent files` on the login host; may_write: returns once it is sure that
-    this cluster will do; landed: told some of the paths of
-    each batch, once it is there; repair: see AgentClient."""
+    """Owner of a session's mirrors and mounts.
+
+    agent: returns the node's agent, None while there is none. dial: opens a stream to
+    `agent files` on the login host. may_write: returns once the cluster is known to be usable.
+    landed: called with some paths of each batch that has arrived. repair: see AgentClient."""
 
     def __init__(
         self,
@@ -91,18 +92,17 @@ class SessionFiles:
     # -- the way up -------------------------------------------------------
 
     async def look(self) -> None:
-        """Refuse local directories that can't be mirrored, and begin to look at the others.
-        Raises MirrorError."""
+        """Begin the initial scans. Raises MirrorError for directories that can't be mirrored."""
         if self.mirrors is not None:
             await self.mirrors.look()
 
     async def keep_agent(self) -> None:
-        """Have an agent on the login host while there is none on a node; until cancelled."""
+        """Keep an agent on the login host while there is none on a node; until cancelled."""
         if self.mirrors is not None:
             await self._hosts.run()
 
     async def start(self) -> None:
-        """Start the mirrors, and say what they did. Raises as `MirrorSet.start`."""
+        """Start the mirrors, and report the first copy. Raises as `MirrorSet.start`."""
         if self.mirrors is None:
             return
         begin = time.monotonic()
@@ -124,8 +124,9 @@ class SessionFiles:
             self._mirror_warns(text)
 
     async def start_patiently(self, wait_up: Callable[[], Awaitable[None]]) -> None:
-        """`start`; begun anew where the connection is cut under it, since the job that is asked
-        for beside it outlives that too. wait_up: returns once the link is there."""
+        """Call `start`, again if the connection is cut: the job request survives that, too.
+
+        wait_up: returns once the link is up."""
         for left in reversed(range(_STARTS)):
             try:
                 await self.start()
@@ -134,11 +135,11 @@ class SessionFiles:
                 if not error.transient or not left:
                     raise
                 log.info("the mirror's start: %s; once more", error.one_line())
-            await asyncio.sleep(_NOTICE_S)  # the keeper may not know of the cut yet
+            await asyncio.sleep(_NOTICE_S)  # the link keeper may not have noticed the cut yet
             await wait_up()
 
     async def _show_sending(self, mirrors: MirrorSet) -> None:
-        """Tell how far the first copy is, until cancelled: it is counted, and has no event."""
+        """Show the progress of the first copy, until cancelled: it is polled, it has no event."""
         shown = False
         try:
             while True:
@@ -154,27 +155,27 @@ class SessionFiles:
     # -- life -------------------------------------------------------------
 
     def node_is(self, client: AgentClient) -> None:
-        """The node's agent has been reached: files go to it from now on."""
+        """Send files to the node's agent from now on."""
         self._hosts.node_is(client)
 
     def node_changed(self) -> None:
-        """The link to it broke, or is back."""
+        """Note that the link to the node's agent broke, or is back."""
         self._hosts.node_changed()
 
     async def resync(self) -> None:
-        """After the link came back. What fails is retried, and told in the status."""
+        """Resync the mirrors after the link has come back; failures are retried and shown."""
         if self.mirrors is not None:
             with contextlib.suppress(TunnelkitError):
                 await self.mirrors.resync()
 
     async def mount(self, remote_dir: str, mountpoint: Path) -> None:
-        """Mount a remote directory here by sshfs; unmounted when the session ends."""
+        """Mount a remote directory here by sshfs; the session's end unmounts it."""
         for mirror in self.mirrors.all if self.mirrors is not None else ():
             check_outside(mountpoint, mirror.local_root)
         await self.mounts.mount(remote_dir, mountpoint)
 
     def place(self) -> SourceFiles | None:
-        """Where an editor's files are on the node; None if none are."""
+        """Return the map of an editor's files to the node; None if there is none."""
         mirrored = self.mirrors.all if self.mirrors is not None else ()
         roots: list[SourceRoot] = [
             *(one for one in mirrored if one.remote_root),
@@ -191,7 +192,7 @@ class SessionFiles:
         )
 
     def endings(self) -> list[Step]:
-        """The steps of its end."""
+        """Return the steps of the shutdown."""
         steps: list[Step] = [("the mounts", self.mounts.close(), 7.0)]
         if self.mirrors is not None:
             steps.append(("the mirror", self.mirrors.stop(), 9.0))
@@ -216,8 +217,9 @@ class SessionFiles:
         self._tell(mirror_json.warning_event(text))
 
     def _digest_check(self, root: str) -> DigestCheck | None:
-        """Proof by the compute node: it reads files below a remote root and compares digests.
-        While only its link is lost nothing is proven: the caller waits, for as long as it will."""
+        """Return the check by which the node reads files below a remote root; None without node.
+
+        While only the node's link is lost nothing is proven: the caller waits."""
         agent = self._agent()
         if agent is None:
             return None

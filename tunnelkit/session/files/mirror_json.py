@@ -1,4 +1,4 @@
-"""The mirror as commands see it: in `tk status` and as events of `tk sync --watch`."""
+"""The mirror as JSON objects: in `tk status` and as events of `tk sync --watch`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from tunnelkit.mirror.progress import PassRecord
 from tunnelkit.session.runtime.status import MirrorInfo, MirrorStateInfo
 from tunnelkit.text_format import human_bytes
 
-#: A first copy that took so long is told with its time.
+#: A first copy that took longer is reported with its duration.
 _WORTH_TELLING_S = 5.0
 
-#: Tells the commands that look on of one event.
+#: Sends one event to the commands that watch.
 Tell = Callable[[Mapping[str, object]], None]
 
 
 def describe(mirror: Mirror) -> MirrorInfo:
-    """One mirror in `tk status --json`. root: as the configuration names it, "" for the
-    project's own directory."""
+    """Return one mirror for `tk status --json`."""
     status, progress = mirror.status(), mirror.progress()
     return {
         "root": mirror.spec.name,
@@ -49,21 +48,21 @@ def _state(status: MirrorStatus) -> MirrorStateInfo:
 
 
 def state_event(root: str, status: MirrorStatus) -> dict[str, Any]:
-    """The state of that root's mirror has changed."""
+    """Return the event of a mirror's new state."""
     return {"event": "state", "root": root, "time": time.time(), **_state(status)}
 
 
 def batch_event(root: str, batch: PassRecord) -> dict[str, Any]:
-    """A pass has changed something on the cluster."""
+    """Return the event of a pass that changed something on the cluster."""
     return {"event": "batch", "root": root, **batch.to_json()}
 
 
 def first_copy(status: MirrorStatus, duration_s: float) -> str:
-    """What a person is told when it is done."""
+    """Return the message for the user when the first copy is done."""
     took = f" in {duration_s:.0f} s" if duration_s >= _WORTH_TELLING_S else ""
     return f"{status.files} files ({human_bytes(status.bytes)}){took}"
 
 
 def warning_event(text: str) -> dict[str, Any]:
-    """Something big is about to be sent."""
+    """Return the event of a warning before something big is sent."""
     return {"event": "warning", "time": time.time(), "text": text}

@@ -1,4 +1,4 @@
-"""All mirrors of a session: the project's own and those of [[mirror.also]], side by side."""
+"""All mirrors of a session: the project's own and those of [[mirror.also]]."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tunnelkit.remote_script import RemoteHost
 
 T = TypeVar("T")
 
-#: Which state of several is told first.
+#: Order of states, the worst first.
 _WORST = (
     MirrorState.HALTED,
     MirrorState.STALE,
@@ -41,8 +41,8 @@ class MirrorSet:
     """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
     begin with the root's name.
 
-    check: given a remote root, how files in it are read back on the compute node, or None.
-    on_change, on_batch: told with the root's name, "" for the project's. For the rest see
+    check: returns for a remote root the check by the compute node, or None.
+    on_change, on_batch: called with the root's name, "" for the project's. For the rest see
     `Mirror`.
     """
 
@@ -87,14 +87,15 @@ class MirrorSet:
 
     @property
     def project(self) -> Mirror:
-        """That of the project's own directory."""
+        """The mirror of the project's own directory."""
         return self.all[0]
 
     # -- life -------------------------------------------------------------
 
     async def look(self) -> None:
-        """Refuse local directories that are not there or too wide, before anything else is
-        done, and begin to look at the others. Raises MirrorError; then nothing runs."""
+        """Begin the initial scans, after a check of all local directories.
+
+        Raises MirrorError for one that is missing or too wide; then nothing runs."""
         for mirror in self.all:
             try:
                 await mirror.look()
@@ -115,7 +116,7 @@ class MirrorSet:
             raise
 
     async def stop(self) -> None:
-        """Stop all, also where one fails to. Idempotent."""
+        """Stop all, even if one fails to stop. Idempotent."""
         stops = (mirror.stop() for mirror in self.all)
         for result in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(result, BaseException):
@@ -124,30 +125,30 @@ class MirrorSet:
     # -- all of them ------------------------------------------------------
 
     async def barrier(self, timeout_s: float, *, allow_deletes: bool = False) -> SyncReport:
-        """As `Mirror.barrier`, for all roots; each is brought as far as it goes."""
+        """Run `Mirror.barrier` for all roots, each as far as possible."""
         return await self._each(
             self.all, lambda one: one.barrier(timeout_s, allow_deletes=allow_deletes)
         )
 
     async def resync(self) -> SyncReport:
-        """As `Mirror.resync`, for all roots."""
+        """Run `Mirror.resync` for all roots."""
         return await self._each(self.all, lambda one: one.resync())
 
     def look_again(self) -> None:
-        """As `Mirror.look_again`, for all roots."""
+        """Run `Mirror.look_again` for all roots."""
         for mirror in self.all:
             mirror.look_again()
 
     def status(self) -> MirrorStatus:
-        """That of the root that is worst off."""
+        """Return the worst status of all roots."""
         return self.by_state()[0].status()
 
     def by_state(self) -> list[Mirror]:
-        """All, the worst off first."""
+        """Return all mirrors, the worst state first."""
         return sorted(self.all, key=lambda mirror: _WORST.index(mirror.status().state))
 
     def progress(self) -> Progress | None:
-        """The big transfers that are under way, as one."""
+        """Return all big transfers under way as one progress."""
         found = [one for one in (mirror.progress() for mirror in self.all) if one is not None]
         if not found:
             return None
@@ -160,17 +161,17 @@ class MirrorSet:
         )
 
     def news(self) -> list[str]:
-        """Warnings that nobody was told yet."""
+        """Return the warnings that were not shown yet."""
         return [
             named(mirror.spec.name, text)
             for mirror in self.all
             for text in (*mirror.sizes.news(), *mirror.links.news())
         ]
 
-    # -- the one that is meant --------------------------------------------
+    # -- by path ----------------------------------------------------------
 
     def holding(self, path: str) -> Mirror | None:
-        """The mirror of an absolute local path, None if it is in no root."""
+        """Return the mirror of an absolute local path; None outside of all roots."""
         plain = path.rstrip("/") or "/"
         return next(
             (
@@ -182,8 +183,7 @@ class MirrorSet:
         )
 
     def remote_path(self, path: str) -> str | None:
-        """Where an absolute local path is on the cluster; None if it is in no root that has
-        been started."""
+        """Return an absolute local path's remote path; None outside of all started roots."""
         mirror = self.holding(path)
         if mirror is None or not mirror.remote_root:
             return None
@@ -191,7 +191,7 @@ class MirrorSet:
         return posixpath.normpath(posixpath.join(mirror.remote_root, below or "."))
 
     async def explain(self, path: str) -> Explanation:
-        """As `Mirror.explain`; `remote` says where the path is, or would be."""
+        """Run `Mirror.explain`; `remote` is the path's actual or possible remote path."""
         mirror = self.holding(path) or self.project
         found = by_policy(await mirror.explain(path), mirror.spec.symlinks)
         if found.kind == "outside" and len(self.all) > 1:
@@ -205,7 +205,7 @@ class MirrorSet:
     async def resolve(
         self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
     ) -> SyncReport:
-        """As `Mirror.resolve`, each path in its root."""
+        """Run `Mirror.resolve` for each path in its root."""
         groups = self._grouped(paths, lambda path: self.holding(path))
         return await self._each(
             tuple(groups),
@@ -213,13 +213,13 @@ class MirrorSet:
         )
 
     def conflicts(self) -> list[str]:
-        """The paths that are in conflict."""
+        """Return the paths that are in conflict."""
         return [_below(mirror, path) for mirror in self.all for path in mirror.status().conflicts]
 
     async def pull(
         self, paths: Sequence[str], *, on_progress: OnProgress = lambda progress: None
     ) -> PullReport:
-        """As `Mirror.pull`, each path in its root, one root after the other."""
+        """Run `Mirror.pull` for each path in its root, one root after the other."""
         begin = time.monotonic()
         total = PullReport()
         for mirror, wanted in self._grouped(paths, self._pulls).items():
@@ -237,7 +237,7 @@ class MirrorSet:
     # -- inside -----------------------------------------------------------
 
     def _pulls(self, path: str) -> Mirror | None:
-        """A path on the cluster is meant, or a local one that stands for it."""
+        """Return the mirror of a remote path, or of a local path that corresponds to one."""
         plain = posixpath.normpath(path)
         for mirror in self.all:
             root = mirror.remote_root.rstrip("/")
@@ -250,14 +250,14 @@ class MirrorSet:
     ) -> dict[Mirror, list[str]]:
         groups: dict[Mirror, list[str]] = {}
         for path in paths:
-            # The project's own says best why a path is none of its.
+            # The project's own mirror has the best message for a path outside.
             groups.setdefault(holder(path) or self.project, []).append(path)
         return groups
 
     async def _each(
         self, mirrors: Sequence[Mirror], work: Callable[[Mirror], Awaitable[SyncReport]]
     ) -> SyncReport:
-        """All at once, and to the end even where one fails; the worst error is raised."""
+        """Run all at once, to the end even if one fails; raise the worst error."""
         if len(mirrors) == 1:
             return await _told(mirrors[0], work(mirrors[0]))
         begin = time.monotonic()
@@ -275,12 +275,12 @@ class MirrorSet:
 
 
 def named(name: str, text: str) -> str:
-    """A text about the root of that name."""
+    """Return a text with the root's name before it."""
     return f"{name}: {text}" if name else text
 
 
 async def _told(mirror: Mirror, work: Awaitable[T]) -> T:
-    """Await it; an error names the root."""
+    """Await `work`; an error gets the root's name."""
     try:
         return await work
     except TunnelkitError as error:

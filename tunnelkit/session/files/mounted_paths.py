@@ -1,4 +1,4 @@
-"""What a session makes of its mounts: where they may be, a working directory."""
+"""Paths of mounts: allowed mountpoints, and working directories inside a mount."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tunnelkit.mount.mounts import Mounts
 
 
 def check_outside(mountpoint: Path, mirrored: str) -> None:
-    """Raise MirrorError if the mountpoint lies in the mirrored directory: what is mounted
-    there would be sent back to the cluster."""
+    """Raise MirrorError if the mountpoint lies in a mirrored directory.
+
+    The mounted files would be sent back to the cluster."""
     where = str(resolve(mountpoint))
     if mirrored and (where == mirrored or where.startswith(mirrored.rstrip("/") + "/")):
         raise MirrorError(
@@ -24,6 +25,6 @@ def check_outside(mountpoint: Path, mirrored: str) -> None:
 
 
 def here_in(mounts: Mounts, header: dict[str, Any]) -> str | None:
-    """The remote directory of a command that was typed in a mount; None elsewhere."""
+    """Return the remote directory of a command's directory inside a mount; else None."""
     here = header.get("here")
     return mounts.remote_of(str(here)) if here and os.path.isabs(str(here)) else None

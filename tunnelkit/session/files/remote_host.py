@@ -1,4 +1,4 @@
-"""What the mirror needs of a host, given by the link."""
+"""The mirror's access to a host, over the link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tunnelkit.model import Completed
 
 
 class LinkRemoteHost:
-    """The login host (or a node) behind `remote_script.Remote`."""
+    """The login host (or a node) behind `remote_script.RemoteHost`."""
 
     def __init__(self, link: Link, node: str | None = None) -> None:
         self._link = link

@@ -1,4 +1,4 @@
-"""Where an editor's files are on the node, and whether one of them is the same there."""
+"""Map of an editor's files to the node, and a check if a file is the same there."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class SourceRoot(Protocol):
 def place_of(
     roots: Sequence[SourceRoot], check: Callable[[str], DigestCheck | None]
 ) -> SourceFiles:
-    """The place of these roots, the project's first. check: given a remote root, how files in
-    it are read back; where it gives None nothing is compared."""
+    """Return the map of these roots, the project's first.
+
+    check: returns for a remote root the check by the node; None: nothing is compared."""
     known = [root for root in roots if root.remote_root]
 
     async def differs(path: str) -> str | None:

@@ -1,1 +1,1 @@
-"""What commands may ask of a session over its control socket."""
+"""Handlers of the calls that commands make over the control socket."""

@@ -1,4 +1,4 @@
-"""`tk attach`: find the process that is meant, and bring a debugger into it."""
+"""`tk attach`: finds the process, and brings a debugger into it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Process = dict[str, Any]
 
 
 async def attach(session: Session, target: int | None, port: int | None) -> dict[str, Any]:
-    """Attach to a rank or pid, or to the only process there is. The answer has `attached`
-    (and port, pid, rank, command), or `choices` if it is not clear which is meant.
+    """Attach to a rank or pid, or to the only process there is.
 
-    Raises DebugError if nothing can be attached to, saying why and what to do.
+    The answer has `attached` (and port, pid, rank, command), or `choices` if several processes
+    match. Raises DebugError, with cause and hint, if there is no process to attach to.
     """
     node = str(session.agent_info.get("node") or "the node")
     found: list[Process] = await session.agent().call("attach.find")
@@ -55,7 +55,7 @@ async def attach(session: Session, target: int | None, port: int | None) -> dict
 
 
 def _pid_of(found: list[Process], target: int | None) -> int | None:
-    """The pid that is meant, where it is known already."""
+    """Return the wanted pid if it is known already."""
     ranks = [one["pid"] for one in found if target is not None and one["rank"] == target]
     return ranks[0] if ranks else target
 
@@ -68,7 +68,7 @@ def _process_of(found: list[Process], pid: int) -> Process:
 async def _choose(
     session: Session, found: list[Process], target: int | None, node: str
 ) -> Process | list[Process]:
-    """The process, or those that may be meant. Raises DebugError."""
+    """Return the process, or all that match. Raises DebugError."""
     free = [one for one in found if not one["why_not"]]
     if target is None:
         programs = [one for one in free if not one["launcher"]]
@@ -110,7 +110,7 @@ async def _choose(
 
 
 async def _lent(session: Session, python: str) -> str | None:
-    """Where debugpy is, for an interpreter that has none."""
+    """Upload debugpy for an interpreter that has none; return its directory."""
     probe = [python, "-c", "import debugpy"]
     if await session.agent().call("exec.probe", argv=probe) in (0, None):
         return None

@@ -1,4 +1,4 @@
-"""The barrier as commands ask for it, and what it is worth where there is no compute node."""
+"""The barrier for commands, and its meaning while there is no compute node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _T = TypeVar("_T")
 
 
 async def barrier(session: Session, mirrors: MirrorSet, params: dict[str, Any]) -> dict[str, Any]:
-    """The report of a barrier. Its `unproven` says why no compute node has read the files back,
-    None if one has.
+    """Run a barrier and return its report.
 
-    params: `timeout_s`; `allow_deletes`; with `proof` it is an error if none has: NoSessionError,
-    or TimeoutExpired while the job waits in the queue. Else raises as `Mirror.barrier`.
+    `unproven` in the report: why no compute node has read the files back; None if one has.
+    params: `timeout_s`; `allow_deletes`; `proof`: without a node raise NoSessionError, or
+    TimeoutExpired while the job waits in the queue. Raises as `Mirror.barrier`.
     """
     timeout_s = float(params.get("timeout_s", SYNC_TIMEOUT_S))
     proof = bool(params.get("proof"))
@@ -49,7 +49,7 @@ def check_alive(session: Session) -> None:
 
 
 async def _queued_no_more(session: Session, timeout_s: float) -> None:
-    """Wait while a job that was requeued has no node."""
+    """Wait while a requeued job has no node."""
     try:
         async with asyncio.timeout(timeout_s):
             while session.state == "pending":
@@ -64,10 +64,11 @@ async def _queued_no_more(session: Session, timeout_s: float) -> None:
 
 
 async def _unless_it_ends(session: Session, work: Coroutine[Any, Any, _T]) -> _T:
-    """Its result. Raises NoSessionError if the allocation ends meanwhile: what waits for the
-    node would wait in vain."""
+    """Return the result of `work`; raise NoSessionError if the allocation ends meanwhile.
+
+    A wait for the node would never end then."""
     task = asyncio.ensure_future(work)
-    over = session.state == "ended"  # from before: then the login host will do
+    over = session.state == "ended"  # over before the barrier: then the login host counts
     try:
         while not task.done():
             changed = asyncio.ensure_future(session.state_changed.wait())

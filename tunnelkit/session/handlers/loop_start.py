@@ -1,4 +1,4 @@
-"""Prepares a loop of a session: its program is on the node, with a debugpy."""
+"""Preparation of a session's loop: its program is on the node, and has a debugpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tunnelkit.session.session import Session
 
 _FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
-#: Is there a command $1, and a file $2? In the directory where the loop would run.
+#: Checks for a command $1 and a file $2, in the directory where the loop would run.
 _LOOK = 'command -v "$1" >/dev/null 2>&1 || exit 3; [ -z "$2" ] || [ -e "$2" ] || exit 4'
 _NO_COMMAND, _NO_FILE = 3, 4
 
@@ -23,10 +23,10 @@ _NO_COMMAND, _NO_FILE = 3, 4
 async def prepared(
     session: Session, command: LoopCommand, *, cwd: str, here: str
 ) -> tuple[LoopCommand, tuple[str, ...]]:
-    """The command, with our debugpy lent to an interpreter on the node that has none, and what
-    the person should know of that. To be called after a barrier: what is mirrored is there.
+    """Return the command, with debugpy for an interpreter without one, and notes for the user.
 
-    cwd: where it runs on the node. here: the directory on this machine where it was typed.
+    Call it after a barrier, when mirrored files are on the node.
+    cwd: the working directory on the node. here: the local directory of `tk loop`.
     Raises DebugError if its program or its file is not on the node.
     """
     look = ["sh", "-c", _LOOK, "sh", command.program, command.file or ""]
@@ -47,7 +47,7 @@ async def _with_debugpy(
 ) -> tuple[LoopCommand, tuple[str, ...]]:
     if not command.interpreter and not command.ranks:
         return command, ()
-    # Which Python a launcher's ranks will be is not known before: the first one, mostly.
+    # The Python of a launcher's ranks is not known before; mostly it is the first one.
     interpreter = command.interpreter or ("sh", "-c", _FIRST_PYTHON, "sh")
     probe = [*interpreter, "-c", "import debugpy"]
     code = await session.agent().call("exec.probe", argv=probe, cwd=cwd)

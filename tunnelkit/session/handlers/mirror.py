@@ -1,4 +1,4 @@
-"""What commands ask of the mirror, beyond a barrier: settle conflicts, bring outputs."""
+"""Mirror calls of commands besides the barrier: settle conflicts, fetch outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROGRESS_EVERY_S = 0.2
 
 
 def report_json(report: SyncReport) -> dict[str, Any]:
-    """A report as `tk sync --json` prints it."""
+    """Return a report as `tk sync --json` prints it."""
     return {
         "sent": report.sent,
         "sent_bytes": report.sent_bytes,
@@ -40,7 +40,7 @@ async def resolve(mirrors: MirrorSet, params: dict[str, Any], timeout_s: float) 
 async def pull(
     mirrors: MirrorSet, params: dict[str, Any], connection: ControlConnection
 ) -> dict[str, Any]:
-    """Bring outputs; the command is told how far it is by `pull` notices."""
+    """Fetch outputs; the command gets the progress by `pull` notices."""
     last = 0.0
 
     def tell(progress: Progress) -> None:

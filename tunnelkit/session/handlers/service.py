@@ -1,4 +1,4 @@
-"""What commands may ask of a running session, over its control socket."""
+"""Handlers of all calls and streams of commands, over the control socket."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _T = TypeVar("_T")
 
 
 class ControlHandlers:
-    """Handlers for calls and channels. `stop(keep)` ends the daemon: with `keep` the
-    allocation lives on."""
+    """Handlers for calls and channels.
+    stop(keep): ends the daemon; with `keep` the allocation stays."""
 
     def __init__(self, session: Session, stop: Callable[[bool], None]) -> None:
         self._session = session
         self._stop = stop
-        #: Told to end; the session itself turns to that a moment later.
+        #: True once `tk down` was called; the session itself begins its end a moment later.
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Whose processes on other nodes belong to which channels.
+        #: The ExecStreams of processes on other nodes, by connection and channel.
         self._elsewhere: dict[tuple[Mux, int], ExecStreams] = {}
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
-        """The calls of one connected command."""
+        """Return the handlers for one connected command."""
 
         async def follow(params: dict[str, Any]) -> SessionStatus:
             connection.follows, connection.follows_since = True, time.monotonic()
@@ -108,7 +108,7 @@ class ControlHandlers:
     def opened(
         self, channel: Channel, header: dict[str, Any], connection: ControlConnection
     ) -> None:
-        """A command opened a stream."""
+        """Serve a stream that a command opened."""
         kind = header.get("type")
         if kind == "exec":
             assert connection.mux is not None
@@ -121,7 +121,7 @@ class ControlHandlers:
     # -- status -----------------------------------------------------------
 
     def status(self) -> SessionStatus:
-        """The whole session as one JSON object; `tk status --json` prints it."""
+        """Return the whole session as one JSON object, for `tk status --json`."""
         session = self._session
         allocation = session.cluster.allocation
         pending, mirrors = session.pending, session.files.mirrors
@@ -162,7 +162,7 @@ class ControlHandlers:
         }
 
     def _node(self) -> str | None:
-        """The agent's node; as the scheduler calls it, where there is one."""
+        """Return the agent's node, with the scheduler's name for it if there is one."""
         cluster, told = self._session.cluster, self._session.agent_info.get("node")
         return cluster.node if told and cluster.job is not None else told
 
@@ -170,14 +170,14 @@ class ControlHandlers:
         return self.status()
 
     async def _settled(self, params: dict[str, Any]) -> SessionStatus:
-        """Wait until the session is up (again), or raise what it failed with."""
+        """Wait until the session is up (again), or raise its failure."""
         if self._session.stuck is not None:
             await self._session.authenticate()
         await self._wait_settled()
         return await self._auth(params)
 
     async def _auth(self, params: dict[str, Any]) -> SessionStatus:
-        """Bring the connection back with the help of a person who follows."""
+        """Reconnect with the help of the user who follows."""
         if self._session.failure is not None:
             raise self._session.failure
         await self._session.authenticate()
@@ -207,7 +207,7 @@ class ControlHandlers:
         return {**found, "warnings": mirrors.news()}
 
     async def _sync_explain(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Why an absolute local path is mirrored or isn't, and how it stands."""
+        """Explain why an absolute local path is mirrored or not, and its state."""
         found = (await self._mirrors().explain(str(params["path"]))).to_json()
         if found["remote"]:
             found["remote"] = f"{self._session.link.login}:{found['remote']}"
@@ -222,7 +222,7 @@ class ControlHandlers:
         return mirrors
 
     async def _ready(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Allocation, mirror barrier, armed debuggee: what F5 needs, in that order."""
+        """Wait for the allocation, the mirror's barrier and an armed debuggee: what F5 needs."""
         timeout_s = float(params.get("timeout_s", _READY_TIMEOUT_S))
         synced = None
         try:
@@ -230,7 +230,7 @@ class ControlHandlers:
                 await self._wait_settled()
                 self._check_alive()
                 if self._session.stuck is not None:
-                    # Nobody would answer while an editor waits for F5.
+                    # No user would answer while an editor waits for F5.
                     raise self._session.stuck
                 if params.get("sync") and self._session.files.mirrors is not None:
                     synced = await self._sync({"timeout_s": timeout_s, "proof": True})
@@ -283,7 +283,7 @@ class ControlHandlers:
     # -- loops ------------------------------------------------------------
 
     async def _loop(self, channel: Channel, header: dict[str, Any]) -> None:
-        """Run (or go on watching) a loop for a terminal; the loop ends with the terminal."""
+        """Run (or watch again) a loop for a terminal; the loop ends with the terminal."""
         try:
             await self._wait_settled()
             self._check_alive()
@@ -375,7 +375,7 @@ class ControlHandlers:
     # -- inside -----------------------------------------------------------
 
     def _cwd(self, header: dict[str, Any]) -> str:
-        """The directory on the node that stands for where the command was typed."""
+        """Return the node's directory that corresponds to the command's working directory."""
         if header.get("cwd"):
             return str(header["cwd"])
         mounted = here_in(self._session.files.mounts, header)
