@@ -1,7 +1,6 @@
-"""The laptop's files as parcels for the live channel: read once, hashed on the way.
+"""Reads the laptop's files as parcels for the live channel, and hashes them on the way.
 
-All of this runs in a worker thread; nothing here waits for the network.
-"""
+Each file is read once. All of this runs in a worker thread; nothing here waits for the network."""
 
 from __future__ import annotations
 
@@ -20,21 +19,23 @@ from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry, Scan, kept_mode, lstat, racy
 from tunnelkit.mux.parcels import encode, head
 
-#: One slice of a batch: what is read before it is sent.
+#: Size of one slice of a batch: it is read completely before it is sent.
 SLICE_BYTES = 1 << 20
 SLICE_PATHS = 500
 #: At most this much of a file in one parcel.
 _PIECE_BYTES = 512 << 10
 _NS = 1_000_000_000
-# It may have become a symlink or a fifo since the scan.
+# The file may have become a symlink or a fifo since the scan.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
 class Slice:
-    """Some paths of a batch. sends: what the parcels in `data` send, as it was when it was
-    read, with its digest and whether that may be racy; refreshed: content that is there
-    already; last: none comes after it."""
+    """Some paths of a batch.
+
+    sends: (entry, digest, racy) of the paths in `data`, as they were read.
+    refreshed: (entry, racy) of paths whose content is on the cluster already.
+    last: True if no slice follows."""
 
     data: bytes = b""
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
@@ -45,9 +46,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """What is known of the far side. rows: what was sent; tried: digests that were sent without
-    an answer; doubted: stat may not tell the truth about these; forced: send these whatever
-    is recorded; ours: the laptop's wins in any case."""
+    """The expected remote state.
+
+    rows: what was sent.
+    tried: digests that were sent without an answer.
+    forced: send these whatever is recorded.
+    ours: the laptop's version wins in any case.
+    """
 
     rows: Mapping[str, ManifestEntry]
     tried: Mapping[str, Collection[str]]
@@ -58,8 +63,9 @@ class ExpectedState:
 def slices(
     root: str, scan: Scan, difference: diff.Diff, known: ExpectedState, out: PassResult
 ) -> Iterator[Slice]:
-    """Read what may have changed, directories first (blocking). What can't be read, or changes
-    while it is read, goes into `out`."""
+    """Read what may have changed, directories first (blocking).
+
+    `out` gets the paths that can't be read or that change while they are read."""
     piece, ways = Slice(), _ParentDirs(scan, known.rows, difference.changed)
     parts: list[bytes] = []
     size_bytes = 0
@@ -67,7 +73,7 @@ def slices(
     for path in paths:
         entry = difference.changed[path]
         if path in scan.unreadable:
-            continue  # a directory: its permissions there must not become these
+            continue  # a directory: must not get these permissions on the cluster
         try:
             found = _one(root, path, entry, known, piece, ways)
         except (FileNotFoundError, IsADirectoryError):
@@ -93,7 +99,7 @@ def slices(
 
 
 def deletion(path: str, known: ExpectedState) -> bytes:
-    """The parcel that deletes one path."""
+    """Return the parcel that deletes one path."""
     row = known.rows[path]
     if row.entry.kind == DIR:
         return encode({"op": "rmdir", "path": path}) if row.made else b""
@@ -101,7 +107,7 @@ def deletion(path: str, known: ExpectedState) -> bytes:
 
 
 def expectation(path: str, known: ExpectedState) -> dict[str, Any] | None:
-    """What the agent is to find at a path if nobody but tk was there."""
+    """Return what the agent must find at a path if only tk has written it, or None."""
     row = known.rows.get(path)
     tried = known.tried.get(path, ())
     if row is None and not tried:
@@ -110,26 +116,28 @@ def expectation(path: str, known: ExpectedState) -> dict[str, Any] | None:
     if row is None or not row.sent or path in known.forced:
         return {"stamp": "", "size": -1, "mtime_s": None, "digests": sorted(digests)}
     entry = row.entry
-    # Protocols before 31 of rsync's carry whole seconds; a symlink is told by its target.
+    # rsync protocols before 31 carry whole seconds. A symlink is recognized by its target.
     mtime_s = entry.mtime_ns // _NS if entry.kind == FILE else None
     size = entry.size if entry.kind == FILE else -1
     return {"stamp": row.stamp, "size": size, "mtime_s": mtime_s, "digests": sorted(digests)}
 
 
 class _ParentDirs:
-    """The directories above what is sent, told once each, in case one is gone there."""
+    """Parent directories of sent files, sent once each in case one is gone on the cluster."""
 
     def __init__(
         self, scan: Scan, rows: Mapping[str, ManifestEntry], changed: Collection[str]
     ) -> None:
         self._entries = scan.entries
         self._rows = rows
-        #: those of the batch speak for themselves
+        #: directories of the batch have their own parcels
         self._changed = changed
         self._told: set[str] = set()
 
     def above(self, path: str) -> list[tuple[str, int, bool]]:
-        """(path, mode, whether that is to be set if it is there) of each, nearest first."""
+        """Return (path, mode, chmod) of each parent that was not returned yet, nearest first.
+
+        chmod: True if the agent must set the mode of a directory that exists."""
         found: list[tuple[str, int, bool]] = []
         for above in parents(path):
             if above in self._told:
@@ -137,7 +145,7 @@ class _ParentDirs:
             self._told.add(above)
             entry, row = self._entries.get(above), self._rows.get(above)
             if entry is not None and row is not None and above not in self._changed:
-                # One that tk made is opened again if somebody has closed it.
+                # If tk made the directory, the agent restores permissions that a user took away.
                 found.append((above, entry.mode, row.made))
         return found
 
@@ -145,8 +153,7 @@ class _ParentDirs:
 def _one(
     root: str, path: str, entry: Entry, known: ExpectedState, piece: Slice, ways: _ParentDirs
 ) -> list[bytes] | None:
-    """The parcels of one path, whole or in parts; none if nothing has to be sent; None if it
-    changed meanwhile."""
+    """Return the parcels of one path: [] if nothing must be sent, None if it changed meanwhile."""
     row, seen_ns = known.rows.get(path), time.time_ns()
     forced = path in known.forced
     if entry.kind == DIR:
@@ -194,14 +201,16 @@ def _one(
 
 
 def _unlike(path: str, row: ManifestEntry | None, known: ExpectedState) -> str:
-    """What becomes of content there that is not tk's: what was there before tk gives way (and
-    is kept); what a person edited there does not, until a person decides."""
+    """Return what the agent does with content that is not tk's: "backup" or "conflict".
+
+    Content from before tk's first send is backed up and replaced. An edit of a user stays, until
+    the user decides."""
     return "conflict" if row is not None and row.sent and path not in known.ours else "backup"
 
 
 def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
     if len(content) <= _PIECE_BYTES:
-        # In two parts: the whole slice is joined once.
+        # In two parts, since the whole slice is joined once anyway.
         return [head({"op": "file", **header}, len(content)), content]
     parcels = [encode({"op": "file", "more": True, **header}, content[:_PIECE_BYTES])]
     for begin in range(_PIECE_BYTES, len(content), _PIECE_BYTES):
@@ -212,7 +221,7 @@ def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
 
 
 def _read(full: str, entry: Entry) -> bytes | None:
-    """Its content; None if it is not (any more) what `entry` says."""
+    """Return the content, or None if the file is no longer what `entry` says."""
     fd = os.open(full, _READ)
     try:
         content, size = os.read(fd, entry.size + 1), entry.size
@@ -221,8 +230,8 @@ def _read(full: str, entry: Entry) -> bytes | None:
             if not more:
                 break
             content += more
-        # After the reading. Of the file that was opened: if the path leads to another one by
-        # now, there is an event of that.
+        # Stat after reading, and of the opened file. If the path names another file by now, an
+        # event says so.
         info = os.fstat(fd)
         same = (
             info.st_ino == entry.inode

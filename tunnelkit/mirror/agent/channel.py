@@ -1,6 +1,7 @@
-"""The live channel: batches of files over the wire to the agent, which checks for itself what
-it finds, and publishes each batch as one generation. PROTOCOL.md tells the messages.
-"""
+"""The live channel: sends batches of files over the wire to the agent.
+
+The agent compares the remote files itself, and publishes each batch as one generation. The messages
+are in PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -17,60 +18,61 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import ParcelError, ParcelReader, encode
 from tunnelkit.mux.tasks import cancel_all
 
-#: How often it is looked whether the link still stands while an answer is awaited.
+#: How often the link is checked while an answer is awaited.
 _LINK_CHECK_S = 0.5
-#: A file system there that takes longer over a batch is hung.
+#: A remote file system that takes longer over a batch is hung.
 _ANSWER_S = 60.0
 _BYTES_PER_S = 256 << 10
 _HELLO_S = 20.0
-#: Errors of the agent's that tell of the remote root, not of the channel.
+#: Errors of the agent that concern the remote root, not the channel.
 _REFUSALS = ("displaced", "no-root")
 
 _T = TypeVar("_T")
 
 
 class Fenced(ConnectionFailed):
-    """The record of who mirrors there is of another turn of this very mirror (fence.py)."""
+    """Refusal because the owner file names another turn of this same mirror (fence.py)."""
 
 
 class NotThere(MirrorError):
-    """The agent does not see the remote root: it can't serve this mirror."""
+    """Refusal because the agent does not see the remote root: it can't serve this mirror."""
 
 
 @dataclass(slots=True)
 class BatchAnswer:
-    """What became of a batch. results: (state, why) of each path that was no plain success;
-    replaced_dir: where what gave way is kept."""
+    """Result of a batch.
+
+    results: (state, reason) of each path that was no plain success.
+    replaced_dir: directory that keeps the replaced files."""
 
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
     replaced_dir: str | None = None
 
 
-#: (digests of a batch, stamps of those of its paths that the agent has read back so, why the
-#: others differ), by path
+#: Called with three mappings by path: the digests of a batch, the stamps of its paths that the
+#: agent has read back with these digests, and why the others differ.
 OnProof = Callable[[Mapping[str, str], Mapping[str, str], Mapping[str, str]], Awaitable[None]]
 
 
 class MirrorChannel:
     """One channel to one agent for one root. Made by `open`; `close` at the end.
 
-    place: host and root, for people. on_proof: told, in the reader's task, what the agent has
-    read back of a batch.
-    """
+    place: host and root, for messages.
+    on_proof: called in the reader's task with what the agent has read back of a batch."""
 
     def __init__(
         self, agent: FileAgent, channel: Channel, place: tuple[str, str], claim: OwnerRecord | None
     ) -> None:
         self.agent = agent
         self.instance = ""
-        #: something was sent that has no answer yet
+        #: True if something was sent that has no answer yet
         self.is_owed = False
         self._claim = claim
         self._place = place
         self._channel = channel
         self._reader = ParcelReader(channel)
         self._answers: dict[int, asyncio.Future[BatchAnswer]] = {}
-        #: committed, not yet read back: what was recorded of each batch, once it was
+        #: batches committed and not yet read back; each future gets the recorded digests
         self._proofs: dict[int, asyncio.Future[Mapping[str, str]]] = {}
         self._proved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -81,7 +83,10 @@ class MirrorChannel:
     async def open(
         cls, agent: FileAgent, root: str, claim: OwnerRecord | None, *, host: str, on_proof: OnProof
     ) -> MirrorChannel:
-        """Raises NotThere, Fenced, ConnectionFailed; MirrorHalted if the root is another's."""
+        """Open a channel.
+
+        Raises NotThere, Fenced or ConnectionFailed; MirrorHalted if the root belongs to another
+        mirror."""
         channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
         live = cls(agent, channel, (host, root), claim)
         try:
@@ -101,12 +106,13 @@ class MirrorChannel:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a batch may be begun."""
+        """True if a batch may be begun."""
         return self._failure is None and self.agent.is_up and not self._channel.is_over
 
     def begin(self, replaced_stamp: str) -> tuple[int, bytes]:
-        """A new batch: its number, and what has to be sent first. replaced_stamp: names the
-        directory for what gives way."""
+        """Begin a batch. Return its number, and the bytes that must be sent first.
+
+        replaced_stamp: names the directory for replaced files."""
         self._number += 1
         parcel = {"op": "begin", "batch": self._number, "replaced": replaced_stamp}
         return self._number, encode(parcel)
@@ -123,20 +129,23 @@ class MirrorChannel:
             self._channel.write_nowait(data)
 
     def abort(self, batch: int) -> None:
-        """Have the agent forget all of the batch."""
+        """Make the agent discard the whole batch."""
         if not self._channel.is_over:
             self._channel.write_nowait(encode({"op": "abort", "batch": batch}))
 
     async def commit(self, batch: int, rest: bytes) -> None:
-        """Have it published, after the `rest` of its parcels; `answer` waits for what became
-        of it. Raises ConnectionFailed; after `close` too."""
+        """Make the agent publish the batch, after the `rest` of its parcels.
+
+        `answer` waits for the result. Raises ConnectionFailed; after `close` too."""
         loop = asyncio.get_running_loop()
         self._answers[batch] = loop.create_future()
         self._proofs[batch] = loop.create_future()
         await self.write(rest + encode({"op": "commit", "batch": batch}))
 
     async def answer(self, batch: int, *, files: int, size_bytes: int) -> BatchAnswer:
-        """What became of it. Raises ConnectionFailed, and then it may be published or not."""
+        """Return the result of the batch.
+
+        Raises ConnectionFailed. Then the batch may be published or not."""
         answer = self._answers[batch]
         try:
             budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
@@ -151,19 +160,19 @@ class MirrorChannel:
             answer.cancel()
 
     def recorded(self, batch: int, digests: Mapping[str, str]) -> None:
-        """The batch's answer was written down; its proof may be, too."""
+        """Note that the batch's answer was recorded; its proof may be recorded, too."""
         proof = self._proofs.get(batch)
         if proof is not None and not proof.done():
             proof.set_result(digests)
 
     async def proofs_in(self) -> None:
-        """Return once all that was committed was read back, or won't be."""
+        """Return once all committed batches were read back, or won't be."""
         while self._proofs and self._failure is None:
             self._proved.clear()
             await self._proved.wait()
 
     async def close(self) -> None:
-        """End the channel; what is staged there goes."""
+        """Close the channel; the agent discards what is staged."""
         self._fail(
             ConnectionFailed(
                 "the mirror's channel was closed",
@@ -195,8 +204,8 @@ class MirrorChannel:
         except TunnelkitError as error:
             self._fail(error)
         except Exception as error:
-            # An answer of another shape, or a record that can't be written: nobody must wait for
-            # a reader that has ended.
+            # A malformed answer, or a record that can't be written: no caller may wait for a
+            # reader that has ended.
             self._fail(_nonsense(f"{type(error).__name__}: {error}"))
 
     async def _take(self, header: dict[str, Any], on_proof: OnProof) -> None:
@@ -241,7 +250,7 @@ class MirrorChannel:
 
 
 async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T:
-    """Await it only as long as the link stands, and not for ever. Raises ConnectionFailed."""
+    """Await `work` while the link is up, for at most `budget_s`. Raises ConnectionFailed."""
     task = asyncio.ensure_future(work)
     try:
         async with asyncio.timeout(budget_s):
@@ -266,14 +275,14 @@ async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T
 
 
 def owner_json(claim: OwnerRecord | None) -> dict[str, str] | None:
-    """The owner's file as the agent is told of it."""
+    """Return the owner file's path and token as sent to the agent, or None."""
     return None if claim is None else {"file": claim.file, "id": claim.token}
 
 
 def refusal(
     header: Mapping[str, Any], host: str, root: str, claim: OwnerRecord | None
 ) -> TunnelkitError | MirrorHalted:
-    """What the agent's "no" means."""
+    """Return the error for the agent's refusal."""
     if header.get("error", header.get("code")) == "displaced":
         text = str(header.get("owner", ""))
         if claim is not None and claim.owner.id in text:

@@ -1,4 +1,6 @@
-"""Which agent carries the live channel at this moment; the channel's one owner."""
+"""Opens the mirror channel on the current agent, and reopens it when the agent changes.
+
+The only owner of the channel."""
 
 from __future__ import annotations
 
@@ -18,10 +20,9 @@ _ASK_AGAIN_S = 10.0
 
 
 class ChannelProvider:
-    """Opens a live channel to whatever agent there is, and gives it up with the agent.
+    """Opens a live channel to the current agent, and closes it with the agent.
 
-    on_differ: told that somebody has changed what was published before it could be read back.
-    """
+    on_differ: called when a published file was changed before the agent could read it back."""
 
     def __init__(
         self,
@@ -33,19 +34,20 @@ class ChannelProvider:
         self._agent = agent
         self._on_differ = on_differ
         self._live: MirrorChannel | None = None
-        #: who refused it, and until when it is not asked again
+        #: the agent that refused the channel, and until when it is not asked again
         self._refused: tuple[FileAgent | None, float] = (None, 0.0)
         self._prover: str | None = None
 
     @property
     def node(self) -> FileAgent | None:
-        """The compute node's own agent, if it carries the channel now."""
+        """The compute node's own agent, if it carries the channel now, or None."""
         live = self._live
         return live.agent if live is not None and live.agent.is_node and live.is_usable else None
 
     async def live(self) -> MirrorChannel | None:
-        """The channel, for the pass that is running; None where none can be had now. Raises
-        MirrorHalted if another mirror has taken over the target, ConnectionFailed."""
+        """Return the channel for the running pass, or None if no agent can serve it now.
+
+        Raises MirrorHalted if another mirror has taken over the target, or ConnectionFailed."""
         agent = self._agent()
         if self._live is not None and (self._live.agent is not agent or not self._live.is_usable):
             await self.close()
@@ -57,12 +59,12 @@ class ChannelProvider:
         return self._live
 
     async def proofs_in(self) -> None:
-        """Return once all that was sent was read back there, or won't be."""
+        """Return once all sent files were read back there, or won't be."""
         if self._live is not None:
             await self._live.proofs_in()
 
     async def close(self) -> None:
-        """End the channel. Idempotent."""
+        """Close the channel. Idempotent."""
         live, self._live = self._live, None
         if live is not None:
             if live.is_owed:
@@ -81,7 +83,7 @@ class ChannelProvider:
             seen = {
                 path: text
                 for path, text in digests.items()
-                # Touched there since: the next look at all finds it.
+                # Without files that were touched there since: the next verify finds them.
                 if path in stamps and path in rows and same_time(rows[path], stamps[path])
             }
             note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
@@ -101,14 +103,15 @@ class ChannelProvider:
             ground.owe(None)
             raise
         except (NotThere, ConnectionFailed) as error:
-            # One that is up and doesn't answer hangs: the other way may work.
+            # An agent that is up and doesn't answer hangs: rsync may work.
             if agent.is_up or isinstance(error, NotThere):
                 self._refused = agent, time.monotonic() + _ASK_AGAIN_S
             return
         self._live = live
-        # An agent has one channel at a time for a root: what came before this one is over.
+        # An agent has one channel per root at a time: the former one is over.
         ground.settle()
         if agent.is_node and self._prover != live.instance:
-            # What another agent has read back, maybe on another node, is no proof by this one.
+            # A file that another agent has read back, maybe on another node, is not proven for
+            # this one.
             self._prover = live.instance
             await asyncio.to_thread(ground.manifest.forget_proofs)

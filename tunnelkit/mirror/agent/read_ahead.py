@@ -1,4 +1,4 @@
-"""Slices of a batch, read in a thread while earlier ones are on their way."""
+"""Read slices of a batch in a thread while earlier ones are being sent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from tunnelkit.mirror.agent.batch_reader import Slice
 from tunnelkit.mux.tasks import cancel_all
 
-#: About so much waits in memory.
+#: About this much waits in memory.
 AHEAD_BYTES = 16 << 20
 
 
 class ReadAhead:
-    """Begins to read when it is made, in a running loop. `close` in any case."""
+    """Starts to read when constructed, in a running loop. Call `close` in any case."""
 
     def __init__(self, pieces: Iterator[Slice]) -> None:
         self._pieces = pieces
@@ -23,7 +23,7 @@ class ReadAhead:
         self._task = asyncio.create_task(self._read(), name="tk-mirror-read")
 
     async def next(self) -> Slice:
-        """The next one, up to the `last`. Raises what the reading raised."""
+        """Return the next slice, up to the `last`. Raises what the reading raised."""
         found = await self._ready.get()
         if isinstance(found, Exception):
             raise found
@@ -32,7 +32,7 @@ class ReadAhead:
         return found
 
     async def close(self) -> None:
-        """Stop reading; what is being read in the thread is left to itself. Idempotent."""
+        """Stop reading. A read in progress in the thread is not awaited. Idempotent."""
         await cancel_all(self._task)
 
     async def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""The agent compares what is there with what was sent: by stat, by digest where that differs."""
+"""Verify remote files through the agent: by stat, and by digest where stat differs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_time
 from tunnelkit.mirror.tree.scanner import DIR
 
-#: Paths in one call: no message grows beyond a megabyte or two.
+#: Paths in one call: keeps messages below a megabyte or two.
 _CALL_PATHS = 5_000
 _BYTES_PER_S = 10 << 20
 
 
 async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
-    """Have every path on record looked at; those that are not there as tk left them. What
-    was found right is proven, if the agent is the node. Also removes what a broken transfer
-    left behind. Raises MirrorHalted, NotThere, TunnelkitError."""
+    """Make the agent check every recorded path. Return the paths that are not as tk left them.
+
+    If the agent is the node, correct files count as proven. Also removes what a broken transfer
+    left behind. Raises MirrorHalted, NotThere or TunnelkitError."""
     wrong: set[str] = set()
     await _clean(agent, ground)
     for part in _parts(ground):
@@ -29,12 +30,12 @@ async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
 
 
 async def ping(agent: FileAgent, ground: SyncContext) -> None:
-    """Make sure that the agent lives and sees the root. Raises as `verify`."""
+    """Check that the agent answers and sees the root. Raises as `verify`."""
     await _call(agent, ground, [], clean=False)
 
 
 async def _clean(agent: FileAgent, ground: SyncContext) -> None:
-    """Where nothing is on record any more; elsewhere `_check` does it by the way."""
+    """Clean directories that have no manifest entries left. `_check` cleans the others."""
     unclean = list(ground.manifest.unclean)
     for begin in range(0, len(unclean), _CALL_PATHS):
         part = unclean[begin : begin + _CALL_PATHS]
@@ -48,7 +49,7 @@ async def _check(agent: FileAgent, ground: SyncContext, part: dict[str, Manifest
         for path, row in part.items()
     ]
     found = await _call(agent, ground, files, clean=True)
-    # Permissions there are the person's own affair, once the file has come.
+    # The user may change permissions there, once the file has arrived.
     wrong = {path for path, why in found["differ"].items() if why != "mode"}
     wrong |= {path for path, stamp in found["stamps"].items() if not same_time(part[path], stamp)}
     right = {path: row.digest for path, row in part.items() if path not in wrong}
@@ -77,7 +78,7 @@ async def _call(
 
 
 def _parts(ground: SyncContext) -> Iterator[dict[str, ManifestEntry]]:
-    # Also what was never answered: its directory is to be cleaned.
+    # Includes unanswered rows: their directories must be cleaned.
     rows = list(ground.manifest.rows.items())
     for begin in range(0, max(1, len(rows)), _CALL_PATHS):
         yield dict(rows[begin : begin + _CALL_PATHS])

@@ -1,1 +1,1 @@
-"""One pass of the mirror: changes are decided on, checked and sent."""
+"""One pass of the mirror: compare, check and send changes."""

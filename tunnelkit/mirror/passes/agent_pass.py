@@ -1,8 +1,7 @@
-"""A pass over the live channel: one batch, one generation, no round trip before the writing.
+"""A pass over the live channel: one batch, one generation, no round trip before writing.
 
-The agent checks what it finds against what we left there, so a saved file is on its way as
-soon as it was read.
-"""
+The agent compares the remote files with what tk left there. So a saved file is sent as soon as it
+was read."""
 
 from __future__ import annotations
 
@@ -25,15 +24,19 @@ from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, Entry, Scan
 
 _FEW_ROWS = 10
-#: A first copy need not appear at once; what has come stays, if the link breaks.
+#: A first copy need not appear at once. What has been published stays if the link breaks.
 _FIRST_COPY_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is under way. sends: (entry, digest, racy) by path; news: those never sent before;
-    rest: parcels that wait for the commit, to go with it; told: how many paths were told to be
-    pending."""
+    """The batch that is being sent.
+
+    sends: (entry, digest, racy) by path.
+    news: paths never sent before.
+    rest: parcels to send together with the commit.
+    The last field counts the paths already reported as pending.
+    """
 
     number: int = 0
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class _Batch:
 
 
 class AgentPass:
-    """Does what a difference asks for, over one live channel. One at a time."""
+    """Sends the changes of a diff over one live channel. One `run` at a time."""
 
     def __init__(
         self, ground: SyncContext, live: MirrorChannel, *, sizes: SizeWatch | None = None
@@ -59,20 +62,20 @@ class AgentPass:
 
     @property
     def staged(self) -> Mapping[str, Entry]:
-        """What `stage` has sent, and as what it was read."""
+        """Entries that `stage` has sent, by path, as they were read."""
         return {path: entry for path, (entry, _, _) in self._batch.sends.items()}
 
     async def stage(self, scan: Scan, difference: diff.Diff) -> None:
-        """Send without publishing; `run` goes on with it. What can't be read is its affair."""
+        """Send without publishing. `run` continues, and reports the files that can't be read."""
         known = ExpectedState(self._ground.manifest.rows, self._ground.own_digests())
         await self._send(scan, difference, known, PassResult(), lambda paths: None, whole=True)
 
     async def add(self, piece: Slice, on_pending: OnPending) -> None:
-        """Send what was read already, without publishing. Raises ConnectionFailed."""
+        """Send a slice that was already read, without publishing. Raises ConnectionFailed."""
         await self._send_slice(piece, PassResult(), on_pending, whole=True)
 
     def abort(self) -> None:
-        """Have the agent forget what is not published."""
+        """Make the agent discard what is not published."""
         batch, self._batch = self._batch, _Batch()
         if batch.began:
             self.live.abort(batch.number)
@@ -108,8 +111,10 @@ class AgentPass:
         ground.fresh = False
 
     def _keep_staged(self, scan: Scan, difference: diff.Diff, wishes: PassOptions) -> None:
-        """What was staged and is still so need not be sent again. If something of it is gone,
-        or a person wants something special: all anew."""
+        """Don't send staged files again that are still current.
+
+        Discard all that is staged if a staged path is gone or has changed its kind, or if the user
+        asked for special options."""
         sends, entries = self._batch.sends, scan.entries
         plain = not (wishes.force or wishes.again or wishes.ours)
         if not plain or any(
@@ -123,7 +128,7 @@ class AgentPass:
                 del difference.changed[path]
 
     async def _commit(self, out: PassResult, on_pending: OnPending) -> None:
-        """Have the batch published, and write down what became of it."""
+        """Make the agent publish the batch, and record the results."""
         batch = self._batch
         if batch.number == 0:
             return
@@ -157,7 +162,7 @@ class AgentPass:
         *,
         whole: bool = False,
     ) -> None:
-        """Read slice by slice, the next ones while the last one is on its way."""
+        """Read slice by slice. The next slices are read while one is being sent."""
         pieces = slices(self._ground.local_root, scan, difference, known, out)
         if self._ground.quick and local_changes.is_little(difference.changed.values()):
             await self._send_slice(next(pieces), out, on_pending, whole)  # quicker than a thread
@@ -176,9 +181,10 @@ class AgentPass:
         self, piece: Slice, out: PassResult, on_pending: OnPending, whole: bool
     ) -> None:
         few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
-        # On record before the agent may have staged it: what a killed one leaves is found by that.
+        # Recorded before the agent may have staged it: after a kill the record shows where
+        # leftovers may be.
         if few:
-            self._batch.news |= self._intend(piece)  # quicker than a thread is
+            self._batch.news |= self._intend(piece)  # quicker than a thread
         else:
             self._batch.news |= await asyncio.to_thread(self._intend, piece)
         if piece.data:
@@ -186,10 +192,11 @@ class AgentPass:
             batch.sends.update(piece.sends)
             batch.size_bytes += len(piece.data)
             if few and piece.last and not whole:
-                batch.rest += piece.data  # goes with the commit that comes at once
+                batch.rest += piece.data  # sent with the commit that follows at once
             else:
                 await self._write(piece.data)
-            # Each time twice as many: to tell of all with every slice costs more than to read it.
+            # Report only when the number has doubled: reporting all paths with every slice costs
+            # more than reading the slice.
             if not piece.last and len(batch.sends) >= 2 * batch.told:
                 batch.told = len(batch.sends)
                 on_pending(frozenset(batch.sends))
@@ -198,8 +205,10 @@ class AgentPass:
             await self._commit(out, on_pending)
 
     def _intend(self, piece: Slice) -> set[str]:
-        """Write down what is about to be published, so that whoever comes after a
-        kill -9 in the middle does not take it for somebody's edit. Those never sent before."""
+        """Record what is about to be published, and return the paths never sent before.
+
+        After a kill -9 in the middle, the next session thus does not mistake these files for edits
+        on the cluster."""
         ground, manifest = self._ground, self._ground.manifest
         rows, news = manifest.rows, set()
         intents = {}
@@ -210,15 +219,15 @@ class AgentPass:
             elif row.made and not row.sent:
                 self._batch.retried.add(path)
             stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
-            # A directory that takes a file's place is one that we make.
+            # tk makes a directory that takes a file's place.
             made = row.made if row is not None and stays else entry.kind == DIR
             if row is None or (stays and not row.sent):
                 intent = ManifestEntry(entry, text, made=made)
-            else:  # what may be there is still what it was
+            else:  # the remote content may still be the old one
                 intent = row._replace(sent=False, made=made)
             intents[path] = ground.attempt(path, intent, text)
         if ground.fresh and len(intents) > _FEW_ROWS:
-            manifest.put(intents)  # the agent is what a first copy waits for, until its end
+            manifest.put(intents)  # slower, but a first copy waits for the agent until its end
         else:
             manifest.intend(intents)
         manifest.refresh(piece.refreshed)
@@ -272,8 +281,7 @@ class AgentPass:
             await asyncio.to_thread(self._ground.manifest.drop, deletes)
 
     def _record(self, batch: _Batch, answer: BatchAnswer, out: PassResult) -> dict[str, str]:
-        """In a thread: write down what became of each path. Returns the digests of those that
-        arrived."""
+        """Record the result of each path (in a thread). Return the digests of arrived paths."""
         manifest, results = self._ground.manifest, answer.results
         done, digests, replaced = {}, {}, []
         for path, (entry, text, is_racy) in batch.sends.items():
@@ -281,12 +289,12 @@ class AgentPass:
             if state == "conflict":
                 out.conflicts.add(path)
             elif state == "absent":
-                out.changing.add(path)  # sent whole next time
+                out.changing.add(path)  # the next pass sends the whole file
             elif state in ("failed", "blocked"):
                 out.failed[path] = why
             else:
                 row = manifest.rows[path]
-                # One that an earlier attempt may have made is there already, and is ours.
+                # If an earlier attempt may have made it, it exists already and is tk's.
                 old = state == "same" and path not in batch.retried
                 made = entry.kind == DIR and row.made and not old
                 done[path] = ManifestEntry(entry, text, sent=True, racy=is_racy, made=made)
@@ -297,7 +305,7 @@ class AgentPass:
                     out.name(path)
                 if state == "replaced":
                     replaced.append(path)
-        # A conflict is no transfer that was broken off: what tk put there is what it was.
+        # A conflict is no interrupted transfer: the row of what tk put there stays as it was.
         undone = {
             path: manifest.rows[path]._replace(sent=True, tried="")
             for path in out.conflicts & batch.sends.keys()

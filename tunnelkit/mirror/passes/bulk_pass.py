@@ -1,9 +1,7 @@
-"""A pass by commands on the login host and rsync: the first copy, big files, repair, and all
-of it where no agent can be had.
+"""A pass by commands on the login host and rsync: big files, repair, all without an agent.
 
-The order matters. What a path is on the cluster is looked at right before anything is
-done to it: tk only deletes or overwrites in silence what is still as tk left it.
-"""
+Also makes the first copy if there is no agent. The order matters: tk checks a remote path right
+before it changes it. It deletes or overwrites silently only what is still as tk left it."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from tunnelkit.mirror.tree.scanner import DIR, LINK, Entry, Scan, lstat, racy
 
 
 class BulkPass:
-    """Does what a difference asks for, by shell scripts and rsync. One at a time."""
+    """Sends the changes of a diff by shell scripts and rsync. One `run` at a time."""
 
     def __init__(
         self, ground: SyncContext, rsync: Transfer, sizes: SizeWatch | None = None
@@ -106,8 +104,9 @@ class BulkPass:
         self._ground.fresh = False
 
     async def _look_at_links(self, paths: Collection[str], there: dict[str, RemoteStat]) -> None:
-        """Of a symlink that is about to go stat tells too little: one that leads elsewhere is
-        not as tk put it there."""
+        """Check the targets of symlinks that will be replaced or deleted, and correct `there`.
+
+        Stat can't tell a symlink with another target from the one that tk made."""
         ground, rows = self._ground, self._ground.manifest.rows
         links = {
             path: there[path]
@@ -125,8 +124,10 @@ class BulkPass:
                 there[path] = found
 
     async def _recognize(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> None:
-        """What went over the live channel without an answer may be there, or what was there
-        before, whoever put that: its content tells."""
+        """Mark remote files as tk's by their digests.
+
+        After a send over the live channel without an answer, the cluster may have the new or the
+        former file. Only the content tells which one it is."""
         ground, own = self._ground, self._ground.own_digests()
         unsure = {
             path: there[path]
@@ -137,7 +138,7 @@ class BulkPass:
         ground.in_flight |= unsure.keys() - foreign
 
     async def _look(self, paths: Collection[str]) -> dict[str, RemoteStat]:
-        if self._ground.fresh:  # we have just made the root: nothing can be in it
+        if self._ground.fresh:  # tk has just made the root: it is empty
             return {}
         ground, paths = self._ground, with_parents(paths)
         return await scripts.stat_paths(
@@ -145,7 +146,7 @@ class BulkPass:
         )
 
     def _add_missing(self, scan: Scan, work: PassPlan, there: Mapping[str, RemoteStat]) -> None:
-        """Send again what is no longer on the cluster as we left it."""
+        """Send again what is no longer on the cluster as tk left it."""
         for path, row in self._ground.manifest.rows.items():
             if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
                 continue
@@ -170,7 +171,7 @@ class BulkPass:
         out: PassResult,
         checked: Collection[str],
     ) -> None:
-        """Take out of `work` what was changed on the cluster since tk put it there."""
+        """Take files out of `work` that were changed on the cluster since tk sent them."""
         rows = self._ground.manifest.rows
         doubted = self._ground.conflicts.union(checked)
         suspects = edits.suspects(work.sends, rows, there, doubted) - self._ground.in_flight
@@ -180,7 +181,7 @@ class BulkPass:
             {path: there[path] for path in suspects},
             {path: (rows[path].digest, work.digests[path]) for path in suspects},
         )
-        # Only touched, or the same as here already: as good as ours.
+        # Only touched, or equal to the laptop's file: counts as tk's.
         self._ground.in_flight |= suspects - edited
         work.overruled &= edited
         out.conflicts |= edited - work.overruled
@@ -190,7 +191,7 @@ class BulkPass:
     async def _delete(
         self, paths: Collection[str], there: Mapping[str, RemoteStat], out: PassResult
     ) -> set[str]:
-        """Remove what is still as we left it. Returns the paths that are gone."""
+        """Remove what is still as tk left it, and return the paths that are gone."""
         rows = self._ground.manifest.rows
         files, dirs, kept = set(), set(), []
         for path in paths:
@@ -233,8 +234,8 @@ class BulkPass:
             and not self._ground.ours(path, there[path])
         } | (work.overruled & work.sends.keys())
         plain = work.sends.keys() - foreign
-        # Not `sent` until it has arrived: whoever comes after a kill -9 in the middle must not
-        # take what we leave there for somebody's edit.
+        # Not `sent` until it has arrived: after a kill -9 in the middle, the next session must not
+        # mistake these files for edits on the cluster.
         intents = {}
         for path in plain:
             row, entry, text = rows.get(path), work.sends[path], work.digests[path]
@@ -287,7 +288,7 @@ class BulkPass:
         there: Mapping[str, RemoteStat],
         out: PassResult,
     ) -> None:
-        """Write down what arrived: only what is here still as it was when it was read."""
+        """Record what arrived, but only files unchanged on the laptop since they were read."""
         rows, done = self._ground.manifest.rows, {}
         for path, entry in work.sends.items():
             try:
@@ -305,7 +306,8 @@ class BulkPass:
                     entry,
                     work.digests[path],
                     sent=True,
-                    # Sent after it was read: what a later tick hides shows in its digest.
+                    # Sent after it was read. A later write in the same clock tick shows in the
+                    # digest.
                     racy=racy(entry, scan.started_ns),
                     made=entry.kind == DIR and made,
                 )
@@ -319,14 +321,12 @@ class BulkPass:
 
 
 def _stays(row: ManifestEntry, entry: Entry) -> bool:
-    """Whether a row says better than what is about to be sent what may be there: it was sent,
-    or was of another kind."""
+    """Return True if the old row tells more about the remote file: sent, or of another kind."""
     return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
 
 
 def _is_ours(row: ManifestEntry | None, entry: Entry, is_there: bool) -> bool:
-    """Whether a directory that is about to be there is one of tk's making; an earlier attempt
-    may have made it."""
+    """Return True if tk makes this directory, or an earlier attempt may have made it."""
     return entry.kind == DIR and (not is_there or (row is not None and row.made))
 
 
@@ -335,7 +335,9 @@ def _size(work: PassPlan, paths: Collection[str]) -> int:
 
 
 def _replaced(stdout: bytes, foreign: Collection[str]) -> list[str]:
-    """Which foreign files' content gave way: lines of a transfer or a remade symlink, not
-    those of attributes alone (`.f..t....`)."""
+    """Return the foreign files whose content was replaced.
+
+    Those are output lines of a transfer or a remade symlink, not of attributes alone (`.f..t....`).
+    """
     moved = b"\n".join(line for line in stdout.split(b"\n") if line[:1] in b"<c" and line)
     return sorted(path for path in itemized(moved) if path in foreign)

@@ -1,8 +1,7 @@
-"""Content that changed while size and times did not: read again, a little at a time.
+"""Find files whose content changed while size and times did not, a few per round.
 
-A page that is mapped and already dirty changes without a trace in the file's times; on tmpfs any
-mapped page does. Nothing but its content tells.
-"""
+Writing to a mapped page that is already dirty doesn't change the file's times. On tmpfs this is
+true for every mapped page. Only reading the content finds such a change."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import FILE, digest, lstat
 
-#: Of each round; one begins every two minutes.
+#: Duration of a round. A round begins every two minutes.
 _ROUND_S = 0.2
-#: Files of the last minutes are looked at in each round, for half of it at most: who maps a file
-#: works with it now.
+#: Files that changed in the last 15 minutes are read in each round, for at most half of it: a
+#: program that maps a file is likely to be in use now.
 _LATELY_NS = 900 * 1_000_000_000
-#: Bigger files are left out: one would take longer than many rounds.
+#: Bigger files are not reread: one would take longer than many rounds.
 BIG_BYTES = 256 << 20
 
 
 class ContentRecheck:
-    """Goes round the files that were sent. One `differing` at a time."""
+    """Rechecks the sent files in turn. One `differing` at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -31,8 +30,10 @@ class ContentRecheck:
     def differing(
         self, rows: Mapping[str, ManifestEntry], stop: Callable[[], bool]
     ) -> frozenset[str]:
-        """Of some files, those whose content is not what was sent though lstat says so (blocking,
-        0.2 s and one file at most). stop: asked between two files whether to end at once."""
+        """Return the files whose content is not what was sent though lstat says so.
+
+        Blocking: takes 0.2 s, and at most one file longer.
+        stop: called between two files. True ends the round at once."""
         begin, found = time.monotonic(), set[str]()
         lately_ns = time.time_ns() - _LATELY_NS
         late = [path for path, row in rows.items() if row.entry.ctime_ns > lately_ns]
@@ -50,7 +51,7 @@ class ContentRecheck:
         return frozenset(found)
 
     def _onward(self, rows: Mapping[str, ManifestEntry]) -> Iterator[str]:
-        """All paths once, from where the last round ended."""
+        """Yield all paths once, from where the last round ended."""
         paths = sorted(rows)
         yield from (path for path in paths if path > self._after)
         yield from (path for path in paths if path <= self._after)
@@ -58,10 +59,10 @@ class ContentRecheck:
     def _differs(self, path: str, rows: Mapping[str, ManifestEntry]) -> bool:
         row = rows.get(path)
         if row is None or row.entry.kind != FILE or not row.sent or row.racy:
-            return False  # or it is read anyway
+            return False  # never sent, or read anyway
         try:
             if row.entry.size > BIG_BYTES or lstat(self._root, path) != row.entry:
-                return False  # what lstat tells is the next look's affair
+                return False  # the next scan finds what lstat shows
             text = digest(self._root, path, FILE)
             return text != row.digest and lstat(self._root, path) == row.entry
         except OSError:

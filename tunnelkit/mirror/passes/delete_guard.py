@@ -1,8 +1,7 @@
-"""When a pass would delete so much that a person has to say so first.
+"""Halt a pass that would delete so many files that the user must confirm it.
 
-An unmounted directory, a wrong `cd` before `rm`, a checkout of another project all look
-like deletes. A renamed file is no delete: its content is sent again in the same pass.
-"""
+An unmounted directory, a wrong `cd` before `rm` and a checkout of another project all look like
+deletes. A renamed file is no delete: the same pass sends its content again."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from tunnelkit.mirror.api import DELETE_LIMIT_FILES, name_paths
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 
-#: So do more than this part of all, unless they are so few that it is everyday work: in a small
-#: project each checkout of a branch may delete that many, and they are sent again at once.
+#: Deleting more than this part of all files halts the mirror, too, but only above FEW_FILES. In a
+#: small project a checkout of a branch may delete that many, and they are sent again at once.
 DELETE_LIMIT_PART = 0.5
 FEW_FILES = 100
 
@@ -33,14 +32,15 @@ def check_deletes(
 ) -> None:
     """Raise MirrorHalted if the tree was emptied or too many files vanished at once.
 
-    deletes: the paths to be deleted on the cluster. entries: what the laptop holds now.
-    sent_digests: of the new files that the same pass sends; one with the content of a file
-    that is gone is that file, moved.
+    deletes: the paths to delete on the cluster.
+    entries: what the laptop has now.
+    sent_digests: digests of the new files that the same pass sends. If one equals the digest of a
+        missing file, the file was moved.
     """
     gone = sorted(path for path in deletes if rows[path].entry.kind != DIR)
     if not gone:
         return
-    # Rows that never arrived too: a push that broke off may have written them.
+    # Counts rows that never arrived, too: an interrupted push may have written them.
     total = sum(row.entry.kind != DIR for row in rows.values())
     if not any(entry.kind != DIR for entry in entries.values()):
         raise MirrorHalted(

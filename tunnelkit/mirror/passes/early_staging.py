@@ -1,8 +1,7 @@
-"""What of an unfinished change can be sent already: files that are whole, and their directories.
+"""Early uploads: send complete files and their directories before a change is finished.
 
-It is on its way while git is still at work, or while we still look; nothing of it is to be seen
-before the pass that publishes it has looked at everything.
-"""
+Files are staged while git is still at work or while the scan is still running. They stay invisible
+until a pass has scanned everything and publishes them."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.tree.scanner import Found, Scan
 from tunnelkit.mux.tasks import cancel_all
 
-#: More than this at once goes by rsync.
+#: rsync sends more than this at once.
 LIVE_BATCH_BYTES = 256 << 20
 
 _T = TypeVar("_T")
 
 
 class EarlyStager:
-    """Sends what a pass will publish. `take` it for that."""
+    """Stages files that a pass will publish. The pass gets them by `take`."""
 
     def __init__(self, ground: SyncContext, sizes: SizeWatch | None) -> None:
         self._ground = ground
@@ -36,13 +35,15 @@ class EarlyStager:
         self._staged: AgentPass | None = None
 
     def take(self) -> AgentPass | None:
-        """What was sent so far, to be published or aborted by the caller."""
+        """Return the staged files. The caller must publish or abort them."""
         staged, self._staged = self._staged, None
         return staged
 
     async def stage(self, live: MirrorChannel, scan: Scan, looked: Collection[str] | None) -> None:
-        """Send what is new and whole of what was looked at; None: any. Raises ConnectionFailed,
-        and then nothing is staged."""
+        """Send the new and complete files of a scan.
+
+        looked: the paths that were scanned. None: all may have changed.
+        Raises ConnectionFailed; then nothing is staged."""
         staged, rows = self._open(live), self._ground.manifest.rows
         difference = await asyncio.to_thread(ahead_of, rows, scan, looked, staged.staged)
         if difference.changed and not is_bulk(difference):
@@ -53,7 +54,7 @@ class EarlyStager:
                 raise
 
     def reading(self, scan: Scan) -> Prefetch:
-        """For what is found beyond this scan, while that is looked at."""
+        """Return a reader for the files that a scan adds to `scan` while it runs."""
         ground = self._ground
         staged = self._staged.staged if self._staged else {}
         return Prefetch(
@@ -71,9 +72,13 @@ class EarlyStager:
         *,
         on_pending: OnPending,
     ) -> _T:
-        """What `look` (blocking, in a thread) returns; what `reading` has read and what the look
-        finds is on its way over what `live` returns before it has found all. Raises what the two
-        raise, and as `stage`."""
+        """Run a scan in a thread, send files meanwhile, and return the scan's result.
+
+        live: returns the channel to send over, or None.
+        reading: reads the files that `look` finds. They are sent before the scan has ended.
+        look: the scan (blocking).
+        Raises what `live` and `look` raise, and the errors of `stage`.
+        """
         looking = asyncio.create_task(reading.look(look), name="tk-mirror-look")
         sending = asyncio.create_task(self._send(live, reading, on_pending), name="tk-mirror-ahead")
         try:
@@ -104,5 +109,5 @@ class EarlyStager:
 
 
 def is_bulk(difference: diff.Diff) -> bool:
-    """Whether that is so much that rsync is the better way."""
+    """Return True if this is so much that rsync is faster."""
     return sum(entry.size for entry in difference.changed.values()) > LIVE_BATCH_BYTES

@@ -1,6 +1,6 @@
-"""What is here, looked at and read for a first copy before there is a connection: a person who
-types a code, and hosts that are far, leave time for it.
-"""
+"""Initial scan: reads the local tree while the connection is still being set up.
+
+Login prompts and slow hosts leave time for it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
 from tunnelkit.mux.tasks import cancel_all
 
-#: For so many an agent, faster than rsync, is waited for.
+#: From this many files, wait for an agent: it is faster than rsync.
 MUCH_FILES = 200
 
 
 class InitialScan:
-    """One look at what `scanner` walks. `begin`, then `close` in any case. state_dir: where the
-    manifests of what was ever sent from here are. on_much: have an agent come, since much was
-    found for the first time."""
+    """One scan by `scanner`. Call `begin`, and `close` in any case.
+
+    state_dir: directory with the manifests of what was ever sent.
+    on_much: called to start an agent when many files will be sent for the first time."""
 
     def __init__(
         self,
@@ -35,30 +36,32 @@ class InitialScan:
         self.scanner = scanner
         self._state_dir = state_dir
         self._on_much = on_much
-        #: whether nothing was, so that all will have to be
+        #: True if nothing was ever sent, so that all must be sent
         self.is_first = False
-        #: much that was found for the first time is being read, or was
+        #: reader of the many files that were found for the first time, or None
         self.reading: Prefetch | None = None
         self._task: asyncio.Task[Scan | None] | None = None
         self._calling: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Look, in a thread."""
+        """Start the scan in a thread."""
         self._task = asyncio.create_task(self._look(), name="tk-mirror-first-look")
 
     async def scan(self) -> Scan | None:
-        """What is here. None where a look costs so much that the first pass alone takes one, or
-        where it failed; then that pass meets it as well."""
+        """Return the scan, or None.
+
+        None where a scan is so slow that only the first pass makes one (a network file system), or
+        where it failed. In that case the first pass meets the same error."""
         assert self._task is not None
         return await asyncio.shield(self._task)
 
     async def is_much(self) -> bool:
-        """Whether so much is here that an agent is worth waiting for."""
+        """Return True if there are so many files that an agent is worth waiting for."""
         scan = await self.scan()
         return scan is not None and len(scan.entries) > MUCH_FILES
 
     async def close(self) -> None:
-        """Let go of what was read. Idempotent."""
+        """Cancel the scan, and discard what was read. Idempotent."""
         await cancel_all(*(one for one in (self._task, self._calling) if one is not None))
         reading, self.reading = self.reading, None
         if reading is not None:

@@ -1,4 +1,4 @@
-"""The laptop's side of a pass: read what may have changed, learn the fate of what is absent."""
+"""The laptop's side of a pass: hash changed files and classify missing paths."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tunnelkit.mirror.tree.name_collisions import renamed_by_case
 from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.mirror.tree.scanner import DECIDING, DIR, FILE, Entry, Scan, digest, lstat, racy
 
-#: So much is read at once in the event loop: a way through a thread takes longer.
+#: Up to this much is read directly in the event loop: a thread would take longer.
 LITTLE_FILES, LITTLE_BYTES = 8, 128 << 10
 
 
 @dataclass(slots=True)
 class PassPlan:
-    """What a pass has to do, once the files were read. overruled: the person wants the
-    laptop's of these, what is on the cluster is set aside."""
+    """The work of a pass, once the files were read.
+
+    overruled: paths where the user chose the laptop's version. The cluster's version is set aside.
+    """
 
     sends: dict[str, Entry] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class PassPlan:
 
 
 def is_little(entries: Collection[Entry]) -> bool:
-    """Whether these are a few small files."""
+    """Return True if these are a few small files."""
     return (
         len(entries) <= LITTLE_FILES
         and all(entry.kind == FILE for entry in entries)
@@ -49,11 +51,11 @@ def hash_changed(
     force: Collection[str],
     out: PassResult,
 ) -> PassPlan:
-    """Digests of what may have changed, and the fate of what is absent (blocking)."""
+    """Hash the changed files, and classify the missing paths (blocking)."""
     work = PassPlan()
     for path, entry in difference.changed.items():
         if path in scan.unreadable:
-            continue  # a directory: its permissions there must not become these
+            continue  # a directory: must not get these permissions on the cluster
         seen_ns = time.time_ns()
         try:
             text = "" if entry.kind == DIR else digest(root, path, entry.kind)
@@ -78,9 +80,10 @@ def hash_changed(
 def classify_missing(
     root: str, absent: Collection[str], scan: Scan, out: PassResult
 ) -> tuple[set[str], set[str]]:
-    """Of the paths that the scan lacks: those that were deleted, and those that are only
-    ignored now (blocking). What can't be told is in neither; what has come back since, as a file
-    does that is saved anew under its name, is `changing`."""
+    """Return (deleted, ignored) of the paths that the scan lacks (blocking).
+
+    A path whose state is unknown is in neither set. A path that exists again goes into
+    `out.changing`: an editor may save a file by creating it again under its name."""
     fate: dict[_Fate, set[str]] = {one: set() for one in _Fate}
     for path in absent:
         fate[_fate(root, path, scan)].add(path)
@@ -89,7 +92,7 @@ def classify_missing(
 
 
 class _Fate(enum.Enum):
-    """Why a scan lacks a path. What is ignored now stays on the cluster as it is."""
+    """Reason why a scan lacks a path. An ignored path stays on the cluster as it is."""
 
     DELETED = enum.auto()
     IGNORED = enum.auto()
@@ -110,7 +113,7 @@ def _fate(root: str, path: str, scan: Scan) -> _Fate:
     except OSError:
         return _Fate.UNKNOWN
     if renamed_by_case(root, path):
-        return _Fate.DELETED  # found only by another spelling
+        return _Fate.DELETED  # lstat finds it only under another spelling
     entry = Entry.of(info)
     if entry is None or entry.kind not in scan.kinds or _left_out(scan, path, entry.kind == DIR):
         return _Fate.IGNORED
@@ -118,7 +121,7 @@ def _fate(root: str, path: str, scan: Scan) -> _Fate:
 
 
 def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False) -> bool:
-    """Whether an event at this absolute path may matter, by the rules of the last scan."""
+    """Return True if an event at this absolute path may matter, by the last scan's rules."""
     relative = path[len(root.rstrip("/")) + 1 :]
     if scan is None or not relative or relative in scan.entries:
         return True
@@ -129,15 +132,16 @@ def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False
 
 
 def _left_out(scan: Scan, path: str, is_dir: bool) -> bool:
-    """Whether a relative path that is here is none of what is mirrored, as of that scan."""
+    """Return True if the rules of that scan exclude an existing relative path."""
     inner = scan.rules.get(path + "/")
     is_venv = inner is not None and inner.closed is not None
     return is_venv or _ruled_out(scan, path, is_dir)
 
 
 def _ruled_out(scan: Scan, path: str, is_dir: bool) -> bool:
-    """Whether the rules of that scan leave out a path, or what is above it. In a directory that
-    was not there: no."""
+    """Return True if the rules of that scan ignore a path or a directory above it.
+
+    False for a path in a directory that the scan did not find."""
     base = ""
     *above, name = path.split("/")
     for part in above:

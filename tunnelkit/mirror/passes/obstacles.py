@@ -1,5 +1,4 @@
-"""What lies in the way on the cluster and never gives way: symlinks, files and directories
-that tk did not put there."""
+"""Obstacles on the cluster that tk never replaces: symlinks, foreign files and directories."""
 
 from __future__ import annotations
 
@@ -20,8 +19,11 @@ def drop_blocked(
     ours: Callable[[str, RemoteStat], bool],
     out: PassResult,
 ) -> None:
-    """Take out of `work` what would go through a symlink on the cluster, or replace a
-    file that tk did not put there by a directory. ours: whether what is there is tk's."""
+    """Take paths out of `work` that are blocked on the cluster.
+
+    A path is blocked if it needs a directory where the cluster has a symlink, or a file that tk did
+    not put there.
+    ours: returns True if the remote file is as tk left it."""
     needed = with_parents(work.sends.keys() | work.deletes) - work.deletes
     blocked: dict[str, str] = {}
     for path in needed:
@@ -29,7 +31,7 @@ def drop_blocked(
         if found is None or found.kind == DIR or (entry is not None and entry.kind != DIR):
             continue
         if entry is not None and row is not None and ours(path, found):
-            continue  # our own file, which a directory replaces now
+            continue  # a file that tk put there; the directory replaces it now
         what = "a symlink, which is not followed" if found.kind == LINK else "a file"
         blocked[path] = f"on the cluster {path} is {what}"
     for path in [*work.sends, *work.deletes] if blocked else ():
@@ -46,7 +48,7 @@ def drop_blocked(
 
 
 def keep_dirs(work: PassPlan, there: Mapping[str, RemoteStat], out: PassResult) -> None:
-    """Take out of `work` what would replace a directory that still holds something."""
+    """Take out of `work` what would replace a directory that is not empty."""
     for path, entry in list(work.sends.items()):
         found = there.get(path)
         if found is not None and found.kind == DIR and entry.kind != DIR:

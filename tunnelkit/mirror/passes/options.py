@@ -1,19 +1,24 @@
-"""What is asked of one pass."""
+"""Options of one pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-#: Told the paths that a pass has to bring there, before they are.
+#: Called with the paths that a pass has to send or delete, before it does.
 OnPending = Callable[[frozenset[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """repair: also look whether all that was sent is still there. allow_deletes: a person has
-    confirmed them. force: send these again, unless their content there is not tk's. ours:
-    conflicts in which the laptop's version wins. again: known conflicts to look at again."""
+    """Options of one pass.
+
+    repair: also check that all sent files are still there.
+    allow_deletes: the user has confirmed the deletes.
+    force: send these again, unless their remote content is not tk's.
+    ours: conflicts in which the laptop's version wins.
+    again: known conflicts to check again.
+    """
 
     repair: bool = False
     allow_deletes: bool = False
@@ -23,7 +28,7 @@ class PassOptions:
 
     @staticmethod
     def together(wishes: Iterable[PassOptions]) -> PassOptions:
-        """All of them, for one pass."""
+        """Combine the options for one pass."""
         found = list(wishes)
         return PassOptions(
             any(one.repair for one in found),

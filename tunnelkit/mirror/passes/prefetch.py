@@ -1,6 +1,6 @@
-"""Files that are read before it is known what a pass will publish: while its look goes on, or
-while there is no connection yet.
-"""
+"""Read files before it is known what a pass will publish.
+
+Used while the scan is running, or while there is no connection yet."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, Found, Scan
 from tunnelkit.mux.tasks import cancel_all
 
-#: A file above this goes by rsync, which sends what changed in it.
+#: rsync sends bigger files: it transfers only the changed parts of them.
 LIVE_FILE_BYTES = 8 << 20
-#: Not more is read: it may turn out to be much more. It may all wait in memory.
+#: Read at most this much ahead: the change may turn out to be much bigger. All of it may wait in
+#: memory.
 _UNSEEN_BYTES = 64 << 20
-#: So many paths are compared and read together.
+#: Number of paths that are compared and read together.
 _PATHS = 500
-#: A file that is so old is not being written any more; and its time stamps tell.
+#: A file unchanged for this long is not being written any more, and its time stamps are reliable.
 _SETTLED_NS = 100_000_000
 
 _T = TypeVar("_T")
 
 
 class Prefetch:
-    """Reads, in a thread, what of `scan` is new and whole. Used in one event loop; `close` in
-    any case. staged: what was sent already, and as what."""
+    """Reads the new and complete files of `scan` in a thread.
+
+    Use it in one event loop, and always call `close`.
+    staged: the entries that were already sent, by path."""
 
     def __init__(
         self, root: str, scan: Scan, known: ExpectedState, staged: Mapping[str, Entry] | None = None
@@ -47,19 +50,18 @@ class Prefetch:
         self._closed = False
 
     def begin(self, paths: Collection[str]) -> None:
-        """Read these paths of the scan."""
+        """Start to read these paths of the scan."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(
             asyncio.to_thread(self._read, paths), name="tk-mirror-read"
         )
 
     async def look(self, look: Callable[[Found], _T]) -> _T:
-        """What `look` (blocking, in a thread) returns; what it finds is read, after what was
-        begun. Raises what it raises.
+        """Run `look` (blocking) in a thread, read the files that it finds, return its result.
 
-        What is found is read in the same thread: two that look and read would only wait for each
-        other, for Python's lock.
-        """
+        Files found by `look` are read after those of `begin`. Raises what `look` raises. The scan's
+        thread reads the files itself: two threads would only wait for each other because of
+        Python's lock (GIL)."""
         self._loop = asyncio.get_running_loop()
         try:
             if self._task is not None:
@@ -69,11 +71,11 @@ class Prefetch:
             self._loop.call_soon(self._pieces.put_nowait, None)
 
     async def next(self) -> Slice | None:
-        """What was read, in its order; None: that was all, the look is over."""
+        """Return the next slice in reading order, or None after the end of the scan."""
         return await self._pieces.get()
 
     async def close(self) -> None:
-        """Read no more. Idempotent."""
+        """Stop reading. Idempotent."""
         self._closed = True
         if self._task is not None:
             await cancel_all(self._task)
@@ -100,8 +102,11 @@ def ahead_of(
     looked: Collection[str] | None,
     staged: Mapping[str, Entry],
 ) -> diff.Diff:
-    """What to stage now. looked: paths that may have changed, None: any; staged: what was
-    staged before, and as what. Changes of kind, links and deletes wait for the end."""
+    """Return what to stage now.
+
+    looked: paths that may have changed. None: all may have.
+    staged: the entries that were already staged, by path.
+    Changes of kind, links and deletes wait for the pass."""
     horizon_ns = time.time_ns() - _SETTLED_NS
     difference = diff.compare(rows, scan.entries, only=looked)
     wanted = diff.Diff()

@@ -1,4 +1,4 @@
-"""A word before something big is sent: mostly it is a data set that nobody meant to mirror."""
+"""Warn before something big is sent: mostly it is a data set that should not be mirrored."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 from tunnelkit.text_format import human_bytes
 
-#: A single file, and all that one pass has to send, above which a person is told.
+#: Warn above these sizes: of a single file, and of all that one pass has to send.
 WARN_FILE_BYTES = 100_000_000
 WARN_TREE_BYTES = 2_000_000_000
-#: A directory is the one to name while it holds this part of what is sent.
+#: The warning names a subdirectory while it holds more than this part of its parent's bytes.
 _MOST = 0.5
 _GLOB = str.maketrans({char: f"\\{char}" for char in "\\*?[]"})
 
 
 @dataclass(frozen=True, slots=True)
 class SizeWarning:
-    """What was told. path: relative to the root, "" for the whole tree."""
+    """A warning that was given. path: relative to the root, "" for the whole tree."""
 
     path: str
     size_bytes: int
@@ -28,7 +28,7 @@ class SizeWarning:
 
 
 class SizeWatch:
-    """Told of each pass before it sends; calls `warn` once per path with one line."""
+    """Checks the sizes before each pass. Calls `warn` once per path with one line."""
 
     def __init__(
         self,
@@ -44,8 +44,11 @@ class SizeWatch:
         self._news: list[str] = []
 
     def look(self, sends: Mapping[str, Entry], entries: Mapping[str, Entry]) -> None:
-        """`sends`: what is to be sent now; `entries`: all that is mirrored. What is no longer
-        there, or no longer big, is forgotten, and would be told of again."""
+        """Warn about big files and about a big total.
+
+        sends: the entries to send now.
+        entries: all mirrored entries. A path that is gone or no longer big is forgotten, and would
+            be warned about again."""
         for path, told in list(self._told.items()):
             now = sum_of(entries) if not path else _size(entries.get(path))
             if now <= (self._file_bytes if path else self._tree_bytes):
@@ -58,12 +61,12 @@ class SizeWatch:
             self._tell("", total, tree_line(sends, total))
 
     def current(self) -> tuple[str, ...]:
-        """What was told and still holds, the biggest first."""
+        """Return the warnings that still hold, the biggest first."""
         told = sorted(self._told.values(), key=lambda one: -one.size_bytes)
         return tuple(one.text for one in told)
 
     def news(self) -> list[str]:
-        """What was told since this was asked last."""
+        """Return the warnings since the last call."""
         news, self._news = self._news, []
         return news
 
@@ -75,7 +78,7 @@ class SizeWatch:
 
 
 def sum_of(entries: Mapping[str, Entry]) -> int:
-    """The bytes of all files."""
+    """Return the bytes of all files."""
     return sum(entry.size for entry in entries.values())
 
 
@@ -84,12 +87,12 @@ def _size(entry: Entry | None) -> int:
 
 
 def file_line(path: str, size_bytes: int) -> str:
-    """The warning for one file."""
+    """Return the warning for one file."""
     return f"{name_paths([path])} is big ({human_bytes(size_bytes)}); {_how(path)}"
 
 
 def tree_line(sends: Mapping[str, Entry], total_bytes: int) -> str:
-    """The warning for much at once: it names what most of it is in."""
+    """Return the warning for a big total. It names the directory that holds most of it."""
     path = heaviest(sends)
     inside = path if path.endswith("/") else f"{path}\0"
     size_bytes = sum(
@@ -103,8 +106,9 @@ def tree_line(sends: Mapping[str, Entry], total_bytes: int) -> str:
 
 
 def heaviest(sends: Mapping[str, Entry]) -> str:
-    """The deepest directory (with a `/` at its end) that holds most of the bytes; else the
-    biggest thing at the top."""
+    """Return the deepest directory (ending in `/`) that holds most of the bytes.
+
+    If there is none, return the biggest top-level path."""
     sums: Counter[str] = Counter()
     for path, entry in sends.items():
         if entry.kind == DIR or not entry.size:
@@ -129,7 +133,7 @@ def heaviest(sends: Mapping[str, Entry]) -> str:
 
 
 def _how(path: str) -> str:
-    """How to leave it out, as a line of .tkignore where one can be written."""
+    """Return how to exclude a path: as a line of .tkignore where one can be written."""
     if not path.isprintable():
         return "to leave it out, name it in .tkignore"
     return f"to leave it out, write /{path.translate(_GLOB)} into .tkignore"

@@ -1,8 +1,7 @@
-"""One pass: look at what may have changed here, decide the way, have it done.
+"""One pass: scan what may have changed on the laptop, choose how to send it, send it.
 
-Changes and the first copy go over the live channel where there is an agent (agent_pass.py); big
-files, very much at once, and everything where there is none, by rsync (bulk_pass.py).
-"""
+Changes and the first copy use the agent's live channel (agent_pass.py). rsync (bulk_pass.py) sends
+big files, very much at once, and everything if there is no agent."""
 
 from __future__ import annotations
 
@@ -36,18 +35,18 @@ from tunnelkit.mirror.tree.name_collisions import set_apart
 from tunnelkit.mirror.tree.scanner import DECIDING, FILE, Found, Scan, Scanner
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
 
-#: A look that was taken so lately is enough for a first copy, and another one only in its way: what
-#: has changed since is the next pass's affair, which comes at once.
+#: A scan younger than this is enough for a first copy, and another one would only delay it. The
+#: next pass follows at once and finds later changes.
 _TRUSTED_NS = 10_000_000_000
-#: Git may work again and again; each time what it leaves is looked at.
+#: Git may start again and again. Each time the result is scanned, up to this limit.
 _MORE_LOOKS = 3
-#: A directory that is moved away under a publication has come to rest by then.
+#: A directory that is moved away during a publication has settled after this time.
 _DIFFER_S = 0.2
-#: After a transfer that was broken off: when what it may have left on its way is looked for. In
-#: between, for so long, with each pass.
+#: After an interrupted transfer: when to check what it may still have brought. In addition, each
+#: pass checks for _STRAGGLING_S.
 _STRAGGLERS_S = (2.0, 10.0, 30.0)
 _STRAGGLING_S = 10.0
-#: For so much longer what was deleted is looked at again, should it come back.
+#: For so much longer deleted paths stay on record. They are checked again should they come back.
 _LATER_S = 25.0
 
 _T = TypeVar("_T")
@@ -61,9 +60,10 @@ async def _never() -> None:
 class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
-    agent: the agent of this moment, or None. agent_soon: returns once there is one, or in a
-    moment. wake: called when another pass should be made without any event here. first: what was
-    looked at, and may have been read, already.
+    agent: returns the current agent, or None.
+    agent_soon: returns once there is an agent, or after a moment.
+    wake: called when another pass is needed without an event on the laptop.
+    first: the initial scan, which may have read files already.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Syncer:
         self._lane = ChannelProvider(ground, agent, self._differ)
         self._wake = wake
         self._first = first
-        #: the root was made just now, and nothing of ours was in it yet
+        #: True if tk has just made the root, and has sent nothing yet
         self._untouched = ground.fresh
-        #: what was read back was not what was sent: all is to be looked at there
+        #: True if other content was read back than was sent: verify all remote files
         self._differs = False
-        #: the agent that has looked at all that was sent: another one does so first
+        #: the agent that has verified all sent files; another one must do so first
         self._verified_by = ""
         self._timer: asyncio.TimerHandle | None = None
-        #: looks for what a broken transfer may still bring, and until when each pass does so
+        #: timers of checks for what a broken transfer may still bring
         self._stragglers: list[asyncio.TimerHandle] = []
         self._agent_soon = agent_soon
         self._sizes = sizes
-        #: what earlier passes looked at and could not bring to an end; None: everything
+        #: paths that earlier passes scanned and could not finish; None: everything
         self._owed: frozenset[str] | None = None
         self._ahead = EarlyStager(ground, sizes)
-        #: somebody else has the target now; for good: two who push in turns would be worse
+        #: another mirror has the target. Final: two mirrors that push in turns would be worse
         self._displaced: Displaced | None = None
         self.last_scan: Scan | None = None
         #: device and inode of the local root: another one, mounted or moved there, is no edit
@@ -114,10 +114,14 @@ class Syncer:
         again: Again = _never,
         on_pending: OnPending = lambda paths: None,
     ) -> PassResult:
-        """One pass. dirty: what may have changed since the last one. again: asked after a look
-        what has to be looked at once more. on_pending: told what there is to do, before it is
-        done. Raises MirrorHalted, ConnectionFailed, MirrorError,
-        MissingProgram, TimeoutExpired; what was not brought to an end is taken up again."""
+        """Run one pass.
+
+        dirty: what may have changed since the last pass.
+        again: called after a scan; returns what must be scanned once more.
+        on_pending: called with the paths to send or delete, before that begins.
+        Raises MirrorHalted, ConnectionFailed, MirrorError, MissingProgram or TimeoutExpired. The
+        next pass then does the unfinished work.
+        """
         if self._displaced is not None:
             raise self._displaced.with_traceback(None)
         try:
@@ -136,11 +140,11 @@ class Syncer:
         self, dirty: DirtyPaths, wishes: PassOptions, again: Again, on_pending: OnPending
     ) -> PassResult:
         ground = self.ground
-        owed, self._owed = self._owed, None  # until it is known better
+        owed, self._owed = self._owed, None  # if this pass fails early: everything
         live, before = await self._lane.live(), self.last_scan
         look, trusted = partial(self._look, dirty, owed), False
         if self._is_little(dirty, owed):
-            scan, looked = look()  # quicker than a thread is
+            scan, looked = look()  # quicker than a thread
         elif before is None or not self._goes_ahead(live, before, wishes):
             scan, looked = await asyncio.to_thread(look)
         else:
@@ -150,7 +154,7 @@ class Syncer:
                 before, (lambda found: (before, None)) if trusted else look, on_pending, first=first
             )
             if first and live is not None:
-                wishes = replace(wishes, repair=False)  # looked at before anything was sent
+                wishes = replace(wishes, repair=False)  # checked before anything was sent
         for _ in range(_MORE_LOOKS):
             late = await again()
             if late is None:
@@ -174,7 +178,7 @@ class Syncer:
         try:
             await self._do(live, scan, difference, looked, wishes, out, on_pending)
         except BaseException:
-            await self._lane.close()  # what is staged there is not to be published later
+            await self._lane.close()  # the agent must not publish later what it has staged
             raise
         ground.conflicts = frozenset(out.conflicts)
         self.pending = self._owed = frozenset({*out.failed, *out.changing})
@@ -187,11 +191,11 @@ class Syncer:
         return self._is_straggling() or live.instance != self._verified_by
 
     def _is_straggling(self) -> bool:
-        """Whether something may have come there after what was sent since."""
+        """Return True if an older transfer may have overwritten newer files."""
         return self._differs or time.monotonic() < self.ground.straggling_until - _LATER_S
 
     async def _verify(self, live: MirrorChannel) -> frozenset[str]:
-        """What is not there as it was sent. Raises as `verify`."""
+        """Return the paths that are not on the cluster as sent. Raises as `verify`."""
         differs, self._differs = self._differs, False
         try:
             found = await verify(live.agent, self.ground)
@@ -202,18 +206,19 @@ class Syncer:
         return found
 
     async def stage_ahead(self, dirty: DirtyPaths) -> None:
-        """Send what has changed so far, to be published by the next pass together with what is
-        yet to come. Raises as `run`; nothing is lost by that."""
+        """Send what has changed so far; the next pass publishes it with later changes.
+
+        Raises as `run`. Nothing is lost then: the next pass sends it."""
         owed, self._owed = self._owed, None
         live = await self._lane.live()
         if live is None or self.ground.folding or owed is None or self._displaced is not None:
-            return  # the pass looks at everything
+            return  # the pass scans everything
         scan, looked = await asyncio.to_thread(self._look, dirty, owed)
         self._owed = looked
         await self._sent_ahead(self._ahead.stage(live, scan, looked))
 
     async def _sent_ahead(self, work: Awaitable[_T]) -> _T:
-        """Await it; where it fails, what the agent has so far is not to be published."""
+        """Await early staging. If it fails, close the channel, so the agent discards the files."""
         try:
             return await work
         except BaseException:
@@ -221,8 +226,9 @@ class Syncer:
             raise
 
     def _goes_ahead(self, live: MirrorChannel | None, before: Scan, wishes: PassOptions) -> bool:
-        """Whether what a look finds may be sent before it is over: nothing but what is here says
-        what is to be sent, and how."""
+        """Return True if a pass may send found files before the scan has ended.
+
+        Then only the local files decide what is sent, and how."""
         ground = self.ground
         if wishes.force or wishes.ours or ground.conflicts or ground.folding:
             return False
@@ -231,12 +237,12 @@ class Syncer:
         return live is not None and not (wishes.repair or self._is_doubted(live))
 
     def _is_first(self, before: Scan) -> bool:
-        """Whether much was found, and nothing sent ever."""
+        """Return True if many files were found, and none was ever sent."""
         ground = self.ground
         return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
 
     def _differ(self) -> None:
-        """Somebody was there in the very moment: look again once that is over."""
+        """Verify again soon: a file was changed before the agent could read it back."""
         self._differs = True
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_DIFFER_S, self._look_again)
@@ -246,7 +252,7 @@ class Syncer:
         self._wake()
 
     def _is_little(self, dirty: DirtyPaths, owed: frozenset[str] | None) -> bool:
-        """Whether there are only a few known files to look at, all of them in memory."""
+        """Return True if there are only a few known files to scan, all of them in memory."""
         scan = self.last_scan
         if not self.ground.quick or scan is None or owed is None or dirty.everything is not None:
             return False
@@ -261,7 +267,7 @@ class Syncer:
     def _look(
         self, dirty: DirtyPaths, owed: frozenset[str] | None, found: Found | None = None
     ) -> tuple[Scan, frozenset[str] | None]:
-        """Blocking: what is here, and which paths were looked at; None: all of them."""
+        """Scan (blocking). Return the scan and the scanned paths, or None for all paths."""
         scan, root = self.last_scan, _identity(self.ground.local_root)
         if scan is None or owed is None or dirty.everything is not None or root != self._root:
             self.last_scan = scan = self._scanner.scan()
@@ -271,7 +277,7 @@ class Syncer:
         return self.last_scan, frozenset(looked)
 
     def _is_much(self, scan: Scan, looked: frozenset[str] | None) -> bool:
-        """Whether so much may have to be sent that an agent, faster than rsync, is waited for."""
+        """Return True if so many files are new that the pass waits for an agent."""
         if self._agent_soon is None or looked is not None:
             return False
         rows = self.ground.manifest.rows
@@ -280,8 +286,9 @@ class Syncer:
     async def _look_and_send(
         self, before: Scan, look: Callable[[Found], _T], on_pending: OnPending, *, first: bool
     ) -> tuple[_T, MirrorChannel | None]:
-        """What `look` returns, and the channel over which what is new was sent meanwhile. first:
-        nothing was sent ever, and all of `before` is new."""
+        """Run `look`, and send what is new meanwhile. Return its result and the channel.
+
+        first: nothing was ever sent, and all of `before` is new."""
         earlier, self._first = self._first, None
         read = earlier.reading if first and earlier is not None else None
         reading = read if read is not None else self._ahead.reading(before)
@@ -296,13 +303,13 @@ class Syncer:
         return result, await self._lane.live()
 
     async def _live_soon(self) -> MirrorChannel | None:
-        """The channel, in a moment if there is none yet."""
+        """Return the channel. Wait a moment for an agent if there is none yet."""
         if self._agent_soon is not None:
             await self._agent_soon()
         return await self._lane.live()
 
     async def _first_live(self) -> MirrorChannel | None:
-        """What an earlier attempt may have left goes before anything is sent."""
+        """Return the channel, after removing what an earlier attempt may have left."""
         live, untouched = await self._live_soon(), self._untouched
         if live is not None:
             if not untouched:
@@ -312,7 +319,7 @@ class Syncer:
         return live
 
     def _only(self, looked: frozenset[str] | None, wishes: PassOptions) -> frozenset[str] | None:
-        """The paths that may not be settled; None: any."""
+        """Return the paths that may not be settled, or None for all paths."""
         if looked is None or wishes.repair:
             return None
         return looked.union(
@@ -350,7 +357,7 @@ class Syncer:
         passes = [(by_live, small, replace(wishes, again=again - big_again))]
         if big or big_again:
             passes.append((shell, large, replace(wishes, again=big_again)))
-            if small.absent:  # a renamed file is never missing: what is new goes first
+            if small.absent:  # send new files first: a renamed file is never missing
                 passes.reverse()
         if doubted.changed:
             passes.append((by_live, doubted, replace(wishes, again=frozenset())))
@@ -359,8 +366,9 @@ class Syncer:
             await (self._by_shell(run) if one is shell else run)
 
     async def _by_shell(self, run: Coroutine[Any, Any, None]) -> None:
-        """Await a pass by rsync. Where its link breaks, the rsync there may go on for a while, with
-        what has reached it: over what is sent since."""
+        """Await a pass by rsync, and schedule checks if its link breaks.
+
+        The remote rsync may then go on for a while, and overwrite newer files with older data."""
         try:
             await run
         except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
@@ -379,12 +387,13 @@ class Syncer:
 
     @property
     def can_verify(self) -> bool:
-        """Whether there is an agent to ask: one that costs the login host nothing."""
+        """True if a node agent can verify files: this costs the login host nothing."""
         return self._lane.node is not None
 
     async def ping(self) -> bool:
-        """Make sure that the node lives and sees the root; a round trip. False: there is no
-        live channel to it now. Raises MirrorHalted, MirrorError, TunnelkitError."""
+        """Check that the node answers and sees the root (one round trip).
+
+        False: no live channel to it is open. Raises MirrorHalted, MirrorError or TunnelkitError."""
         node = self._lane.node
         if node is None:
             return False
@@ -392,11 +401,11 @@ class Syncer:
         return True
 
     async def proofs_in(self) -> None:
-        """Return once what was sent over the live channel was read back there, or won't be."""
+        """Return once all files sent over the live channel were read back, or won't be."""
         await self._lane.proofs_in()
 
     async def close(self) -> None:
-        """Let go of the agent. Idempotent."""
+        """Close the channel to the agent. Idempotent."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -405,19 +414,19 @@ class Syncer:
         await self._lane.close()
 
     def directories(self) -> Collection[str]:
-        """Those that are mirrored, or were looked into and left out: "" or "a/b/"."""
+        """Return the directories that are mirrored or were scanned and ignored: "" or "a/b/"."""
         return self.last_scan.rules if self.last_scan is not None else ()
 
     def known(self, path: str) -> bool:
-        """Whether this relative path is one that was there at the last look. In any thread."""
+        """Return True if the last scan found this relative path (any thread)."""
         return self.last_scan is not None and path in self.last_scan.entries
 
     def interesting(self, path: str) -> bool:
-        """Whether an event at this absolute path may matter. Called in any thread."""
+        """Return True if an event at this absolute path may matter (any thread)."""
         return local_changes.interesting(self.ground.local_root, self.last_scan, path)
 
     def wanted(self, path: str) -> bool:
-        """The same of a directory, and what is in it."""
+        """Return True if events in this directory may matter (absolute path, any thread)."""
         return local_changes.interesting(self.ground.local_root, self.last_scan, path, is_dir=True)
 
 

@@ -1,1 +1,1 @@
-"""Transfers in bulk, both ways: rsync, or tar over the link."""
+"""Bulk transfers in both directions: rsync, or tar over the link."""

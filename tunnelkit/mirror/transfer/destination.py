@@ -1,8 +1,7 @@
-"""Where files of the far side land: below the laptop's root, and nowhere else.
+"""Directories on the laptop that receive files: below the mirrored root, and nowhere else.
 
-Every directory on the way is opened from the one above it, and no symlink is followed. So
-neither a name nor a link, old or just made, leads a write out of the root.
-"""
+Every directory on the path is opened from the one above it, and no symlink is followed. So no name
+and no symlink, old or new, can lead a write out of the root."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ _GITIGNORE = ".gitignore"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_NAMES = frozenset({"", ".", ".."})
 _SHOWN_CHARS = 80
-#: Files may grow between the listing and their sending: twice what was listed, and this.
+#: Files may grow between listing and sending: twice what was listed, plus this.
 _GROWTH_BYTES = 64 << 20
 FAR_MORE = "it sends far more than it had listed"
 
 
 def most_bytes(listed_bytes: int) -> int:
-    """How much content is taken where so much was listed."""
+    """Return the limit for received content if so much was listed."""
     return 2 * listed_bytes + _GROWTH_BYTES
 
 
 def hostile(host: str, what: str) -> MirrorError:
-    """The error for a far side that does what no honest one does."""
+    """Return the error for a host that sends what an honest one never sends."""
     return MirrorError(
         f"{host} is not believed: {what}",
         hint="nothing more is taken from it; look at who changed the login's files there",
@@ -40,15 +39,17 @@ def hostile(host: str, what: str) -> MirrorError:
 
 
 def admitted(name: str, wanted: Collection[str], host: str) -> str:
-    """The path of a name that the far side listed, relative to the root. wanted: what was
-    asked for; "" is the root. Raises MirrorError unless it is at or below one of them."""
-    path = name.removeprefix("./").removeprefix("./")  # below the root itself it has two
+    """Return the path of a name that the host listed, relative to the root.
+
+    wanted: the requested paths; "" is the root.
+    Raises MirrorError unless the path is at or below one of them."""
+    path = name.removeprefix("./").removeprefix("./")  # below the root itself it starts with two
     parts = path.split("/")
     if not _NO_NAMES.intersection(parts):
         for end in range(len(parts) + 1):
             if "/".join(parts[:end]) not in wanted:
                 continue
-            # What tk keeps there is never listed, unless the person names it.
+            # tk's own files there are never listed, unless the user names them.
             if not {REPLACED_DIR, OWNER_FILE}.intersection(parts[end:]):
                 return path
     shown = ascii(name[:_SHOWN_CHARS])
@@ -59,14 +60,14 @@ class Destination:
     """Directories below one root, by descriptors. Used by one thread; `close` at the end."""
 
     def __init__(self, root: str, *, mode: int = 0o777) -> None:
-        """mode: of directories that are made, as far as the umask leaves it."""
+        """mode: of new directories, reduced by the umask."""
         self._root = root
         self._mode = mode
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._made: list[str] = []
 
     def close(self) -> None:
-        """Remove the directories that were made and stayed empty; let go of the root."""
+        """Remove the new directories that stayed empty, and close the root."""
         for path in reversed(self._made):
             with contextlib.suppress(OSError), self.parent(path) as (fd, name):
                 os.rmdir(name, dir_fd=fd)
@@ -74,8 +75,10 @@ class Destination:
 
     @contextlib.contextmanager
     def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The open directory of a path, and the name in it. make: what is missing on the way
-        is made. Raises OSError, also for a symlink on the way."""
+        """Yield the descriptor of a path's directory, and the name in it.
+
+        make: create missing directories on the path.
+        Raises OSError, also for a symlink on the path."""
         *above, name = path.split("/")
         fd = os.dup(self._fd)
         try:
@@ -102,7 +105,7 @@ class Destination:
             raise
 
     def leads_out(self, path: str) -> bool:
-        """Whether what is at that path, links followed, is outside of the root."""
+        """Return True if that path, with symlinks followed, is outside of the root."""
         root = os.path.realpath(self._root)
         real = os.path.realpath(os.path.join(self._root, path))
         return real != root and not real.startswith(root.rstrip("/") + "/")
@@ -114,8 +117,9 @@ class Destination:
 
 
 def own_dir(root: str, name: str) -> Path:
-    """A directory of the user's alone in .tk-replaced below the laptop's root, which neither tk
-    nor git takes along; made unless it is there. Raises OSError, MirrorError for a symlink."""
+    """Make a private directory in .tk-replaced below the laptop's root, unless it exists.
+
+    The mirror and git ignore it. Raises OSError, or MirrorError for a symlink."""
     top = Path(root, REPLACED_DIR)
     top.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -139,7 +143,7 @@ def own_dir(root: str, name: str) -> Path:
 
 @contextlib.contextmanager
 def _not_in_the_way(path: Path) -> Iterator[None]:
-    """Raises MirrorError for what is not the directory or file that tk made there."""
+    """Raise MirrorError if the path is not the directory or file that tk made there."""
     try:
         yield
     except OSError as error:
@@ -152,7 +156,7 @@ def _not_in_the_way(path: Path) -> Iterator[None]:
 
 
 def tidy(directory: Path) -> None:
-    """Remove a directory of `own_dir`, and what is above it, unless something is in it."""
+    """Remove a directory of `own_dir`, and the directory above it, unless something is in it."""
     with contextlib.suppress(OSError):
         directory.rmdir()
     with contextlib.suppress(OSError):
@@ -162,5 +166,5 @@ def tidy(directory: Path) -> None:
 
 
 def temporary_name() -> str:
-    """A name that nothing has, for what is not whole yet."""
+    """Return an unused name for an incomplete file."""
     return f".tk-{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""A list that a script on the login host prints, taken item by item, with bounds."""
+"""Read a list that a script on the login host prints, item by item, with limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunnelkit.mirror.transfer.tar_archive import Pipe
 from tunnelkit.remote_command import remote_command
 from tunnelkit.remote_script import MARK, SETUP, RemoteHost
 
-#: Far more than anybody pulls at once, and what a laptop's memory bears.
+#: Far more than a user pulls at once, and still acceptable for a laptop's memory.
 MOST_ITEMS = 500_000
 _MOST_BYTES = 128 << 20
 _MOST_ITEM_BYTES = 16 << 10
@@ -28,8 +28,10 @@ async def stream_items(
     what: str,
     timeout_s: float,
 ) -> None:
-    """Run `script` under sh with `args` as $1...; `take`, in a thread, is given each item that
-    ends in NUL. Raises what `take` raises, MirrorError, ConnectionFailed (transient)."""
+    """Run `script` under sh with `args` as $1..., and pass each item to `take`.
+
+    take: called in a thread with each item that ends in NUL.
+    Raises what `take` raises, MirrorError or ConnectionFailed (transient)."""
     host = remote.destination()
     items = _Items(host, take)
     command = remote_command(["sh", "-c", SETUP + script, "tk", *args])
@@ -53,7 +55,9 @@ async def stream_items(
 
 
 class _Items:
-    """Splits the output at NULs. begun: the marker came, before which nothing counts."""
+    """Splits the output at NULs.
+
+    begun: True once the marker has come. Output before it is ignored."""
 
     def __init__(self, host: str, take: Callable[[bytes], None]) -> None:
         self._host = host
@@ -62,7 +66,7 @@ class _Items:
         self.begun = False
 
     def read(self, pipe: Pipe) -> None:
-        """Read to the end. Raises MirrorError for too much, and what `take` raises."""
+        """Read to the end. Raises MirrorError for too much output, and what `take` raises."""
         rest = b""
         while data := pipe.read(1 << 16):
             self._bytes += len(data)

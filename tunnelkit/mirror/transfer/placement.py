@@ -1,8 +1,7 @@
-"""Puts what came from the far side in place on the laptop: a temporary beside it, a rename.
+"""Puts received files in place on the laptop: writes a temporary beside each, then renames it.
 
-Shared by both transfers. What comes is not believed: no symlink on the way is followed, a
-symlink that leads out is not made, and what gives way is kept first.
-"""
+Used by both transfers. The content is not trusted: no symlink on the path is followed, a symlink
+that leads out is not made, and replaced content is kept first."""
 
 from __future__ import annotations
 
@@ -26,8 +25,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A file or symlink that came. target: a symlink's, None for a file. exact: the time is
-    known to the nanosecond, else to the second."""
+    """A received file or symlink.
+
+    target: a symlink's target, None for a file.
+    exact: True if the time is exact to the nanosecond, False if to the second."""
 
     size: int
     mtime_ns: int
@@ -43,7 +44,8 @@ class Placer:
         self._rule = rule
         self._landing: Destination | None = None
         self._kept: Destination | None = None
-        #: path -> whether it is a symlink, of what came; paths that need not; path -> why not
+        #: came: path -> True for a symlink; kept: paths that need not be placed; failed: path ->
+        #: reason
         self.came: dict[str, bool] = {}
         self.kept: set[str] = set()
         self.failed: dict[str, str] = {}
@@ -61,16 +63,19 @@ class Placer:
         return self._landing
 
     def file(self, path: str, arrival: Arrival, make: Callable[[int, str], None]) -> None:
-        """Place a file or symlink. make: given a directory's descriptor and a name that is
-        free there, puts it at that name. What the system refuses is in `failed`."""
+        """Place a file or symlink. Errors of the system go into `failed`.
+
+        make: called with a directory's descriptor and an unused name; creates the file under that
+            name."""
         try:
             self._take(path, arrival, make)
         except OSError as error:
             self.failed[path] = f"{path!a}: {error.strerror or error}"
 
     def links(self, links: dict[str, Arrival]) -> None:
-        """Make the symlinks, after all files. One that leads out by way of another is
-        removed."""
+        """Make the symlinks, after all files.
+
+        A symlink that leads out by way of another one is removed."""
         for path, arrival in links.items():
             if path not in self.came:
                 self.file(path, arrival, partial(_link, arrival.target or ""))
@@ -129,8 +134,7 @@ def _private(directory: Path) -> Destination:
 
 
 def move(from_fd: int, name: str, to_fd: int, new: str) -> None:
-    """Rename a file or symlink from one open directory to another, also where they are in
-    different file systems."""
+    """Rename a file or symlink between two open directories, also across file systems."""
     try:
         os.rename(name, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
         return
@@ -153,7 +157,7 @@ def move(from_fd: int, name: str, to_fd: int, new: str) -> None:
 
 
 def _stays(fd: int, name: str, arrival: Arrival) -> bool:
-    """Whether the local file is newer, or the same as far as stat can tell."""
+    """Return True if the local file is newer, or the same as far as stat can tell."""
     try:
         here = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:

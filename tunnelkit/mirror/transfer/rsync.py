@@ -1,8 +1,7 @@
-"""One rsync at a time, through the link, with a list of names that we computed.
+"""Runs one rsync at a time, over the link, with a list of names that tk has computed.
 
-rsync writes to a temporary and renames (never --inplace), so a reader on the cluster
-sees the old file or the new one. It never deletes: --delete is not used at all.
-"""
+rsync writes to a temporary and renames (never --inplace), so a reader on the cluster sees the old
+file or the new one. It never deletes: --delete is not used at all."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.staging import StagingDirectory
 from tunnelkit.remote_script import RemoteHost
 
-#: protocol stream broken, killed, timed out; ssh's own failure.
+#: Exit codes: protocol stream broken, killed, timed out; ssh's own failure.
 _LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
 _NOT_FOUND = frozenset({126, 127})
 
@@ -30,25 +29,27 @@ _BASE = ("-lptO", "--chmod=go-w,a-s,a-t", "--files-from=-", "--from0", "--protec
 _STALL_S = 15
 _CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
 _VERSION = re.compile(r"\brsync +version v?(\d+)\.(\d+)")
-_OLDEST = (3, 0)  # --protect-args, without which names are for the login shell to read
+_OLDEST = (3, 0)  # has --protect-args, without which the login shell interprets names
 _OCTAL = re.compile(rb"\\#([0-7]{3})")
 
 
 def quote_shell(argv: Sequence[str]) -> str:
-    """The words of a remote shell as one `rsync -e` argument. rsync splits at spaces and
-    knows quotes, doubled inside themselves, but no backslashes."""
+    """Return the words of a remote shell as one `rsync -e` argument.
+
+    rsync splits at spaces and knows quotes, doubled inside themselves, but no backslashes."""
     return " ".join("'" + word.replace("'", "''") + "'" for word in argv)
 
 
 def unescape(name: bytes) -> str:
-    """A name as rsync prints it (`\\#012` for a newline), made exact again."""
+    """Return the exact name for one that rsync printed (`\\#012` for a newline)."""
     plain = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), name)
     return os.fsdecode(plain)
 
 
 def rsync_defect(version: str) -> str | None:
-    """Why an rsync with this output of `--version` won't do ("": there is none), in a few
-    words; None if it will."""
+    """Return in a few words why an rsync is not usable, or None if it is.
+
+    version: its output of `--version`; "" if there is no rsync."""
     if not version.strip():
         return "no rsync"
     if "openrsync" in version:
@@ -74,7 +75,7 @@ class Rsync:
         self._shows_progress = False
 
     async def defect(self) -> str | None:
-        """Why the rsync of this computer won't do, in a few words; None if it will."""
+        """Return in a few words why this computer's rsync is not usable, or None if it is."""
         try:
             result = await self._run([self._program, "--version"], b"", budget_s=10.0)
         except MissingProgram:
@@ -141,7 +142,7 @@ class Rsync:
             result = await stage.watched(transfer)
             await asyncio.to_thread(stage.place)
         except (ConnectionFailed, asyncio.CancelledError):
-            await asyncio.to_thread(stage.place)  # what is whole need not come again
+            await asyncio.to_thread(stage.place)  # complete files need not come again
             raise
         finally:
             await asyncio.to_thread(stage.remove)
@@ -153,8 +154,9 @@ class Rsync:
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
     ) -> set[str]:
-        """See `Transfer.differing`. Needed after a partial transfer, whose messages don't
-        name the failed ones reliably."""
+        """See `Transfer.differing`.
+
+        Needed after a partial transfer: its messages don't name the failed files reliably."""
         options = (
             "--dry-run",
             "--checksum",
@@ -174,7 +176,7 @@ class Rsync:
         *,
         stage: StagingDirectory | None = None,
     ) -> TransferResult:
-        """stage: where files come to; without it they are sent."""
+        """Run rsync. stage: receives the files; None: files are sent."""
         host = self._remote.destination()
         local = self._local_root if stage is None else str(stage.new)
         ends = [os.path.join(local, ""), f"{host}:{remote_root.rstrip('/')}/"]
@@ -188,10 +190,10 @@ class Rsync:
         ]
         if stage is not None:
             argv = stage.bounded(argv)
-        # An upper bound for a slow line (256 KiB/s); a stall is noticed by --timeout.
+        # An upper limit for a slow line (256 KiB/s); --timeout notices a stall.
         budget_s = 60.0 + size_bytes / (256 << 10) + len(paths) / 50
-        # The `/` is taken off by rsync. Without it `#x` is a comment; with `./` the root itself
-        # would be sent too, and its permissions there opened to those on the laptop.
+        # rsync removes the `/`. Without it `#x` is a comment. With `./` the root itself would be
+        # sent, too, and its remote permissions set to those on the laptop.
         names = b"".join(b"/" + os.fsencode(path) + b"\0" for path in sorted(paths))
         result = await self._run(argv, names, budget_s=budget_s, on_output=on_output)
         if result.exit_code == 0 or result.partial:
@@ -234,10 +236,11 @@ class Rsync:
         budget_s: float,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        # The user's RSYNC_* settings would change what we rely on; C: names are escaped.
+        # The user's RSYNC_* settings would change the options that tk relies on. C: names are
+        # escaped.
         env = {key: value for key, value in os.environ.items() if not key.startswith("RSYNC_")}
         env["LC_ALL"] = "C"
-        # A file, not a pipe, for stderr: an ssh left behind could hold a pipe open.
+        # stderr is a file, not a pipe: an ssh left behind could hold a pipe open.
         with tempfile.TemporaryFile() as errors:
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -277,7 +280,7 @@ class Rsync:
 async def _listen(
     process: asyncio.subprocess.Process, stdin: bytes, on_output: Callable[[bytes], None]
 ) -> None:
-    """`communicate`, but the output is handed on as it comes."""
+    """Like `communicate`, but pass on the output as it comes."""
     assert process.stdin is not None and process.stdout is not None
     writer, reader = process.stdin, process.stdout
 
@@ -298,8 +301,9 @@ async def _listen(
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """End a child and its process group, rsync and its ssh: TERM lets both ends remove their
-    temporaries."""
+    """End a child and its process group (rsync and its ssh).
+
+    TERM lets both ends remove their temporaries."""
     if process.returncode is not None:
         return
     for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
@@ -312,7 +316,7 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 
 def itemized(stdout: bytes) -> list[str]:
-    """The relative paths in `--out-format='%i %n'` output, all lines that name a change."""
+    """Return the relative paths of all changes in `--out-format='%i %n'` output."""
     paths = []
     for line in stdout.split(b"\n"):
         change, space, name = line.partition(b" ")
@@ -322,7 +326,7 @@ def itemized(stdout: bytes) -> list[str]:
 
 
 def summary(text: str) -> str:
-    """rsync's own first complaint; the last line only repeats the exit code."""
+    """Return rsync's own first complaints; the last line only repeats the exit code."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith("rsync error:")] or lines
     return "; ".join(dict.fromkeys(told[:3]))

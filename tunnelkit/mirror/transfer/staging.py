@@ -1,9 +1,8 @@
-"""Where the laptop's rsync writes what the far side sends: a private directory of one transfer.
+"""Private directory into which the laptop's rsync writes what the cluster sends.
 
-Neither the sender nor the checks of an old rsync here are believed. Symlinks arrive munged
-(they lead nowhere), sizes and counts are bounded while it runs, and only what was asked for
-is moved into the project, by `placing`.
-"""
+Neither the sender nor the checks of an old local rsync are trusted. Symlinks arrive munged (they
+lead nowhere). Sizes and counts are limited during the transfer. Only requested files are moved into
+the project, by `place`."""
 
 from __future__ import annotations
 
@@ -34,29 +33,31 @@ from tunnelkit.mirror.transfer.placement import Arrival, Placer, move
 from tunnelkit.mirror.tree.paths import with_parents
 
 _PREFIX = "incoming-"
-#: What rsync's --munge-links puts before each target.
+#: Prefix that rsync's --munge-links puts before each target.
 _MUNGED = "/rsyncd-munged/"
-#: What the rsync of the laptop says of names that it does not accept, and then ends.
+#: Messages of the laptop's rsync about names that it rejects; it then ends.
 _REFUSALS = ("ABORTING due to", "rejecting ", "unsafe pathname")
-#: What it says of a file beyond its bound, or beyond that of a file system, if so large.
+#: Its message about a file beyond its limit, or beyond that of the file system, if so large.
 _TOO_LARGE = "File too large"
 _LEAST_LIMIT_BYTES = 4 << 30
 _TICK_S = 0.25
 _SPARE_ENTRIES = 64
-#: For rsync's list of files, of which a hostile sender's has no end.
+#: Limit for rsync's list of files: a hostile sender's list has no end.
 _MEMORY_BYTES = 4 << 30
-# POSIX: in units of 512 bytes. Not every system bounds memory.
+# POSIX: `ulimit -f` counts units of 512 bytes. Not every system can limit memory.
 _BOUNDED = 'ulimit -f "$1" || exit 97; ulimit -v "$2" 2>/dev/null; shift 2; exec "$@"'
 
 
 class StagingDirectory:
-    """One transfer's directories: `new`, which rsync writes into, and `basis`, links to the
-    files that are here already, for its deltas. Blocks, but for `watched`."""
+    """The directories of one transfer. All methods block, except `watched`.
+
+    `new`: rsync writes into it. `basis`: hard links to the files that exist on the laptop, for
+    rsync's deltas."""
 
     def __init__(
         self, root: str, paths: Collection[str], *, rule: FetchRule, size_bytes: int, host: str
     ) -> None:
-        """size_bytes: what was listed. Raises OSError."""
+        """size_bytes: the listed size. Raises OSError."""
         self._root = root
         self._paths = frozenset(paths)
         self._rule = rule
@@ -64,7 +65,7 @@ class StagingDirectory:
         self._most_bytes = most_bytes(size_bytes)
         self._most_entries = len(with_parents(self._paths)) + _SPARE_ENTRIES
         self._directory = own_dir(root, f"{_PREFIX}{secrets.token_hex(8)}")
-        # For as long as the transfer lives: see `_remove_left`.
+        # Held as long as the transfer lives: see `_remove_left`.
         self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.came: dict[str, bool] = {}
         self.failed: dict[str, str] = {}
@@ -82,17 +83,19 @@ class StagingDirectory:
             raise
 
     def options(self) -> list[str]:
-        """What rsync needs to write into `new`."""
+        """Return the options that rsync needs to write into `new`."""
         return ["--munge-links", "--no-devices", "--no-specials", f"--compare-dest={self.basis}"]
 
     def bounded(self, argv: Sequence[str]) -> list[str]:
-        """The command, with bounds on the memory that it takes and on each file that it writes."""
+        """Return the command with limits on its memory and on the size of each file."""
         blocks = self._most_bytes // 512 + 1
         return ["sh", "-c", _BOUNDED, "tk", str(blocks), str(_MEMORY_BYTES >> 10), *argv]
 
     async def watched(self, transfer: Coroutine[Any, Any, TransferResult]) -> TransferResult:
-        """The transfer's result. Raises what it raises, and MirrorError, having ended it, for
-        far more content or files than were listed, or for others."""
+        """Return the transfer's result.
+
+        Raises what the transfer raises. Ends it and raises MirrorError for far more content or
+        files than were listed, or for files that were not requested."""
         task = asyncio.ensure_future(transfer)
         try:
             pause_s = _TICK_S
@@ -104,7 +107,7 @@ class StagingDirectory:
             task.cancel()
             await asyncio.wait({task})
             if not task.cancelled():
-                task.exception()  # seen, whether it is raised below or something else is
+                task.exception()  # retrieved, whether it is raised below or something else is
         await asyncio.to_thread(self._measure, ended=True)
         try:
             result = task.result()
@@ -117,8 +120,9 @@ class StagingDirectory:
         return result
 
     def place(self) -> None:
-        """Move what was asked for and came whole into the project; links last. Only after
-        rsync has ended."""
+        """Move the requested, complete files into the project; symlinks last.
+
+        Call only after rsync has ended."""
         placer = Placer(self._root, self._rule)
         source = Destination(str(self.new))
         links: dict[str, Arrival] = {}
@@ -142,8 +146,9 @@ class StagingDirectory:
             source.close()
 
     def remove(self) -> None:
-        """Remove all of it; of a far side that is not believed also what was kept for the next
-        call. Idempotent."""
+        """Remove the directories. Idempotent.
+
+        If the host is not trusted, also remove what was kept for the next call."""
         if self._distrusted and self._rule.partial_dir is not None:
             _remove(self._rule.partial_dir)
         if self._lock >= 0:
@@ -155,7 +160,7 @@ class StagingDirectory:
     # -- inside -----------------------------------------------------------
 
     def _remove_left(self) -> None:
-        """Remove what sessions that were killed have left."""
+        """Remove the leftovers of killed sessions."""
         for other in self._directory.parent.glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):
                 fd = os.open(other, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -166,7 +171,9 @@ class StagingDirectory:
                     os.close(fd)
 
     def _link_basis(self) -> None:
-        """Only what was asked for: by the sums of a file the far side can guess what is in it."""
+        """Link the requested files only.
+
+        From the checksums that rsync sends, the host could guess a file's content."""
         here, basis = Destination(self._root), Destination(str(self.basis))
         try:
             for path in self._paths:
@@ -185,8 +192,9 @@ class StagingDirectory:
         return hostile(self._host, what)
 
     def _measure(self, *, ended: bool = False) -> None:
-        """Raises MirrorError for far more than was listed. ended: rsync has, so each file has
-        its name, or was broken off."""
+        """Raise MirrorError for far more than was listed.
+
+        ended: rsync has ended, so each file has its final name or is an interrupted one."""
         total = 0
         for entries, (path, info) in enumerate(_walk(self.new), 1):
             total += info.st_size if stat.S_ISREG(info.st_mode) else 0
@@ -206,7 +214,7 @@ def _move(from_fd: int, name: str, fd: int, new: str) -> None:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """All below a directory that changes meanwhile; no symlink is followed."""
+    """Yield everything below a directory that may change meanwhile. Follows no symlink."""
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -221,7 +229,7 @@ def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a tree, also where the far side has closed a directory of it."""
+    """Remove a tree, also if the sender has made a directory in it inaccessible."""
     for path, info in _walk(directory):
         if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o700 != 0o700:
             os.chmod(directory / path, 0o700)

@@ -1,4 +1,4 @@
-"""A command on the far side whose stdin or stdout a thread of ours fills or empties."""
+"""Run a remote command while a local thread writes its stdin or reads its stdout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TICK_S = 0.5
 
 
 def broke_off(remote: RemoteHost, cause: str) -> ConnectionFailed:
-    """The error of a transfer that did not come to its end."""
+    """Return the error of a transfer that did not finish."""
     return ConnectionFailed(
         f"the transfer to {remote.destination()} broke off",
         cause=cause,
@@ -37,9 +37,11 @@ async def run_stream(
     stall_s: float,
     budget_s: float,
 ) -> tuple[int, str]:
-    """Run a command over there, with `work` in a thread at the other end of its stdin, or
-    of its stdout if it has a `stdin`. Returns its exit code and what it said. Raises
-    ConnectionFailed after `stall_s` without a byte, or `budget_s`; and what `work` raises."""
+    """Run a remote command, with `work` in a thread at the other end of its stdin.
+
+    stdin: if given, `work` reads the command's stdout instead.
+    Returns the exit code and the error output. Raises ConnectionFailed after `stall_s` without a
+    byte, or after `budget_s`; and what `work` raises."""
     argv = [*remote.remote_shell(), "--", remote.destination(), command]
     reader, writer = os.pipe()
     ours, theirs = (writer, reader) if stdin is None else (reader, writer)
@@ -90,7 +92,7 @@ async def _until_done(
     waiting: set[asyncio.Task[None]] = {thread, beats}
     while waiting:
         if thread.done() and thread.exception() is not None:
-            return  # the far side is not waited for: its process is ended
+            return  # don't wait for the remote command: its process is ended
         _, waiting = await asyncio.wait(waiting, timeout=_TICK_S)
         now = time.monotonic()
         if waiting and now - pipe.moved_at > stall_s:
@@ -107,7 +109,7 @@ async def _until_done(
 
 
 def _quietly(work: Callable[[Pipe], None], pipe: Pipe) -> None:
-    """Run the thread's part; at its end the far side sees the end of the stream."""
+    """Run the thread's part. When it ends, the remote command sees the end of the stream."""
     try:
         with contextlib.suppress(Stopped):
             work(pipe)
@@ -116,7 +118,7 @@ def _quietly(work: Callable[[Pipe], None], pipe: Pipe) -> None:
 
 
 async def _listen(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
-    """Take what the far script prints: dots, which say that it lives."""
+    """Read what the remote script prints: dots, which show that it is alive."""
     if process.stdout is None:
         return
     while await process.stdout.read(1 << 12):

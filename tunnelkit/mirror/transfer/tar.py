@@ -1,8 +1,7 @@
-"""Files by a tar stream, where one end has no usable rsync.
+"""Transfers files by a tar stream, where one end has no usable rsync.
 
-The laptop packs and unpacks by itself; the login host needs sh, tar and coreutils. Whole
-files travel, never deltas, and a transfer that broke off starts anew.
-"""
+On the laptop, tk itself packs and unpacks. The login host needs sh, tar and coreutils. Files are
+sent whole, without deltas. An interrupted transfer starts from the beginning."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ class TarTransfer:
         self._remote = remote
         self._local_root = local_root
         self._gnu = "GNU tar" in far_tar
-        # busybox reads no pax headers: there, times are whole seconds.
+        # busybox reads no pax headers: its times are whole seconds.
         self._pax = self._gnu or "bsdtar" in far_tar
 
     async def push(
@@ -76,17 +75,18 @@ class TarTransfer:
         size_bytes: int,
         listen: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """See `Transfer.fetch`. A file that broke off starts anew: nothing is kept of it."""
+        """See `Transfer.fetch`. An interrupted file starts from the beginning: no part is kept."""
         if not paths:
             return TransferResult(0, b"", "")
         options = ["--format=posix" if self._gnu else "--format=pax"] if self._pax else []
-        if self._gnu:  # else the second name of a file is a link to the first one
+        if self._gnu:  # else tar sends the second name of a file as a link to the first one
             options.append("--hard-dereference")
         host = self._remote.destination()
         unpacker = Unpacker(self._local_root, paths, rule, size_bytes=size_bytes, host=host)
         loop = asyncio.get_running_loop()
 
         def tell(total: int) -> None:
+            """Report the progress to the event loop."""
             if listen is not None:
                 shown = _progress(total, size_bytes, len(unpacker.came))
                 loop.call_soon_threadsafe(listen, shown)
@@ -94,6 +94,7 @@ class TarTransfer:
         broken: list[str] = []
 
         def unpack(pipe: Pipe) -> None:
+            """Unpack the stream, and note a broken archive."""
             try:
                 unpacker.unpack(pipe, tell)
             except tarfile.TarError as error:
@@ -117,7 +118,7 @@ class TarTransfer:
         text = next(iter(unpacker.failed.values()), said)
         if missing and not text:
             text = f"did not come: {name_paths(sorted(missing))}"
-        await asyncio.sleep(0)  # what was told from the thread comes first
+        await asyncio.sleep(0)  # first run the callbacks that the thread has scheduled
         return TransferResult(23 if missing else 0, b"", text, frozenset(unpacker.came))
 
     async def differing(
@@ -145,8 +146,9 @@ class TarTransfer:
         backup_dir: str = "",
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """Send them in one stream; where tar refuses that, in halves, for it is mostly one
-        file that can't be there, and the others shall go."""
+        """Send the paths in one stream. If tar refuses it, send them in halves.
+
+        Mostly one file can't be written there, and the others must still arrive."""
         waiting, streams, refused = [sorted(paths)], 0, ""
         result = TransferResult(0, b"", "")
         while waiting:
@@ -188,7 +190,7 @@ class TarTransfer:
             finally:
                 lost.extend(packer.lost)
 
-        # How it says that it leaves names as they are.
+        # GNU tar would warn about `hdrcharset`, though it takes names as they are.
         options = ["--warning=no-unknown-keyword"] if self._gnu else []
         code, said = await run_stream(
             self._remote,
@@ -204,7 +206,7 @@ class TarTransfer:
 
     def _check(self, code: int, said: str) -> None:
         host = self._remote.destination()
-        if code in (0, 23, REFUSED, 123):  # 123: xargs, for some of them tar failed
+        if code in (0, 23, REFUSED, 123):  # 123: xargs, if tar failed for some of them
             return
         if code in _NOT_FOUND:
             raise MissingProgram(
@@ -224,7 +226,7 @@ class TarTransfer:
     async def _look(
         self, paths: Collection[str], remote_root: str
     ) -> dict[str, tuple[RemoteStat, int, str]]:
-        """What is at these paths there: stat, permission bits, a symlink's target."""
+        """Return stat, permission bits and symlink target of these remote paths."""
         done = await run_script(
             self._remote,
             LOOK,
@@ -241,7 +243,7 @@ class TarTransfer:
         remote_root: str,
         there: dict[str, tuple[RemoteStat, int, str]],
     ) -> set[str]:
-        """Which of these are not there, are something else, or hold something else."""
+        """Return the paths that are missing there, or differ in kind or content."""
         stats = {path: there[path][0] for path in paths if path in there}
         stats = {path: found for path, found in stats.items() if found.kind == FILE}
         digests = await remote_digests(self._remote, remote_root, stats)
@@ -263,12 +265,12 @@ class TarTransfer:
 
 
 def _far_script(script: str, *args: str) -> str:
-    """One command line that runs `script` under sh with `args` as $1..."""
+    """Return one command line that runs `script` under sh with `args` as $1..."""
     return remote_command(["sh", "-c", script, "tk", *args])
 
 
 def escape(path: str) -> bytes:
-    """A name as rsync prints it, see `rsync.unescape`."""
+    """Return a name as rsync prints it, see `rsync.unescape`."""
     return b"".join(
         bytes([byte]) if 32 <= byte < 127 and byte != 92 else b"\\#%03o" % byte
         for byte in os.fsencode(path)
@@ -276,7 +278,7 @@ def escape(path: str) -> bytes:
 
 
 def _why_refused(said: str) -> str:
-    # GNU tar says so little of a file that the end of the space cut short.
+    # GNU tar reports no more than this of a file that a full disk cut short.
     return f"no space left there? {said}" if "Wrote only" in said else said or "tar failed there"
 
 
@@ -295,5 +297,5 @@ def _progress(sent_bytes: int, size_bytes: int, files: int) -> bytes:
 
 
 def _budget_s(size_bytes: int, paths: Collection[str]) -> float:
-    # As with rsync: an upper bound for a slow line, and for a slow file system.
+    # As for rsync: an upper limit for a slow line, and for a slow file system.
     return 60.0 + size_bytes / (256 << 10) + len(paths) / 20

@@ -1,8 +1,7 @@
-"""The laptop's end of a tar stream: what is sent, packed; what comes, put in place.
+"""The laptop's end of a tar stream: packs what is sent, and the pipe for both directions.
 
-All of this blocks, so it runs in a thread of its own, over a pipe to ssh. The pipe's ends
-look every moment whether they are still wanted: a dead link must not keep a thread.
-"""
+All of this blocks, so it runs in its own thread, over a pipe to ssh. The pipe's ends check every
+0.3 s for `stop`: a dead link must not keep a thread."""
 
 from __future__ import annotations
 
@@ -24,17 +23,18 @@ _TICK_S = 0.3
 _CHUNK_BYTES = 1 << 20
 _NS = 1_000_000_000
 
-#: Told the content bytes and the files that are through.
+#: Called with the content bytes and the number of files sent so far.
 Through = Callable[[int, int], None]
 
 
 class Stopped(Exception):
-    """The transfer was given up by its owner."""
+    """The transfer was stopped by its owner."""
 
 
 class Pipe:
-    """A pipe's end as a file object. `stop`, from any thread, ends a read or write that
-    waits. moved_at: `time.monotonic` of the last byte."""
+    """A pipe's end as a file object.
+
+    moved_at: `time.monotonic` of the last byte."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -44,11 +44,13 @@ class Pipe:
         self.moved_at = time.monotonic()
 
     def stop(self) -> None:
+        """End a read or write that waits (any thread)."""
         self._stop.set()
 
     def write(self, data: bytes) -> int:
+        """Write all of `data`. Raises Stopped, also if the remote command has ended."""
         view = memoryview(data)
-        while view and not self._over:  # tarfile tries once more when it is thrown away
+        while view and not self._over:  # tarfile writes once more when it is deleted
             if self._stop.is_set():
                 self._over = True
                 raise Stopped
@@ -58,12 +60,13 @@ class Pipe:
                     self.moved_at = time.monotonic()
                 except BlockingIOError:
                     continue
-                except BrokenPipeError:  # the far side ended: its exit code tells why
+                except BrokenPipeError:  # the remote command ended: its exit code says why
                     self._over = True
                     raise Stopped from None
         return len(data)
 
     def read(self, size: int) -> bytes:
+        """Read up to `size` bytes. Raises Stopped."""
         while True:
             if self._stop.is_set():
                 raise Stopped
@@ -74,15 +77,16 @@ class Pipe:
                     return data
 
     def finish(self) -> None:
-        """Let the other side see the end; harmless on a reader. Only for who writes or reads."""
+        """Signal the end of the stream; harmless on a reader. Only for the thread that uses it."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
 
 class _Exactly(io.RawIOBase):
-    """A file's content in just the length that its header promised, whatever happens to the
-    file meanwhile."""
+    """A file's content in exactly the length that its header promised.
+
+    Padded with zeros if the file shrinks meanwhile."""
 
     def __init__(self, stream: BinaryIO, size: int, tell: Callable[[int], None]) -> None:
         self._stream = stream
@@ -105,8 +109,10 @@ class _Exactly(io.RawIOBase):
 
 
 class Packer:
-    """Writes one archive: `dirs`, `late`, `keep` (lists for the far side's script), the tree
-    below `t/`, `void`, and `end`, which says that nothing was cut off."""
+    """Writes one archive.
+
+    Its members: `dirs`, `late`, `keep` (lists for the remote script), the tree below `t/`, `void`,
+    and `end`, which shows that nothing was cut off."""
 
     def __init__(self, root: str, pipe: Pipe, *, pax: bool, through: Through) -> None:
         self._root = root
@@ -126,8 +132,9 @@ class Packer:
         self.lost: list[str] = []
 
     def pack(self, paths: Collection[str], *, keep: Collection[str] = ()) -> None:
-        """Send these paths, and the directories above them. keep: of these, what is there
-        is moved to the backup first."""
+        """Send these paths, and the directories above them.
+
+        keep: those of the paths whose remote files are moved to the backup first."""
         infos = {path: info for path in with_parents(paths) if (info := self._lstat(path))}
         dirs = [path for path in sorted(infos) if stat.S_ISDIR(infos[path].st_mode)]
         modes = {path: kept_mode(infos[path].st_mode) for path in dirs}
@@ -137,7 +144,7 @@ class Packer:
         self._list("keep", [f"./{path}" for path in sorted(keep)])
         for path in dirs:
             member = self._info(path, infos[path], tarfile.DIRTYPE)
-            member.mode |= 0o700  # until its files have been moved
+            member.mode |= 0o700  # writable until its files have been moved
             self._archive.addfile(member)
         void = []
         for path in sorted(infos.keys() - modes.keys()):
@@ -167,8 +174,9 @@ class Packer:
         return None
 
     def _add(self, path: str, info: os.stat_result) -> bool:
-        """Send one file or symlink. Returns whether it is whole. Raises OSError, before
-        anything is sent, if it can't be read."""
+        """Send one file or symlink. Return True if it is complete.
+
+        Raises OSError before anything is sent, if it can't be read."""
         full = os.path.join(self._root, path)
         if stat.S_ISLNK(info.st_mode):
             member = self._info(path, info, tarfile.SYMTYPE)
@@ -197,7 +205,7 @@ class Packer:
         seconds, fraction = divmod(info.st_mtime_ns, _NS)
         member.mtime = seconds
         if self._pax:
-            # First: it says that names are bytes, which no locale has a say in.
+            # The first header: names are bytes, whatever the locale.
             member.pax_headers = {"hdrcharset": "BINARY"}
             if fraction and seconds >= 0:
                 member.pax_headers["mtime"] = f"{seconds}.{fraction:09}"

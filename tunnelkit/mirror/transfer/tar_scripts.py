@@ -1,9 +1,8 @@
-"""What runs on the login host for a tar stream: sh, tar and coreutils are all it needs.
+"""Scripts that run on the login host for a tar stream: they need only sh, tar and coreutils.
 
-What arrives is unpacked into a private directory inside the root, hence on its file system,
-and moved from there. Before anything is done in a directory the script has gone into it and
-seen that no symlink was on the way. A dot now and then says that the far side lives.
-"""
+Files are unpacked into a private directory inside the root, hence on its file system, and moved
+from there. Before a script changes anything in a directory, it enters that directory and checks
+that no symlink is on the path. It prints a dot now and then to show that it is alive."""
 
 from __future__ import annotations
 
@@ -12,19 +11,19 @@ from tunnelkit.remote_script import SETUP
 
 #: The script's exit codes, beside those of PARTIAL.
 CUT_OFF = 95
-#: tar failed, nothing was moved: a full disk, or a name that can't be there
+#: tar failed and nothing was moved: a full disk, or a name that can't exist there
 REFUSED = 96
 _BEAT_S = 2
 
-# `./a/b` is entered below $root; PWD is what the kernel says, newlines and all.
+# `./a/b` is entered below $root. PWD is the kernel's path, including newlines.
 _ENTER = (
     "enter() { case $1 in .|./.) want=$root ;; *) want=${root%/}/${1#./} ;; esac; "
     'cd -P -- "$want" 2>/dev/null && [ "$PWD" = "$want" ] || '
     '{ printf "%s: not a directory, or reached through a symlink\\n" "$want" >&2; return 1; }; }'
 )
 
-# $1: the root, $2: the backup's directory, then tar's words. The archive on stdin.
-# Items of the lists are read by xargs, so that names are exact in every sh.
+# $1: the root, $2: the backup's directory, then tar's options. The archive on stdin. xargs reads
+# the items of the lists, so that names are exact in every sh.
 UNPACK = rf"""
 umask 077
 LC_ALL=C root=$1 backup=$2
@@ -92,7 +91,7 @@ done' tk <"$stage/late"
 exit 0
 """
 
-#: $1: the root, then tar's words. Names on stdin, the archive on stdout, after the mark.
+#: $1: the root, then tar's options. Names on stdin, the archive on stdout, after the mark.
 PACK = (
     SETUP
     + r"""

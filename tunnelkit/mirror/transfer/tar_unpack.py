@@ -1,7 +1,6 @@
-"""What a tar stream brings, put in place on the laptop. The stream is not believed.
+"""Unpacks a tar stream on the laptop. The stream is not trusted.
 
-All of this blocks, so it runs in a thread of its own.
-"""
+All of this blocks, so it runs in its own thread."""
 
 from __future__ import annotations
 
@@ -22,13 +21,14 @@ _NS = 1_000_000_000
 _ENTRY_BYTES = 32 << 10
 #: tarfile reads a long name, or the extended headers of one file, into memory.
 _HEADER_BYTES = 1 << 20
-#: Of what a login shell may print first.
+#: Limit for what a login shell may print first.
 _NOISE_BYTES = 1 << 20
 
 
 class _AfterMark:
-    """The stream from `mark` on. What comes before it was printed by the login shell. Raises
-    tarfile.ReadError if the mark does not come."""
+    """The stream after `mark`. The login shell printed what comes before it.
+
+    Raises tarfile.ReadError if the mark does not come."""
 
     def __init__(self, pipe: Pipe, mark: bytes) -> None:
         self._pipe = pipe
@@ -55,7 +55,7 @@ class _AfterMark:
 
 
 class _Bounded:
-    """The stream, up to so many bytes. Raises MirrorError for more."""
+    """The stream, limited to a number of bytes. Raises MirrorError for more."""
 
     def __init__(self, pipe: _AfterMark, most_bytes: int, host: str) -> None:
         self._pipe = pipe
@@ -71,8 +71,9 @@ class _Bounded:
 
 
 def _member_type(host: str) -> type[tarfile.TarInfo]:
-    """A TarInfo whose headers are bounded, without sparse files, which the far side's own tar
-    is never asked for."""
+    """Return a TarInfo class with limited headers and without sparse files.
+
+    The remote tar is never asked for sparse files."""
 
     class Member(tarfile.TarInfo):
         def _proc_member(self, archive: tarfile.TarFile) -> Any:
@@ -92,13 +93,14 @@ def _member_type(host: str) -> type[tarfile.TarInfo]:
 
 
 class Unpacker:
-    """Puts what a stream brings in place: a temporary beside it, then a rename. Only paths
-    that were asked for are touched, whatever the stream says; symlinks come last."""
+    """Puts the files of a stream in place: writes a temporary beside each, then renames it.
+
+    Only requested paths are touched, whatever the stream says. Symlinks come last."""
 
     def __init__(
         self, root: str, wanted: Collection[str], rule: FetchRule, *, size_bytes: int, host: str
     ) -> None:
-        """size_bytes: what was listed; host: the far side, for errors."""
+        """size_bytes: the listed size. host: the sender, for errors."""
         self._wanted = frozenset(wanted)
         self._most_bytes = most_bytes(size_bytes)
         self._host = host
@@ -109,8 +111,11 @@ class Unpacker:
         self.failed = self._placer.failed
 
     def unpack(self, pipe: Pipe, tell: Callable[[int], None]) -> None:
-        """Read to the end of the stream. tell: with each file, the bytes so far. Raises
-        tarfile.TarError if it is cut off or is none, MirrorError, Stopped."""
+        """Read to the end of the stream.
+
+        tell: called with each file with the bytes so far.
+        Raises tarfile.TarError if the stream is cut off or is no archive; MirrorError or Stopped.
+        """
         most = self._most_bytes + _ENTRY_BYTES * (len(self._wanted) + 32)
         stream = _Bounded(_AfterMark(pipe, MARK), most, self._host)
         try:
@@ -164,7 +169,7 @@ class Unpacker:
         with open(os.open(temporary, flags, 0o600, dir_fd=fd), "wb") as out:
             while data := content.read(_CHUNK_BYTES):
                 out.write(data)
-            # A stream that was cut off ends a member early, without an error.
+            # In a stream that was cut off, a member ends early without an error.
             if out.tell() != member.size:
                 raise tarfile.ReadError("unexpected end of data")
             os.fchmod(out.fileno(), member.mode & 0o755)
@@ -180,6 +185,6 @@ def _mtime_ns(member: tarfile.TarInfo) -> int:
 
 def _arrival(member: tarfile.TarInfo) -> Arrival:
     target = member.linkname if member.issym() else None
-    # Some tars carry whole seconds.
+    # Some tar programs send whole seconds only.
     exact = "mtime" in member.pax_headers
     return Arrival(member.size, _mtime_ns(member), target, exact)
