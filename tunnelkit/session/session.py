@@ -224,7 +224,7 @@ class Session:
     # -- life -------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the session up until the allocation ends; then wait in state `ended`."""
+        """Keep the session up until the allocation ends; return in state `ended`."""
         while True:
             assert self._agent is not None
             watching = self._spawn(self._watch.run())

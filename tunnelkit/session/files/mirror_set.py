@@ -257,7 +257,7 @@ class MirrorSet:
     async def _each(
         self, mirrors: Sequence[Mirror], work: Callable[[Mirror], Awaitable[SyncReport]]
     ) -> SyncReport:
-        """Run all at once, to the end even if one fails; raise the worst error."""
+        """Run all at once, to the end even if one fails; raise the first error in root order."""
         if len(mirrors) == 1:
             return await _told(mirrors[0], work(mirrors[0]))
         begin = time.monotonic()
