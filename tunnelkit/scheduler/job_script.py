@@ -28,6 +28,10 @@ from tunnelkit.scheduler.base import Command
 # A TERM in that moment would never reach the agent. So the script leaves a mark before it
 # passes a TERM on, and the child checks the mark once it has set its own traps.
 #
+# Slurm drops the TERM of a cancellation that comes while the step is being launched: the job
+# would run on until KillWait is over. So who cancels leaves a mark first (`cancelling`). An old
+# one is of another job: after a new installation of Slurm the ids begin with 1 again.
+#
 # `wait` returns when a trap has run, too, with the signal's code. Then the agent is still there
 # (a zombie counts), or the shell has reaped it in that very moment, as where the scheduler sends
 # TERM to all processes of the job: only another wait has its code. After a wait that had it
@@ -41,7 +45,8 @@ tk_mark=$tk_status.$$.end
 mkdir -p -- "$(dirname -- "$tk_status")"
 tk_node=${{SLURMD_NODENAME:-$(uname -n)}}
 tk_tell() {{ printf '%s\\n' "$1" >"$tk_status.$$" && mv -f -- "$tk_status.$$" "$tk_status"; }}
-tk_leave() {{ tk_tell "ended $1"; rm -f -- "$tk_mark"; exit "$1"; }}
+tk_leave() {{ tk_tell "ended $1"; rm -f -- "$tk_mark" "$tk_status{cancelled}"; exit "$1"; }}
+[ -z "$(find "$tk_status{cancelled}" -mmin -60 2>/dev/null)" ] || tk_leave 143
 tk_agent=
 tk_ended=
 tk_end() {{
@@ -91,6 +96,9 @@ fi
 _JOB_NUMBER = """\
 .$(printf '%s' "${SLURM_JOB_ID:-$PBS_JOBID}" | sed 's/[^0-9].*//')"""
 
+#: Suffix of a job's mark that it is cancelled, beside its status file.
+_CANCELLED = ".cancelled"
+
 _STATUS = re.compile(r"(?:running (?P<node>\S+) (?P<pid>\d+)|ended (?P<code>\d+))\n?")
 
 
@@ -129,6 +137,7 @@ def body(
     return _BODY.format(
         status_file=shell_word(status_file),
         suffix=_JOB_NUMBER if per_job else "",
+        cancelled=_CANCELLED,
         prologue=shlex.quote(lines),
         agent_argv=" ".join(shell_word(word) for word in agent_argv),
     )
@@ -144,6 +153,14 @@ def shell_word(word: str) -> str:
 def status_of(status_file: str, job_id: str) -> str:
     """Return the path of the status file that this job's script writes."""
     return f"{status_file}.{re.sub('[^0-9].*', '', job_id)}"
+
+
+def cancelling(command: Command, status_file: str) -> Command:
+    """Return `command`, which cancels a job, with the job's mark left before it.
+
+    status_file: the file that this job's script writes (`status_of`)."""
+    script = f'(umask 077; : >{shell_word(status_file + _CANCELLED)}) 2>/dev/null; exec "$@"'
+    return Command(("sh", "-c", script, "sh", *command.argv), command.stdin)
 
 
 def read_status(status_file: str) -> Command:

@@ -16,7 +16,15 @@ from pathlib import Path
 import pytest
 
 from tunnelkit.errors import UsageError
-from tunnelkit.scheduler.job_script import HolderStatus, body, parse_status, read_status, status_of
+from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.job_script import (
+    HolderStatus,
+    body,
+    cancelling,
+    parse_status,
+    read_status,
+    status_of,
+)
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 DEADLINE_S = 20.0
@@ -241,6 +249,33 @@ def test_term_at_any_time_ends_holder_and_agent(shell: list[str], tmp_path: Path
             # To its end: each of the processes holds it open.
             process.communicate(timeout=DEADLINE_S)
             assert process.returncode in (-signal.SIGTERM, 143, 7)
+
+
+@pytest.mark.parametrize(("age_s", "code"), [(0, 143), (7200, 3)])
+def test_a_job_that_was_cancelled_before_its_script_began_starts_no_agent(
+    shell: list[str], tmp_path: Path, age_s: int, code: int
+) -> None:
+    script = body(
+        agent_argv=["sh", "-c", "exit 3"], prologue="", status_file="~/a b/s", per_job=True
+    )
+    (tmp_path / "a b").mkdir()
+    status = status_of("~/a b/s", "12")
+    cancel = cancelling(Command(("sh", "-c", 'cat; echo "$1"', "sh", "x y"), b"in "), status)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SLURM_JOB_ID": "12"}
+    done = subprocess.run(cancel.argv, input=cancel.stdin, env=env, check=True, capture_output=True)
+    assert done.stdout == b"in x y\n"
+    (mark,) = (tmp_path / "a b").iterdir()
+    assert mark.stat().st_mode & 0o777 == 0o600
+    os.utime(mark, (time.time() - age_s,) * 2)
+    assert subprocess.run(shell, input=script.encode(), env=env, check=False).returncode == code
+    assert [path.name for path in (tmp_path / "a b").iterdir()] == ["s.12"]
+    assert text(tmp_path / "a b/s.12") == f"ended {code}\n"
+
+
+def test_a_mark_that_cannot_be_left_stops_no_cancellation(tmp_path: Path) -> None:
+    command = cancelling(Command(("echo", "cancelled")), f"{tmp_path}/missing/s.1")
+    done = subprocess.run(command.argv, check=True, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"cancelled\n", b"")
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID"])

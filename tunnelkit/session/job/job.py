@@ -253,8 +253,10 @@ class JobHandle:
     async def _cancel_one(self, job_id: str) -> None:
         # Recorded first: the answer may get lost although the job is cancelled.
         self._cancelled.add(job_id)
+        status_file = job_script.status_of(self._status_file, job_id)
+        command = job_script.cancelling(self._scheduler.cancel(job_id), status_file)
         try:
-            self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+            self._scheduler.parse_cancel(await self._run(command))
         except SchedulerError:
             self._cancelled.forget(job_id)
             raise
