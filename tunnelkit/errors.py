@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
+from typing import TypedDict
 
 
 class ExitCode(IntEnum):
@@ -54,6 +55,17 @@ MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
 )
 
 
+class ErrorInfo(TypedDict):
+    """An error as JSON. kind: its class. exit_code: an `ExitCode`. The rest: `TunnelkitError`."""
+
+    kind: str
+    message: str
+    cause: str | None
+    hint: str | None
+    transient: bool
+    exit_code: int
+
+
 class TunnelkitError(Exception):
     """A failure that the user can act on.
 
@@ -88,7 +100,7 @@ class TunnelkitError(Exception):
             text += f" — {self.hint}"
         return " ".join(text.split())
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> ErrorInfo:
         """Return the error as the object for `--json` output and the control socket."""
         return {
             "kind": type(self).__name__,
@@ -100,7 +112,7 @@ class TunnelkitError(Exception):
         }
 
     @staticmethod
-    def from_json(data: dict[str, object]) -> TunnelkitError:
+    def from_json(data: Mapping[str, object]) -> TunnelkitError:
         """Rebuild an error from `to_json`.
 
         It has its own class or, if that is not imported here, one with the same exit code."""

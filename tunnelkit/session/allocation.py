@@ -37,6 +37,7 @@ from tunnelkit.session.connection.probe import scheduler_of
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.job import JobHandle, in_words
 from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome, who_cancelled
+from tunnelkit.session.runtime.event_log import Record
 
 Say = Callable[[str], None]
 
@@ -49,7 +50,7 @@ class AllocationManager:
     """Gets nodes, and streams to their agents. Has no task of its own.
 
     name: of the job and of the agent. attach_job: id of a job that the user submitted, used
-    instead of a new one. say: called with a message for the user.
+    instead of a new one. say: called with a message for the user. record: called with events.
     cancelled: the file of cancelled jobs. wait_link: returns once the link is up;
     only its owner (re)connects it.
     """
@@ -61,6 +62,7 @@ class AllocationManager:
         *,
         name: str,
         say: Say,
+        record: Record = lambda kind, text: None,
         cancelled: Path,
         wait_link: Callable[[], Awaitable[None]],
         attach_job: str | None = None,
@@ -70,6 +72,7 @@ class AllocationManager:
         self._settings = settings
         self._name = name
         self._say = say
+        self._record = record
         self._cancelled = CancelledJobs(cancelled)
         #: The job whose agent this session or an earlier one has reached.
         self._reached = CancelledJobs(cancelled.with_name("reached"))
@@ -322,7 +325,11 @@ class AllocationManager:
             )
         if self._ways is None:
             self._ways = Routes(
-                self._link, self.node, self._ways_in(str(self.node), self._name), self._say
+                self._link,
+                self.node,
+                self._ways_in(str(self.node), self._name),
+                self._say,
+                self._record,
             )
         return await self._ways.open()
 

@@ -27,6 +27,7 @@ from tunnelkit.session.runtime.control_server import ControlServer
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.runtime.shutdown import BUDGET_S, ShutdownSequence
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 from tunnelkit.text_format import shown
 
@@ -98,7 +99,7 @@ class Daemon:
             return
         except Exception as error:
             log.exception("the way up met an error of tk's own")
-            self._session.failure = self._own(error)
+            self._session.fail(self._own(error))
             await self._until_heard()
             return
         try:
@@ -153,17 +154,18 @@ class Daemon:
 
     def _say(self, text: str) -> None:
         log.info("%s", shown(text))  # users show the log on a terminal
+        self._session.events.add("message", text)
         self._control.notify_followers("say", text=text)
 
     def _changed(self) -> None:
-        session = self._session
-        if session.state == "pending" and not self._reached_cluster:
+        states = self._session.states
+        if states.state is SessionState.PENDING and not self._reached_cluster:
             self._reached_cluster = True
             # Only now: a start that never reached the cluster must not make the next
             # `tk up` or `tk down` forget where an earlier session's job is.
             self._paths.launch_wanted.replace(self._paths.launch)
-        log.debug("state %s %s", session.state, session.detail)
-        self._control.notify_followers("state", state=session.state, detail=session.detail)
+        log.debug("state %s %s", states.state, states.detail)
+        self._control.notify_followers("state", state=states.state, detail=states.detail)
 
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
         """Ask the user at a terminal that follows the session, the latest one first.

@@ -1,7 +1,4 @@
-"""One session: the resources of one `tk up`, and its states.
-
-    connecting -> pending -> starting -> ready <-> reconnecting -> ended
-                     ^------ requeued ------|               any -> closing
+"""One session: the resources of one `tk up`, and its way through the states (runtime/state.py).
 
 It joins the rooms and owns their tasks; work of a single room is done in that room.
 """
@@ -35,9 +32,11 @@ from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.completion_cache import learn
+from tunnelkit.session.runtime.event_log import EventLog
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
+from tunnelkit.session.runtime.state import SessionState, StateMachine
 
 log = logging.getLogger("tunnelkit.session")
 #: If `tk up` fails, a job of its own that is younger than this is cancelled.
@@ -64,16 +63,13 @@ class Session:
     ) -> None:
         settings = launch.settings
         self.launch = launch
-        self.state = "new"
-        self.detail = ""
-        self.since = time.time()
+        self.events = EventLog(paths.events)
+        self.states = StateMachine(changed, lambda state, text: self._entered(state, text))
         self.agent_info: dict[str, Any] = {}
         self.pending: JobStatus | None = None
         self.settled = asyncio.Event()
-        self.state_changed = asyncio.Event()
         self.failure: TunnelkitError | None = None
         self._say = say
-        self._changed = changed
         self._name = job_name(settings.project_dir, paths.id)
         self._connection = LoginConnection(
             settings,
@@ -81,8 +77,8 @@ class Session:
             prompter=prompter,
             present=present,
             notice=self._notice,
-            lost=lambda why: self._become("reconnecting", why),
-            changed=self._has_changed,
+            lost=lambda why: self.states.become(SessionState.RECONNECTING, why),
+            changed=self.states.poke,
         )
         self.link = self._connection.link
         cluster = self.cluster = AllocationManager(
@@ -90,6 +86,7 @@ class Session:
             settings,
             name=self._name,
             say=say,
+            record=self.events.add,
             cancelled=paths.cancelled,
             wait_link=self._connection.wait_up,
             attach_job=launch.attach_job,
@@ -118,7 +115,7 @@ class Session:
             launch,
             paths,
             self.link,
-            agent=lambda: None if self.state == "ended" else self._agent,
+            agent=lambda: None if self.states.state is SessionState.ENDED else self._agent,
             dial=self.cluster.files_stream,
             repair=self.cluster.repair,
             may_write=self.cluster.wait_prepared,
@@ -146,8 +143,8 @@ class Session:
             raise self.failure
         if self._agent is None:
             raise NoSessionError(
-                f"the session is not ready: {self.state}",
-                cause=self.detail or None,
+                f"the session is not ready: {self.states.state}",
+                cause=self.states.detail or None,
                 hint="see `tk status`",
             )
         return self._agent
@@ -161,7 +158,7 @@ class Session:
             taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
             await self.files.look()  # before the user is asked for a password
-            self._become("connecting", str(self.link.login))
+            self.states.become(SessionState.CONNECTING, str(self.link.login))
             await self._connection.open()
             if moved is not None:
                 self._say(moved)  # only now, when `tk up` has connected to the control socket
@@ -169,7 +166,7 @@ class Session:
             self._connection.arrive()
             self._keeping = self._spawn(self._connection.run())
             self.files.mounts.adopt()
-            self._become("preparing", str(self.link.login))
+            self.states.become(SessionState.PREPARING, str(self.link.login))
             self._spawn(self.files.keep_agent())
             ways = [
                 asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
@@ -185,24 +182,30 @@ class Session:
                 project_dir = self.launch.settings.project_dir
                 self._spawn(learn(self.link, self.cluster.scheduler.name, project_dir))
         except TunnelkitError as error:
-            self.failure = error
-            self._become("failed", error.one_line())
+            self.fail(error)
             raise
         finally:
             self._connection.leave()
             self.settled.set()
-        self._become("ready")
+        self.states.become(SessionState.READY)
+
+    def fail(self, failure: TunnelkitError) -> None:
+        """Enter state `failed`: the way up ends here; every command gets `failure`."""
+        self.failure = failure
+        self.events.add("error", failure.one_line(), error=failure)
+        self.states.become(SessionState.FAILED, failure.one_line())
 
     async def _get_agent(self) -> None:
         await self.cluster.prepare()
-        self._become("pending")
+        self.states.become(SessionState.PENDING)
         await self.cluster.occupy(self.launch.node, self._on_pending, self._reach_agent)
 
     async def _reach_agent(self, allocation: Allocation) -> None:
         self.pending = None
         self.time_limit.begins(allocation.job_id, allocation.time_left_s)
         self._allocated_at = time.monotonic()
-        self._become("starting", ", ".join(allocation.nodes) or str(self.link.login))
+        where = ", ".join(allocation.nodes) or str(self.link.login)
+        self.states.become(SessionState.STARTING, where)
         self._agent = client = AgentClient(
             self.cluster.open_stream,
             on_channel=self._agent_opened,
@@ -262,7 +265,7 @@ class Session:
         self.cluster.ended = None
         self.files.node_changed()
         self.time_limit.runs_again()
-        self._become("pending", said)
+        self.states.become(SessionState.PENDING, said)
         await self._reach_agent(await self.cluster.wait_running(self._on_pending))
         for lost in await self.forwards.put_back(forwards):
             self._say(lost)
@@ -273,17 +276,20 @@ class Session:
         await self.loops.close(f"the allocation is over: {why}")
         await self.peers.close()
         self.time_limit.close()
-        self._become("ended", why)
+        self.events.add("scheduler", why)
+        self.states.become(SessionState.ENDED, why)
         self._say(f"the allocation is over: {why}")
         last = await self._watch.last_state()
         if last is not None:
-            self._become("ended", last)
+            self.events.add("scheduler", last)
+            self.states.become(SessionState.ENDED, last)
 
     async def break_off(self, failure: TunnelkitError) -> None:
         """Enter state `ended` after an error of tk itself; every command gets `failure`.
         The allocation and its processes stay: the next session can take them over."""
         self.failure = failure
-        self._become("ended", failure.one_line())
+        self.events.add("error", failure.one_line(), error=failure)
+        self.states.become(SessionState.ENDED, failure.one_line())
         try:
             await cancel_all(*self._tasks)
             await self.loops.close()
@@ -306,8 +312,9 @@ class Session:
     async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` is True if that is certain.
         Idempotent. Takes little longer than `ending` allows, even if something hangs."""
-        over, ending = self.state == "ended", ending or ShutdownSequence()
-        self._become("closing")
+        over = self.states.state is SessionState.ENDED
+        ending = ending or ShutdownSequence()
+        self.states.become(SessionState.CLOSING)
         # But the link is kept: one that is cut just now may come back in time.
         others = [task for task in self._tasks if task is not self._keeping]
         await ending.step("the session's tasks", cancel_all(*others), 3.0)
@@ -345,7 +352,8 @@ class Session:
         why = status.explanation or status.reason or status.native_state
         eta = f", may start {status.start_estimate}" if status.start_estimate else ""
         job = f"job {status.job_id}: " if status.job_id else ""
-        self._become("pending", f"{job}{why}{eta}")
+        self.events.add("scheduler", f"{job}{why}{eta}")
+        self.states.become(SessionState.PENDING, f"{job}{why}{eta}")
 
     def _on_agent_link(self, up: bool, why: str) -> None:
         self.files.node_changed()
@@ -354,10 +362,10 @@ class Session:
             if self.cluster.job is not None:
                 self.cluster.job.poke()
         else:
-            self._become("reconnecting", why)
+            self.states.become(SessionState.RECONNECTING, why)
 
     def _become_ready(self) -> None:
-        self._become("ready")
+        self.states.become(SessionState.READY)
         self._spawn(self.files.resync())
 
     def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
@@ -380,7 +388,7 @@ class Session:
         text = in_words(left_s)
         self._say(text)
         self.loops.time_is_near(left_s, text)
-        self._changed()
+        self.states.poke()
 
     async def authenticate(self) -> None:
         """Retry with questions to the user, until the session is ready or over.
@@ -393,12 +401,12 @@ class Session:
             self._connection.retry()
             if self._agent is not None:
                 self._agent.retry()
-            while self.state not in ("ready", "ended", "failed", "closing"):
+            while self.states.state is not SessionState.READY and not self.states.is_final:
                 if self.stuck is not None:
                     raise self.stuck
                 if self._agent is None and self._connection.is_up:
                     return  # `up` continues by itself
-                await self.state_changed.wait()
+                await self.states.wait_change()
         finally:
             self._connection.leave()
 
@@ -412,7 +420,7 @@ class Session:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TELL_END_S):
                 while self.loops.has(loop_id):
-                    await self.state_changed.wait()
+                    await self.states.wait_change()
 
     def _agent_is_lost(self, why: str) -> None:
         """Stop reconnecting: the agent's job is over, or waits in the queue again."""
@@ -430,17 +438,8 @@ class Session:
         self._tasks.add(task)
         return task
 
-    def _become(self, state: str, detail: str = "") -> None:
-        if (state, detail) != (self.state, self.detail):
-            if state != self.state:
-                self.since = time.time()
-            self.state, self.detail = state, detail
-            self._has_changed()
-
-    def _has_changed(self) -> None:
-        changed, self.state_changed = self.state_changed, asyncio.Event()
-        changed.set()
-        self._changed()
+    def _entered(self, state: SessionState, detail: str) -> None:
+        self.events.add("state", detail, state=state)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

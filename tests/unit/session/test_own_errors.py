@@ -22,6 +22,7 @@ from tunnelkit.session.daemon import Daemon
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
 PATIENCE_S = 20.0
@@ -71,7 +72,8 @@ async def breaks(
         self._agent = agent = Broken(dial, on_channel=lambda channel, header: None, notices={})
         agent.breaks = breaks
         self.settled.set()
-        self._become("ready")
+        for state in ("connecting", "reconnecting", "ready"):
+            self.states.become(SessionState(state))
 
     monkeypatch.setattr(Session, "up", up)
     daemon = asyncio.create_task(Daemon(paths).run())

@@ -18,6 +18,7 @@ from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.mux.fd_io import write_fd
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent.install import Installed
+from tunnelkit.session.runtime.event_log import Record
 
 _CONNECT_TIMEOUT_S = 10
 
@@ -157,13 +158,18 @@ class Routes:
     """The routes to one agent. `open` uses the first that works.
 
     ways: the routes, in the order of the attempts.
-    say: called with a message when a route fails.
+    say: called with a message when a route fails. record: called with each route's outcome.
     """
 
     def __init__(
-        self, link: Link, node: str | None, ways: Sequence[Route], say: Callable[[str], None]
+        self,
+        link: Link,
+        node: str | None,
+        ways: Sequence[Route],
+        say: Callable[[str], None],
+        record: Record = lambda kind, text: None,
     ) -> None:
-        self._link, self._node, self._say = link, node, say
+        self._link, self._node, self._say, self._record = link, node, say, record
         self._ways = list(ways)
         #: Name of the route that works; None before the first stream.
         self.route: str | None = None
@@ -182,7 +188,9 @@ class Routes:
                     raise
                 self._ways.pop(0)
                 why, other = error.cause or error, self._ways[0].title
+                self._record("route", f"{self._node} by {way.title}: {error.one_line()}")
                 self._say(f"{self._node} refuses {way.title} ({why}): entering by {other}")
                 continue
             self.route = way.name
+            self._record("route", f"{self._node} is reached by {way.title}")
             return stream

@@ -10,6 +10,7 @@ from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers import mirror
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
 SYNC_TIMEOUT_S = 120.0
@@ -42,9 +43,9 @@ async def barrier(session: Session, mirrors: MirrorSet, params: dict[str, Any]) 
 
 def check_alive(session: Session) -> None:
     """Raise NoSessionError if the allocation is over."""
-    if session.state == "ended":
+    if session.states.state is SessionState.ENDED:
         raise NoSessionError(
-            "the allocation is over", cause=session.detail, hint="get a new one: tk up"
+            "the allocation is over", cause=session.states.detail, hint="get a new one: tk up"
         )
 
 
@@ -52,12 +53,12 @@ async def _queued_no_more(session: Session, timeout_s: float) -> None:
     """Wait while a requeued job has no node."""
     try:
         async with asyncio.timeout(timeout_s):
-            while session.state == "pending":
-                await session.state_changed.wait()
+            while session.states.state is SessionState.PENDING:
+                await session.states.wait_change()
     except TimeoutError:
         raise TimeoutExpired(
             f"there is no compute node after {timeout_s:g} s",
-            cause=session.detail,
+            cause=session.states.detail,
             hint="`tk status` tells why the job waits",
             transient=True,
         ) from None
@@ -68,10 +69,11 @@ async def _unless_it_ends(session: Session, work: Coroutine[Any, Any, _T]) -> _T
 
     A wait for the node would never end then."""
     task = asyncio.ensure_future(work)
-    over = session.state == "ended"  # over before the barrier: then the login host counts
+    # Over before the barrier: then the login host counts.
+    over = session.states.state is SessionState.ENDED
     try:
         while not task.done():
-            changed = asyncio.ensure_future(session.state_changed.wait())
+            changed = asyncio.ensure_future(session.states.wait_change())
             await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
             await cancel_all(changed)
             if not over and not task.done():
@@ -82,6 +84,6 @@ async def _unless_it_ends(session: Session, work: Coroutine[Any, Any, _T]) -> _T
 
 
 def _why_no_node(session: Session) -> str:
-    if session.state == "ended":
-        return f"the allocation is over: {session.detail}"
-    return f"there was no node: {session.state} {session.detail}".rstrip()
+    if session.states.state is SessionState.ENDED:
+        return f"the allocation is over: {session.states.detail}"
+    return f"there was no node: {session.states.state} {session.states.detail}".rstrip()

@@ -28,6 +28,7 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import SYNC_TIMEOUT_S, barrier, check_alive
 from tunnelkit.session.handlers.loop_start import prepared
 from tunnelkit.session.runtime.control_server import ControlConnection
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.runtime.status import SessionStatus
 from tunnelkit.session.session import Session
 
@@ -127,10 +128,11 @@ class ControlHandlers:
         pending, mirrors = session.pending, session.files.mirrors
         return {
             "version": __version__,
-            "state": "closing" if self._ending else session.state,
-            "detail": session.detail,
+            "state": SessionState.CLOSING if self._ending else session.states.state,
+            "detail": session.states.detail,
+            "failure": session.failure.to_json() if session.failure is not None else None,
             "attention": session.stuck.one_line() if session.stuck is not None else None,
-            "since": session.since,
+            "since": session.states.since,
             "pid": os.getpid(),
             "project": str(session.launch.settings.project_dir),
             "login": str(session.link.login),
@@ -159,6 +161,7 @@ class ControlHandlers:
             "loops": [loop.loop.describe() for loop in session.loops.all()],
             "forwards": session.forwards.list(),
             "mounts": session.files.mounts.describe(),
+            "events": list(session.events.recent),
         }
 
     def _node(self) -> str | None:
@@ -243,8 +246,8 @@ class ControlHandlers:
                 generation = await loop.loop.wait_armed()
         except TimeoutError:
             raise DebugError(
-                f"not ready within {timeout_s:.0f} s: {self._session.state}"
-                f" {self._session.detail}".rstrip(),
+                f"not ready within {timeout_s:.0f} s: {self._session.states.state}"
+                f" {self._session.states.detail}".rstrip(),
                 hint="see `tk status` and `tk logs`",
                 transient=True,
             ) from None

@@ -75,6 +75,7 @@ async def gather(
         "doctor.json": {result.name: _without_name(result) for result in results},
         "config.json": _config(scene),
         "status.json": scene.status,
+        "events.jsonl": _tail(scene.paths.events, _LOG_BYTES),
         "session.log": _tail(scene.paths.session_log, _LOG_BYTES),
         "jobs.log": await _job_logs(scene),
     }

@@ -124,7 +124,7 @@ def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
             try:
                 return await handler(params)
             except TunnelkitError as error:
-                raise RpcError(error.to_json()) from None
+                raise RpcError(dict(error.to_json())) from None
 
         return call
 

@@ -72,6 +72,11 @@ class SessionPaths:
         return self.state / "session.log"
 
     @property
+    def events(self) -> Path:
+        """The session's events (event_log.py)."""
+        return self.state / "events.jsonl"
+
+    @property
     def loop_log(self) -> Path:
         """The log of the restart loop's output."""
         return self.state / "loop.log"

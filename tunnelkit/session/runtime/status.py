@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from tunnelkit.errors import ErrorInfo
+from tunnelkit.session.runtime.event_log import SessionEvent
+
 if TYPE_CHECKING:
     from tunnelkit.debug.loop_status import LoopStatus
     from tunnelkit.mirror.progress import ProgressInfo
@@ -73,15 +76,18 @@ class ForwardInfo(TypedDict):
 class SessionStatus(TypedDict):
     """The whole session.
 
-    version: of the tk that started the session. attention: why the session needs the user
-    (`tk auth`), or None. since: Unix time of the last change of state. node: the agent's node.
-    agent: the agent's answer to `info`. mirror: the project's own; mirrors: all, worst first.
+    version: of the tk that started the session. state: a `SessionState`. attention: why the
+    session needs the user (`tk auth`), or None. failure: the error that ended the session, or
+    None. since: Unix time of the last change of state. node: the agent's node. agent: the
+    agent's answer to `info`. mirror: the project's own; mirrors: all, worst first. events: the
+    last ones, the oldest first.
     """
 
     version: str
     state: str
     detail: str
     attention: str | None
+    failure: ErrorInfo | None
     since: float
     pid: int
     project: str
@@ -99,3 +105,4 @@ class SessionStatus(TypedDict):
     loops: list[LoopStatus]
     forwards: list[ForwardInfo]
     mounts: list[MountStatus]
+    events: list[SessionEvent]

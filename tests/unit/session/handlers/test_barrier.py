@@ -13,6 +13,7 @@ from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mirror.api import SyncReport
 from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers.barrier import barrier
+from tunnelkit.session.runtime.state import SessionState, StateMachine
 from tunnelkit.session.session import Session
 
 
@@ -20,14 +21,12 @@ class FakeSession:
     """In a state, and told of another."""
 
     def __init__(self, state: str, detail: str) -> None:
-        self.state, self.detail = state, detail
-        self.state_changed = asyncio.Event()
+        self.states = StateMachine(lambda: None, lambda state, detail: None)
+        self.states.state, self.states.detail = SessionState(state), detail
         self.link = SimpleNamespace(login="login")
 
     def become(self, state: str) -> None:
-        self.state, changed = state, self.state_changed
-        self.state_changed = asyncio.Event()
-        changed.set()
+        self.states.become(SessionState(state), self.states.detail)
 
 
 class FakeMirrors:
@@ -51,11 +50,12 @@ def _asked(session: FakeSession, mirrors: FakeMirrors, **params: Any) -> asyncio
 
 async def test_a_proof_waits_for_the_node_of_a_job_that_was_requeued() -> None:
     session = FakeSession("pending", "job 5 went back into the queue")
-    mirrors = FakeMirrors(lambda: session.state == "ready")
+    mirrors = FakeMirrors(lambda: session.states.state is SessionState.READY)
     asked = _asked(session, mirrors, proof=True)
     session.become("pending")
     await asyncio.wait([asked], timeout=0.05)
     assert not asked.done() and not mirrors.barriers
+    session.become("starting")
     session.become("ready")
     assert (await asked)["unproven"] is None
 

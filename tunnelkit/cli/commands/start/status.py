@@ -35,18 +35,25 @@ def logs(
     count: Annotated[
         int, typer.Option("-n", "--lines", metavar="N", help="How many last lines.")
     ] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --session: its events, one JSON object a line.")
+    ] = False,
 ) -> None:
     """What debug loops wrote (or, with --session, what tk did).
 
     tk logs -f
     tk logs --session -n 20
+    tk logs --session --json | jq 'select(.kind == "error")'
     """
     from tunnelkit.cli.terminal.context import project_dir
-    from tunnelkit.errors import NoSessionError
+    from tunnelkit.errors import NoSessionError, UsageError
     from tunnelkit.session.runtime.paths import session_paths
 
     paths = session_paths(project_dir())
-    path = paths.session_log if session else paths.loop_log
+    if as_json and not session:
+        raise UsageError("--json is for the session's events", hint="tk logs --session --json")
+    own = paths.events if as_json else paths.session_log
+    path = own if session else paths.loop_log
     if not path.exists():
         raise NoSessionError(
             f"there is no log yet: {path}",

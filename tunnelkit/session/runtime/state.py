@@ -1,0 +1,111 @@
+"""The states of a session, and which may follow which.
+
+new -> connecting -> preparing -> pending -> starting -> ready <-> reconnecting
+                                     ^------ requeued -----|
+any before ready -> failed      any after preparing -> ended      any -> closing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+log = logging.getLogger("tunnelkit.session")
+
+
+class SessionState(StrEnum):
+    """The state of a session; its value is what `tk status --json` shows."""
+
+    NEW = "new"
+    #: The link to the login host is being opened.
+    CONNECTING = "connecting"
+    #: The login host is being prepared: Python, scheduler, the agent's zip.
+    PREPARING = "preparing"
+    #: The job waits in the queue.
+    PENDING = "pending"
+    #: The job runs; its agent is being reached.
+    STARTING = "starting"
+    READY = "ready"
+    #: A connection is lost and is being opened again.
+    RECONNECTING = "reconnecting"
+    #: The way up failed; the session ends.
+    FAILED = "failed"
+    #: The allocation is over; the session stays to tell commands the reason.
+    ENDED = "ended"
+    CLOSING = "closing"
+
+
+_S = SessionState
+_LOST_OR_OVER = {_S.RECONNECTING, _S.FAILED, _S.ENDED, _S.CLOSING}
+#: From each state, the states that may follow. The last three are final: late news of a
+#: connection changes nothing any more.
+TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = MappingProxyType(
+    {
+        _S.NEW: frozenset({_S.CONNECTING, _S.FAILED, _S.ENDED, _S.CLOSING}),
+        _S.CONNECTING: frozenset({_S.PREPARING} | _LOST_OR_OVER),
+        _S.PREPARING: frozenset({_S.PENDING} | _LOST_OR_OVER),
+        _S.PENDING: frozenset({_S.STARTING} | _LOST_OR_OVER),
+        # The agent answers before the mirror has started: ready, and then perhaps failed.
+        # A job that was taken over and is ending is replaced by another: pending again.
+        _S.STARTING: frozenset({_S.READY, _S.PENDING} | _LOST_OR_OVER),
+        _S.READY: frozenset({_S.PENDING, _S.STARTING} | _LOST_OR_OVER),
+        _S.RECONNECTING: frozenset(
+            {_S.PREPARING, _S.PENDING, _S.STARTING, _S.READY, _S.FAILED, _S.ENDED, _S.CLOSING}
+        ),
+        _S.FAILED: frozenset({_S.CLOSING}),
+        _S.ENDED: frozenset({_S.CLOSING}),
+        _S.CLOSING: frozenset(),
+    }
+)
+FINAL = frozenset({_S.FAILED, _S.ENDED, _S.CLOSING})
+
+
+class StateMachine:
+    """The state of one session, with a detail for the user.
+
+    changed: called after each change, also after those that `poke` reports.
+    entered: called with state and detail when a state or its detail is new."""
+
+    def __init__(
+        self, changed: Callable[[], None], entered: Callable[[SessionState, str], None]
+    ) -> None:
+        self.state = SessionState.NEW
+        self.detail = ""
+        #: Unix time of the last change of state.
+        self.since = time.time()
+        self._changed = changed
+        self._entered = entered
+        self._change = asyncio.Event()
+
+    @property
+    def is_final(self) -> bool:
+        """True if the session never becomes ready again."""
+        return self.state in FINAL
+
+    def become(self, state: SessionState, detail: str = "") -> None:
+        """Enter `state`, or change its detail. A change that `TRANSITIONS` lacks is not made."""
+        if (state, detail) == (self.state, self.detail):
+            return
+        if state is not self.state:
+            if state not in TRANSITIONS[self.state]:
+                level = logging.DEBUG if self.is_final else logging.ERROR
+                log.log(level, "state %s can't follow %s: %s", state, self.state, detail)
+                return
+            self.since = time.time()
+        self.state, self.detail = state, detail
+        self._entered(state, detail)
+        self.poke()
+
+    def poke(self) -> None:
+        """Wake those that wait: something else of the session has changed."""
+        change, self._change = self._change, asyncio.Event()
+        change.set()
+        self._changed()
+
+    async def wait_change(self) -> None:
+        """Return after the next change."""
+        await self._change.wait()
