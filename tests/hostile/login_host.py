@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -25,6 +26,17 @@ class LoginHost:
         self._programs = programs
         self._data = data
         data.mkdir()
+        # Held open for writing until the end of the test.
+        self._end = data / "end"
+        os.mkfifo(self._end, 0o600)
+        self._holder = os.open(self._end, os.O_RDWR)
+        #: A shell command that prints nothing, and ends with the test.
+        self.hangs = f"exec cat {shlex.quote(str(self._end))}"
+
+    def close(self) -> None:
+        """End the programs that hang."""
+        self._end.unlink()
+        os.close(self._holder)
 
     def program(self, name: str, script: str) -> None:
         """Have `name` run this sh script from now on."""
@@ -91,4 +103,6 @@ def login_host(sshd: Sshd, tmp_path: Path) -> Iterator[LoginHost]:
     """A hostile login host at the other end of the mirror's rigs. It has no rsync, but one that
     `sends_by_rsync`."""
     with far_path(sshd, tmp_path / "programs", without=("rsync",)):
-        yield LoginHost(tmp_path / "programs", tmp_path / "hostile")
+        host = LoginHost(tmp_path / "programs", tmp_path / "hostile")
+        yield host
+        host.close()

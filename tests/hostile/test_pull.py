@@ -125,7 +125,7 @@ async def test_ten_gigabytes_where_one_megabyte_was_listed(rig: Rig, login_host:
     info = tarfile.TarInfo("./results/x")
     info.size = 10 << 30
     # It never ends by itself: the laptop ends it.
-    login_host.sends_bytes(info.tobuf(), "exec sleep 300")
+    login_host.sends_bytes(info.tobuf(), login_host.hangs)
     await refused(rig, mirror, "more than it had listed")
 
 
@@ -134,7 +134,7 @@ async def test_a_name_of_ten_gigabytes(rig: Rig, login_host: LoginHost) -> None:
     login_host.lists([("./results/x", 1 << 20)])
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 32
-    login_host.sends_bytes(info.tobuf(tarfile.GNU_FORMAT), "exec sleep 300")
+    login_host.sends_bytes(info.tobuf(tarfile.GNU_FORMAT), login_host.hangs)
     await refused(rig, mirror, "a header of")
 
 
@@ -143,7 +143,7 @@ async def test_a_sparse_file(rig: Rig, login_host: LoginHost) -> None:
     login_host.lists([("./results/x", 1 << 20)])
     info = tarfile.TarInfo("./results/x")
     info.type = tarfile.GNUTYPE_SPARSE
-    login_host.sends_bytes(info.tobuf(tarfile.GNU_FORMAT), "exec sleep 300")
+    login_host.sends_bytes(info.tobuf(tarfile.GNU_FORMAT), login_host.hangs)
     await refused(rig, mirror, "sparse")
 
 
