@@ -85,8 +85,8 @@ PAYLOAD = ("wire", "mux", "debuggee", "agent")
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {
     "cli": (
-        "registry command_groups fast_path terminal",
-        "app views",
+        "registry lazy_typer command_groups terminal",
+        "app views fast_path",
         "completion",
         "commands main",
     ),

@@ -50,7 +50,7 @@ def _run(words: list[str]) -> None:
     if "_TK_COMPLETE" in os.environ:
         if _complete():
             return
-    elif fast_path.run(words):
+    elif _by_fast_path(words):
         return
     import typer
 
@@ -74,6 +74,16 @@ def _run(words: list[str]) -> None:
             sys.exit(int(ExitCode.USAGE))
         raise _usage_error(error) from None
     sys.exit(code or 0)
+
+
+def _by_fast_path(words: list[str]) -> bool:
+    try:
+        return fast_path.run(words)
+    except RuntimeError as error:
+        # typer's, of a question that the command asked: Ctrl-C.
+        if type(error).__name__ != "Abort":
+            raise
+        sys.exit(int(ExitCode.INTERRUPTED))
 
 
 def _complete() -> bool:

@@ -6,9 +6,8 @@ import json
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
 

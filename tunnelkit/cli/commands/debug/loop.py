@@ -8,8 +8,7 @@ import sys
 from contextlib import ExitStack
 from typing import Annotated, Any
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 
 _HELP = """Run a command again and again: every F5 gets a fresh debuggee.

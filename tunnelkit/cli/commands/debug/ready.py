@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from tunnelkit.cli.lazy_typer import typer
 
 
 def register(app: typer.Typer) -> None:

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.errors import UsageError
 
 if TYPE_CHECKING:

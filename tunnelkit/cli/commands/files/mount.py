@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import say
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 
 

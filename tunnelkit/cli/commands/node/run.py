@@ -11,9 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-
 from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 from tunnelkit.cli.views.waiting import Waiting
 

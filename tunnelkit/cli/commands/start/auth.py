@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, UsageError
 

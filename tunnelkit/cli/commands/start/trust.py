@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import say
 from tunnelkit.cli.terminal.trust_question import confirmed, lines, refusal
 from tunnelkit.errors import UsageError

@@ -6,10 +6,9 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tunnelkit.cli.completion import sources
-from tunnelkit.cli.completion.options import LinkOption, LoginOption, ProfileOption
+from tunnelkit.cli.completion.options import link_option, login_option, profile_option
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, paint, say
 from tunnelkit.cli.views.status import printable
 
@@ -81,9 +80,9 @@ def up(
             autocompletion=sources.jobs,
         ),
     ] = None,
-    profile: ProfileOption = None,
-    login: LoginOption = None,
-    link: LinkOption = None,
+    profile: Annotated[str | None, profile_option()] = None,
+    login: Annotated[str | None, login_option()] = None,
+    link: Annotated[str | None, link_option()] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="NAME", help="auto, slurm, pbs, torque or none.")
     ] = None,

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
+from tunnelkit.cli.lazy_typer import typer
 
 
 def register(app: typer.Typer) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from tunnelkit.cli.completion.options import LinkOption, LoginOption, ProfileOption
+from tunnelkit.cli.completion.options import link_option, login_option, profile_option
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.errors import ExitCode, NotTrusted, TunnelkitError
 
@@ -25,9 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    profile: ProfileOption = None,
-    login: LoginOption = None,
-    link: LinkOption = None,
+    profile: Annotated[str | None, profile_option()] = None,
+    login: Annotated[str | None, login_option()] = None,
+    link: Annotated[str | None, link_option()] = None,
 ) -> None:
     """Check everything from here to the node; each finding has a fix.
 

@@ -10,9 +10,8 @@ import sys
 from importlib import resources
 from typing import Annotated
 
-import typer
-
 from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.registry import COMMANDS, TOPICS
 from tunnelkit.cli.terminal.output import say, wants_colour
 from tunnelkit.errors import MEANINGS, UsageError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
+from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import say
 
 

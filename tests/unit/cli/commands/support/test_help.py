@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tunnelkit.cli import fast_path
 from tunnelkit.cli.app import build, with_examples_kept
@@ -129,19 +132,70 @@ def test_the_completion_script_is_printed() -> None:
     assert "_TK_COMPLETE=complete_bash" in done.stdout
 
 
-# -- the quick way --------------------------------------------------------
+# -- the fast path --------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(fast_path.QUICK))
-def test_the_quick_way_has_the_options_of_the_command(name: str) -> None:
+#: Pieces of command lines: plain ones, and all that only typer understands.
+_WORDS = st.sampled_from(
+    [
+        *("node4", "8888", "1", "0", "2.5", "1e3", "-1", "+5", "٣", "1_0", "true", "", "a=b"),
+        *("python", "x.py", "-c", "-n", "-n5", "-f", "--", "-", "--help", "-h", "--json", "--wait"),
+        *("--timeout", "--timeout=5", "--gpus", "--gpus=2", "--node", "--nodes", "--loop", "--tim"),
+        *("--sync", "--keep", "--rank", "--standby", "--no-standby", "--cancel", "--port"),
+        *("--ours", "--lines", "--debug"),
+    ]
+)
+
+
+@given(st.sampled_from(sorted(fast_path.FAST)), st.lists(_WORDS, max_size=5))
+@settings(max_examples=1500)
+def test_the_fast_path_takes_nothing_that_typer_takes_otherwise(
+    name: str, words: list[str]
+) -> None:
+    values = fast_path.accepts([name, *words])
+    if values is None:
+        return
+    called = by_typer(name, words)
+    assert called is not None, "typer would have refused it"
+    assert {key: called[key] for key in values} == values
+    others = called.keys() - values.keys()
+    assert {key: called[key] for key in others} == {key: defaults_of(name)[key] for key in others}
+
+
+def by_typer(name: str, words: list[str]) -> dict[str, Any] | None:
+    """The parameters with which typer calls the command; None if it refuses the line."""
+    command = command_of(name)
+    try:
+        context = command.make_context(name, list(words), resilient_parsing=False)
+    except SystemExit:
+        return None
+    except Exception as error:
+        assert hasattr(error, "format_message") or type(error).__name__ == "Exit", error
+        return None
+    # What typer makes of it last: a list, or None for an empty one with that default.
+    return {
+        key: (list(value) or None) if isinstance(value, tuple | list) else value
+        for key, value in context.params.items()
+    }
+
+
+def defaults_of(name: str) -> dict[str, Any]:
+    """The function's own defaults, by parameter."""
+    signature = inspect.signature(fast_path.declared(name).function)
+    return {key: one.default for key, one in signature.parameters.items()}
+
+
+@pytest.mark.parametrize("name", sorted(fast_path.FAST))
+def test_every_common_command_has_the_fast_path(name: str) -> None:
     options = {
         word: parameter.is_flag
         for parameter in command_of(name).params
-        for word in parameter.opts
+        if parameter.param_type_name == "option"
+        for word in (*parameter.opts, *parameter.secondary_opts)
         if word not in ("-h", "--help")
     }
-    ours = {word: kind is None for word, (_, kind) in fast_path.QUICK[name].options.items()}
-    assert ours == options
+    declared = fast_path.declared(name)
+    assert {word: one[2] is not None for word, one in declared.options.items()} == options
 
 
 @pytest.mark.parametrize(
@@ -149,18 +203,33 @@ def test_the_quick_way_has_the_options_of_the_command(name: str) -> None:
     [
         ([], {}),
         (["--sync"], {"sync_first": True}),
-        (["--timeout", "5", "--json"], {"timeout_s": 5.0, "as_json": True}),
+        (["--timeout", "5", "--json"], {"timeout": 5.0, "as_json": True}),
         (["--timeout"], None),
         (["--timeout", "soon"], None),
+        (["--timeout", "--json"], None),
         (["--timeout=5"], None),
         (["--help"], None),
         (["x"], None),
     ],
 )
-def test_the_quick_way_takes_what_is_plainly_right(
+def test_the_fast_path_takes_what_is_plainly_right(
     words: list[str], values: dict[str, Any] | None
 ) -> None:
-    assert fast_path.parse(fast_path.QUICK["ready"], words) == values
+    assert fast_path.accepts(["ready", *words]) == values
+
+
+def test_the_words_of_a_program_are_its_own() -> None:
+    assert fast_path.accepts(["run", "--node", "node2", "ls", "-l", "--json"]) == {
+        "node": "node2",
+        "command": ["ls", "-l", "--json"],
+    }
+    assert fast_path.accepts(["run", "-x"]) is None
+    assert fast_path.accepts(["run"]) is None
+    assert fast_path.accepts(["up", "node4", "--gpus", "1", "--exclusive"]) == {
+        "node": "node4",
+        "gpus": 1,
+        "exclusive": True,
+    }
 
 
 def test_both_ways_call_the_same_function() -> None:
