@@ -1,1 +1,1 @@
-"""How a byte stream to a host is had. Backends stand behind `link.base.Link`."""
+"""Byte streams to hosts over ssh. Two backends stand behind `link.base.Link`."""

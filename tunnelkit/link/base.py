@@ -1,8 +1,8 @@
-"""What every link backend provides; the contract suite in tests/contract holds them to it.
+"""The interface of a link; the contract suite in tests/contract checks both backends against it.
 
-A link is the connection of one session to one cluster. It authenticates once,
-at `open`; all else rides on that connection. `node=None` means the login host,
-any other value a compute node reached through it.
+A link is the connection of one session to one cluster. It authenticates once, at `open`; all else
+uses that connection. `node=None` means the login host, any other value a compute node reached
+through it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Protocol
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import Completed, Hop, LocalForward
 
-#: Asks the person one question (password, one-time code, unknown host key) and
-#: returns the answer, or None when nobody is there to answer. `echo` is False for secrets.
+#: Asks the user one question (password, one-time code, unknown host key) and returns the answer, or
+#: None when nobody is there to answer. `echo` is False for secrets.
 Prompter = Callable[[str, bool], Awaitable[str | None]]
 
 
@@ -33,7 +33,7 @@ class ByteStream(Protocol):
         ...
 
     def diagnosis(self) -> str:
-        """What came on stderr so far (its last lines), for an error message."""
+        """The last lines of stderr so far, for an error message."""
         ...
 
     async def close(self) -> None: ...
@@ -59,8 +59,11 @@ class Link(Protocol):
     async def is_alive(self) -> bool: ...
 
     async def wait_lost(self) -> str:
-        """Return, with the reason, once the connection to the login host, or one that
-        carries a forward to a node, is gone. `open` then mends what it can."""
+        """Wait until the connection to the login host, or one that carries a forward to a node, is
+        lost.
+
+        Returns the reason. `open` then restores what it can.
+        """
         ...
 
     async def run(
@@ -71,10 +74,12 @@ class Link(Protocol):
         stdin: bytes = b"",
         timeout_s: float = 30.0,
     ) -> Completed:
-        """Run one command to its end. The words of `argv` arrive exactly, whatever the
-        login shell. Raises ConnectionFailed if the host can't be had, TimeoutExpired on
-        time out (the far process sees its stdin and stdout end, and is not killed); a
-        command's own failure is an exit code."""
+        """Run one command to its end. The words of `argv` arrive exactly, whatever the login shell.
+
+        Raises ConnectionFailed if the host can't be reached, TimeoutExpired on time out (the far
+        process sees its stdin and stdout end, and is not killed). A command that fails is an exit
+        code, not an error.
+        """
         ...
 
     async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ByteStream:
@@ -82,8 +87,10 @@ class Link(Protocol):
         ...
 
     async def forward(self, forward: LocalForward, *, node: str | None = None) -> None:
-        """Make 127.0.0.1:bind_port here reach host:port as seen from `node`. Raises
-        UsageError if the local port is taken, ConnectionFailed if it can't be had."""
+        """Make 127.0.0.1:bind_port on this machine reach host:port as seen from `node`.
+
+        Raises UsageError if the local port is taken, ConnectionFailed if the forward can't be made.
+        """
         ...
 
     async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None: ...

@@ -1,5 +1,6 @@
-"""Which link a session gets: the person's word, else OpenSSH's wherever it can share one
-connection."""
+"""The choice of a session's link: the backend that the settings name, else OpenSSH wherever it can
+share one connection, else paramiko.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cluster is reached over ssh; both backends read it. No I/O."""
+"""The options of a link to a cluster; both backends read them. No I/O."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ _WITH_PORT = re.compile(r"(?P<host>[^:\[\]]+):(?P<port>\d+)")
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """How to reach a cluster. ssh_config rules all that is not said here.
+    """Hosts and limits of a link. ssh_config decides what is not given here.
 
-    jumps: hosts before `login`, in order of travel (ProxyJump). ssh_config: another
-    file than ~/.ssh/config. known_hosts: tunnelkit's own file, for compute nodes that
-    none of the user's files knows; by default one in the control directory.
-    max_sessions: sessions held at once on one host, below sshd's MaxSessions (10) so
-    that rsync and sshfs find room. auth_timeout_s: from a person's answer to being let
-    in (a push on a phone takes its time). node_routes: ways of a forward to a node, in the
-    order in which they are tried (forwards.py).
+    jumps: hosts before `login`, in order of travel (ProxyJump). ssh_config: another file than
+    ~/.ssh/config. known_hosts: tunnelkit's own file, for compute nodes that none of the user's
+    files knows; by default one in the control directory. max_sessions: sessions held at once on one
+    host, below sshd's MaxSessions (10) so that rsync and sshfs find room. auth_timeout_s: seconds
+    from a user's answer to the login (a push on a phone takes its time). node_routes: routes of a
+    forward to a node, in the order in which they are tried (forwards.py).
     """
 
     login: Hop

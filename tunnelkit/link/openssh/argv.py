@@ -74,7 +74,7 @@ class SshCommand:
         return [
             *self._ssh(),
             *("-S", _percent(str(control_path)), "-T", "-a", "-x"),
-            # Without a mux session ssh would connect, and authenticate, anew.
+            # Without a mux session ssh would connect, and authenticate, a second time.
             *_options("ControlMaster=no", "ProxyCommand=/bin/false", "BatchMode=yes"),
             # The user's LocalForward lines would else be asked of the master each time.
             *_options("ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none"),

@@ -1,8 +1,8 @@
 """Questions that ssh asks while it has no terminal: passwords, codes, new host keys.
 
-ssh runs the program named by SSH_ASKPASS with the question as its argument. Ours
-carries the question over a unix socket (0600, in the link's 0700 directory) to the
-`AskpassServer`, which asks the person through the link's `Prompter`.
+ssh runs the program named by SSH_ASKPASS with the question as its argument. tk's program carries
+the question over a unix socket (0600, in the link's 0700 directory) to the `AskpassServer`, which
+asks the user through the link's `Prompter`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Asker:
 class AskpassServer:
     """Owns the socket and the helper program; asks one question at a time.
 
-    notice: told what ssh only wants shown ("touch your security key").
+    notice: called with what ssh only wants to show ("touch your security key").
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class AskpassServer:
             file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
 
     def asker(self, name: str) -> Asker:
-        """Who is to ask next under this name, with the environment for its ssh."""
+        """An asker registered under this name, with the environment for its ssh."""
         env = {
             **os.environ,
             "SSH_ASKPASS": str(self._program),
@@ -154,8 +154,8 @@ class AskpassServer:
                 return answer if (answer or "").strip().lower() in ("y", "yes") else None
             answer = await self._ask(prompt, "(yes/no" in prompt)
         if answer is None:
-            # ssh would send an empty password now, and sites count failures: the
-            # master's owner is told instead, and ends it before it hears anything.
+            # ssh would send an empty password now, and sites count failures: the owner of the
+            # master is notified instead, and ends it before the site receives anything.
             if not asker.unanswered.done():
                 asker.unanswered.set_result(prompt.strip())
             await asyncio.get_running_loop().create_future()

@@ -38,10 +38,10 @@ _TOUCH = "Confirm user presence"
 class ControlMaster:
     """One authenticated connection to one host, shared by all that goes there.
 
-    `prepare` gives the argv of a new master and who answers its questions (None:
-    nobody). notice: told what ssh wants shown. `upstream` is the master that this one rides on,
-    which alone hears why a hop could not be made. The process is our
-    child, or one that a killed predecessor left and that was adopted.
+    `prepare` gives the argv of a new master and the asker that answers its questions (None:
+    nobody). notice: called with what ssh wants to show. `upstream` is the master that this one goes
+    through; only that one's stderr says why a hop could not be made. The process is a child of this
+    one, or one that a killed predecessor left and that was adopted.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class ControlMaster:
     def _check_silence(self, started: float, asker: Asker | None) -> None:
         limit, since = self._silence_limit_s, started
         if asker and asker.waiting:
-            return  # a person is thinking
+            return  # a user is thinking
         if asker and asker.answered_at is not None:
             limit, since = self._auth_timeout_s, asker.answered_at
         if time.monotonic() - since > limit:
@@ -235,7 +235,7 @@ class ControlMaster:
 
     async def _watch_pid(self, pid: int) -> str:
         if not hasattr(os, "pidfd_open"):
-            while await self._running_pid() is not None:  # noqa: ASYNC110 - no event to be had
+            while await self._running_pid() is not None:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(_POLL_S)
             return f"ssh to {self.host} ended"
         try:
@@ -253,7 +253,7 @@ class ControlMaster:
         return f"ssh to {self.host} ended"
 
     async def _end_adopted(self) -> None:
-        """It had its chance to end by itself; then it is told, then killed."""
+        """Ask the adopted master to exit; it had its chance to end by itself. Then kill it."""
         assert self._watch is not None and self.pid is not None
         for sign in (None, signal.SIGTERM, signal.SIGKILL):
             if sign is not None:

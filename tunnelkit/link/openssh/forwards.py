@@ -62,7 +62,7 @@ class ActiveForward:
 
     @property
     def on_its_master(self) -> bool:
-        """Whether the connection that was asked is still the one that lives."""
+        """True if the connection that made this forward is still the current one."""
         return self.master.is_up and self.master.pid == self.pid
 
 
@@ -145,8 +145,11 @@ class OpenSSHForwards:
         self._remove_sockets()
 
     def carriers(self) -> list[Coroutine[Any, Any, str]]:
-        """What to wait on, to learn that a forward is gone. What `restore` gave up on is
-        not among them, what went before anybody waited is."""
+        """Coroutines that end when a forward is lost, each with the reason.
+
+        Those that `restore` gave up are left out; those that were lost before anybody waited are
+        in.
+        """
         return [_gone(active) for active in self._wanted.values() if active is not None]
 
     async def close(self) -> None:

@@ -53,13 +53,15 @@ class _Host:
 
 
 class OpenSSHLink(Link):
-    """See `base.Link`. `control_dir` is a 0700 directory that belongs to this link alone;
-    a successor with the same one takes over what a killed link left there.
+    """The link by OpenSSH's ssh; see `base.Link`.
 
-    prompter: answers passwords, codes and new host keys; without one, or with `batch`,
-    whatever would ask fails at once. attended: asked before each connection whether a person
-    is there to answer; if not, it is made in BatchMode. notice: is told what ssh wants shown
-    ("touch your security key").
+    `control_dir` is a 0700 directory that belongs to this link alone; a successor with the same one
+    takes over what a killed link left there.
+
+    prompter: answers passwords, codes and new host keys; without one, or with `batch`, whatever
+    would ask fails at once. attended: called before each connection; False means that nobody is
+    there to answer, and the connection is made in BatchMode. notice: called with what ssh wants to
+    show ("touch your security key").
     """
 
     def __init__(
@@ -129,8 +131,11 @@ class OpenSSHLink(Link):
         return await self._login.master.check()
 
     async def wait_lost(self) -> str:
-        """Return, with the reason, once the connection to the login host, or one that
-        carries a forward to a node, is gone. `open` then mends what it can."""
+        """Wait until the connection to the login host, or one that carries a forward to a node, is
+        lost.
+
+        Returns the reason. `open` then restores what it can.
+        """
         if not self._login.master.is_up:
             return await self._login.master.wait()
         return await first_loss(
@@ -268,7 +273,7 @@ class OpenSSHLink(Link):
         return command.master(self._control_path(node), node, extra=extra), self._asker(node)
 
     def _connecting(self) -> SshCommand:
-        """How the next connection is made: as one that may ask, or in BatchMode."""
+        """The ssh command of the next connection: one that may ask, or one in BatchMode."""
         return self._asking if self._attended() else self._command
 
     def _asker(self, name: str) -> Asker | None:

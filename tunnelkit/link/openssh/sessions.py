@@ -127,7 +127,7 @@ class OpenSSHSessions:
         raise AssertionError("unreachable")
 
     async def open_stream(self, words: Sequence[str]) -> MuxStream:
-        """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
+        """See `base.Link.open_stream`. Raises ConnectionFailed if no session can be opened."""
         text = remote_command(words)
         async with stream_start(self._master.host):
             async for _ in attempts():

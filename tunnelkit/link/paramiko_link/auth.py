@@ -1,7 +1,7 @@
-"""How the paramiko link proves who we are: agent, keys, certificates, then a person.
+"""Authentication of the paramiko link: agent, keys, certificates, then questions to the user.
 
-The order is ssh's. Each method is tried once, each question asked once: a wrong answer
-ends the attempt, since sites count failures and lock accounts.
+The order is ssh's. Each method is tried once, each question asked once: a wrong answer ends the
+attempt, since sites count failures and lock accounts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class NoAnswer(Exception):
 
 @dataclass
 class Login:
-    """One attempt to be let in by one host. ask: None in batch; notice: told what may help."""
+    """One attempt to log in to one host.
+
+    ask: None in batch. notice: called with what may help the user.
+    """
 
     transport: SshTransport
     host: HostConfig
@@ -96,7 +99,7 @@ class Login:
                 raise self._unanswered from None
             if not self.transport.is_active():
                 raise
-            # The person has spoken: another method would ask them again.
+            # The user has answered: another method would ask again.
             raise self._refused([method]) from None
 
     # -- keys
@@ -175,7 +178,7 @@ class Login:
         return list(self.transport.auth_password(host.user, answer, fallback=False))
 
     def _by_questions(self) -> list[str]:
-        self.transport.auth_timeout = float("inf")  # a person thinks; `abort` ends the wait
+        self.transport.auth_timeout = float("inf")  # a user thinks; `abort` ends the wait
         try:
             return list(self.transport.auth_interactive(self.host.user, self._answer))
         finally:
@@ -254,7 +257,7 @@ def _public_blob(path: Path) -> bytes | None:
 
 
 def _is_certificate_of(path: Path, key: PKey | AgentKey) -> bool:
-    """Whether the certificate holds the same public key: its fields follow type and nonce."""
+    """True if the certificate holds the same public key: its fields follow type and nonce."""
     with contextlib.suppress(Exception):
         blob = PublicBlob.from_file(str(path))
         fields = key.asbytes()[4 + len(key.get_name()) :]

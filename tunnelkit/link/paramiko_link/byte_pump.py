@@ -107,7 +107,7 @@ class BytePump:
                     at += sent
             self._channel.shutdown_write()
         except _GONE:
-            # Nobody reads there any more: whoever writes here is to learn it.
+            # Nobody reads there any more: the writer here must learn it.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RD)
 

@@ -1,5 +1,6 @@
-"""The way to a host, made in a thread: sockets, jumps, host keys, logins; and what can go
-wrong on it, told to people."""
+"""The connection to a host, made in a thread: sockets, jumps, host keys, logins, and error
+messages.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _CHANNEL_EXTRA_S = 5.0
 
 
 class Attempt:
-    """One try to connect: what it has opened so far, and the person who may be asked.
+    """One try to connect: what it has opened so far, and how to ask the user.
 
     Made on the event loop; `ask` and the rest are for its thread.
     """
@@ -73,7 +74,7 @@ class Attempt:
             end()
 
     async def end_if_silent(self, limit_s: float) -> None:
-        """Give up `limit_s` after a person's last answer; until cancelled."""
+        """Give up `limit_s` seconds after a user's last answer; runs until cancelled."""
         while True:
             await asyncio.sleep(1.0)
             at = self.answered_at
@@ -205,7 +206,7 @@ class HopPath:
             except OSError:
                 ours.close()
                 raise
-        # Its end: whoever ends the connection; then it is reaped here.
+        # The owner of the connection ends it; then it is reaped here.
         threading.Thread(
             target=_reap, args=(child,), name="tk-link proxy-command", daemon=True
         ).start()
@@ -276,7 +277,9 @@ def explain(host: str, error: Exception, *, hop: bool = False) -> TunnelkitError
 
 
 def _after_an_answer(host: str, error: Exception) -> AuthenticationFailed:
-    """Whatever it was: to go on by itself would ask the person, or try their answer, again."""
+    """The error after a user's answer: a further attempt would ask again, or try the same answer
+    again.
+    """
     return AuthenticationFailed(
         f"{host} broke off after a question was answered",
         cause=str(error) or type(error).__name__,

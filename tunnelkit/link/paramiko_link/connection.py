@@ -22,9 +22,8 @@ _VERIFY_S = 5.0
 class ParamikoConnection:
     """One host's connection, shared by all that goes there.
 
-    steps: the hosts on the way and their rules, read anew for each attempt. prompter: who is
-    to be asked this time; None: nobody. upstream: the
-    connection that this one rides on.
+    steps: the hosts on the way and their rules, read again for each attempt. prompter: asks the
+    user this time; None: nobody. upstream: the connection that this one goes through.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class ParamikoConnection:
         return await asyncio.shield(self._watch)
 
     async def check(self) -> bool:
-        """Whether it is there, as far as is known: silence ends it."""
+        """True if the connection is there, as far as is known: silence ends it."""
         return self.is_up
 
     async def close(self) -> None:

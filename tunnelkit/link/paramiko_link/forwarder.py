@@ -55,7 +55,7 @@ class _Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
     daemon_threads = True
 
     def verify_request(self, request: socket.socket, client_address: tuple[str, int]) -> bool:
-        """Whether the connection is our own user's; asked before anything is read of it."""
+        """True if the connection comes from this user; checked before anything is read from it."""
         return same_user(client_address, request.getsockname())
 
     def shutdown_request(self, request: socket.socket) -> None:

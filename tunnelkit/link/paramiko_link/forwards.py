@@ -125,7 +125,7 @@ class ParamikoForwards:
                     self._failed[key] = error
 
     def carriers(self) -> list[Coroutine[Any, Any, str]]:
-        """What to wait on, to learn that a forward is gone."""
+        """Coroutines that end when a forward is lost, each with the reason."""
         return [_gone(active) for active in self._wanted.values() if active is not None]
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ from paramiko import HostKeys, PKey
 from tunnelkit.errors import HostKeyError
 from tunnelkit.link.paramiko_link.ssh_config import HostConfig, glob_pattern
 
-#: Asks a person from a thread: the question, whether the answer may be seen.
+#: Asks a user from a thread. Parameters: the question, may the answer be shown.
 Ask = Callable[[str, bool], str]
 
 
@@ -38,7 +38,7 @@ class KnownHost:
     blob: bytes
 
     def is_for(self, name: str) -> bool:
-        """Whether the line holds for a host known as `name` (`host` or `[host]:port`)."""
+        """True if the line holds for a host known as `name` (`host` or `[host]:port`)."""
         if self.names.startswith("|1|"):
             return _hash_matches(self.names, name)
         matched = False
@@ -69,7 +69,7 @@ def read_entries(path: Path) -> Iterator[KnownHost]:
 
 
 class KnownHosts:
-    """What some known_hosts files say of one host; new keys go to the first file."""
+    """The lines of some known_hosts files about one host; new keys go to the first file."""
 
     def __init__(self, host: HostConfig, files: Sequence[Path], *, strict: str) -> None:
         self.host = host
@@ -82,7 +82,7 @@ class KnownHosts:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a key of this host."""
+        """True if there is a key of this host."""
         return any(not entry.marker for entry in self._mine)
 
     def key_types(self) -> list[str]:
@@ -95,7 +95,7 @@ class KnownHosts:
         return types
 
     def check(self, key: PKey, ask: Ask | None) -> None:
-        """Return if the key that the host offers is to be trusted; else raise HostKeyError."""
+        """Return if the key that the host offers is trusted. Raises HostKeyError otherwise."""
         blob, kind = key.asbytes(), key.get_name()
         same = [entry for entry in self._mine if entry.blob == blob]
         if any(entry.marker == "revoked" for entry in same):

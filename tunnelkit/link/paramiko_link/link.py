@@ -1,8 +1,8 @@
-"""The paramiko link: ssh in this process, where no OpenSSH with multiplexing is to be had.
+"""The paramiko link: ssh in this process, where no OpenSSH with multiplexing is available.
 
-One connection to the login host authenticates once; commands, streams and forwards are
-channels of it. A compute node gets a connection of its own, inside the login's, when it
-is first needed. Nothing of it outlives this process: a successor authenticates anew.
+One connection to the login host authenticates once; commands, streams and forwards are channels of
+it. A compute node gets a connection of its own, inside the login's, when it is first needed.
+Nothing of it outlives this process: a successor authenticates again.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ class _Host:
 
 
 class ParamikoLink(Link):
-    """See `base.Link`. `control_dir` is a 0700 directory that belongs to this link alone.
+    """The link by paramiko; see `base.Link`.
 
-    Of the options, `ssh` says nothing here. prompter: answers passwords, codes and new host
-    keys; without one, or with `batch`, whatever would ask fails at once. attended: asked
-    before each connection whether a person is there to answer. notice: is told what a host
-    wants shown.
+    `control_dir` is a 0700 directory that belongs to this link alone.
+
+    Of the options, `ssh` has no effect here. prompter: answers passwords, codes and new host keys;
+    without one, or with `batch`, whatever would ask fails at once. attended: called before each
+    connection; False means that nobody is there to answer. notice: called with what a host wants to
+    show.
     """
 
     def __init__(
@@ -113,8 +115,11 @@ class ParamikoLink(Link):
         return await self._login.connection.check()
 
     async def wait_lost(self) -> str:
-        """Return, with the reason, once the connection to the login host, or one that
-        carries a forward to a node, is gone. `open` then mends what it can."""
+        """Wait until the connection to the login host, or one that carries a forward to a node, is
+        lost.
+
+        Returns the reason. `open` then restores what it can.
+        """
         return await first_loss(
             self._forwards.changed,
             lambda: [self._login.connection.wait(), *self._forwards.carriers()],
@@ -256,7 +261,7 @@ class ParamikoLink(Link):
 
 
 def _one_at_a_time(prompter: Prompter | None) -> Prompter | None:
-    """A person is asked one question at a time, also when two hosts ask at once."""
+    """A prompter that asks a user one question at a time, also when two hosts ask at once."""
     if prompter is None:
         return None
     asked = prompter

@@ -120,7 +120,7 @@ class ParamikoSessions:
         raise AssertionError("unreachable")
 
     async def open_stream(self, words: Sequence[str]) -> ChannelStream:
-        """See `base.Link.open_stream`. Raises ConnectionFailed if no session is to be had."""
+        """See `base.Link.open_stream`. Raises ConnectionFailed if no session can be opened."""
         text = remote_command(words)
         async with stream_start(self._connection.host):
             with await self._slots.stream() as stack:
@@ -208,7 +208,7 @@ class _Held:
         raise EOFError("given up")
 
     def close(self) -> None:
-        """From any thread; whoever reads or writes the channel is woken."""
+        """End the channel, from any thread; wakes those that read or write it."""
         with self._lock:
             self._closed, channel = True, self._channel
         if channel is not None:

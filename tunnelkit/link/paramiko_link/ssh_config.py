@@ -35,9 +35,9 @@ _MAX_JUMPS = 8
 
 @dataclass(frozen=True)
 class HostConfig:
-    """What ssh_config says about one destination, as far as this link uses it.
+    """The part of ssh_config about one destination that this link uses.
 
-    name: as people call it. address: where to dial it, if not by its hostname.
+    name: as the user calls it. address: the address to dial instead of its hostname.
     identity_agent: a socket's path, "" for none, None for SSH_AUTH_SOCK. strict:
     StrictHostKeyChecking, in one spelling each: yes, ask, accept-new, off.
     """
@@ -72,7 +72,7 @@ class HostConfig:
 
 @dataclass(frozen=True)
 class ConfigFiles:
-    """Where ssh_config is read: one file instead of ssh's own two, or those."""
+    """The files of ssh_config to read: one file instead of ssh's own two, or those."""
 
     given: Path | None = None
 
@@ -173,7 +173,7 @@ def glob_pattern(pattern: str) -> str:
 
 
 def _applies(header: str, host: str) -> bool:
-    """Whether a Host or Match line holds for `host`, as paramiko judges it."""
+    """True if a Host or Match line holds for `host`, as paramiko judges it."""
     return "compression" in SSHConfig.from_text(f"{header}\n  Compression yes").lookup(host)
 
 
@@ -247,7 +247,7 @@ def _host_config(destination: str, host: str, found: SSHConfigDict) -> HostConfi
 
 
 def _first(found: SSHConfigDict, key: str) -> bool:
-    """Whether ProxyJump came before ProxyCommand."""
+    """True if ProxyJump came before ProxyCommand."""
     order = [name for name in found if name in ("proxyjump", "proxycommand")]
     return bool(order) and order[0] == key
 

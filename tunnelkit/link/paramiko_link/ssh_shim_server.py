@@ -26,7 +26,7 @@ _BACKLOG = 16
 
 
 class ShimCommand(Protocol):
-    """What carries bytes between a client and its command."""
+    """The byte stream between a client and its command."""
 
     def stop(self) -> None: ...
 
@@ -73,7 +73,7 @@ class SshShimServer:
         return [sys.executable, "-I", "-S", ssh_shim.__file__, str(self._path), node or ""]
 
     def is_left_behind(self) -> bool:
-        """Whether a predecessor that was killed has left its socket, and nobody else is here."""
+        """True if a killed predecessor has left its socket, and no other process serves it."""
         return self._listener is None and self._path.is_socket()
 
     def open(self) -> None:
@@ -137,7 +137,7 @@ class SshShimServer:
                 client.err(f"{error.one_line()}\n".encode())
             client.exit(255)
         except (OSError, ValueError, KeyError):
-            pass  # not one of ours, or gone
+            pass  # not one of these, or gone
         finally:
             if carrier is not None:
                 carrier.stop()

@@ -51,7 +51,7 @@ async def in_thread(name: str, work: Callable[[], T], *, abort: Callable[[], Non
         abort()
         await asyncio.wait({done}, timeout=_ABORT_S)
         if done.done() and not done.cancelled():
-            done.exception()  # it was told; nobody wants it any more
+            done.exception()  # its owner has the error; nobody reads it any more
         raise
     finally:
         if done.done():

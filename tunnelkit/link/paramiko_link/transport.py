@@ -162,9 +162,12 @@ class SshTransport(paramiko.Transport):
             cast(Any, super())._send_message(data)
 
     def _is_late(self, data: Message) -> bool:
-        """Whether it is about a channel that is closed. paramiko lets another thread make it
-        ready and then be overtaken by the close, and sshd ends the connection for such a one
-        ("referred to nonexistent channel"). What is about a channel comes here one by one."""
+        """True if the message is about a channel that is closed.
+
+        paramiko lets another thread make it ready and then be overtaken by the close, and sshd ends
+        the connection for such a message ("referred to nonexistent channel"). Messages about a
+        channel come here one by one.
+        """
         head = bytes(data.packet.getbuffer()[:5])
         if not head or head[0] not in _OF_A_CHANNEL:
             return False
@@ -207,7 +210,7 @@ class SshTransport(paramiko.Transport):
             self.ended()
 
     def why_ended(self) -> str:
-        """paramiko's word on the end, for the log and the person."""
+        """paramiko's reason for the end, for the log and the user."""
         error = self.get_exception()
         return str(error) if error is not None and str(error) else "the connection was closed"
 

@@ -1,9 +1,9 @@
-"""Which host a round-robin name led to, so that a reconnect comes to the same one.
+"""The address that a round-robin name led to, so that a reconnect comes to the same host.
 
-What is left on a login host (its agent's socket, where there is no scheduler) is on that
-host only. The address is pinned rather than the name that the host has for itself, which
-a laptop often can't resolve. It is tried every other time: a host that is gone for good
-must not keep the session from the others.
+What is left on a login host (its agent's socket, where there is no scheduler) is on that host only.
+The address is pinned rather than the name that the host has for itself, which a laptop often can't
+resolve. It is tried every other time: a host that is gone for good must not keep the session from
+the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RESOLVE_S = 5.0
 
 #: `ssh -G` with these options besides the usual ones.
 Config = Callable[[list[str]], Awaitable[EffectiveConfig]]
-#: The address of a host that has let us in, as seen from here; "" where that can't be told.
+#: The address of a host after a login, as seen from here; "" where that is unknown.
 WhereTo = Callable[[], Awaitable[str]]
 
 
@@ -34,7 +34,7 @@ class AddressPin:
 
     @property
     def address(self) -> str | None:
-        """Where the next attempt is to go; None: by the name."""
+        """The address of the next attempt; None: by the name."""
         return self._led_to if self._holds and not self._missed else None
 
     def missed(self) -> None:
@@ -60,7 +60,7 @@ class AddressPin:
 
 
 class LoginPin(AddressPin):
-    """As ssh is to be told of it."""
+    """The pinned address as ssh options."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,8 @@ class LoginPin(AddressPin):
         async def may_hold(address: str) -> bool:
             options = ["-o", f"HostName={address}", "-o", f"HostKeyAlias={config.known_as}"]
             self._options = options
-            # A `Match host` of the person's may mean the name, and hold the key that lets us in.
+            # A `Match host` in the user's file may depend on the name, and hold the key of this
+            # host.
             return (await read(options)).rest == config.rest
 
         if not config.is_direct or config.uses_gssapi:

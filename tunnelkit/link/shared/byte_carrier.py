@@ -68,7 +68,7 @@ class _End:
 
 
 class _Work:
-    """What the thread does. Ends, and closes all, once the other end of `heard` is closed."""
+    """The thread's work. Ends, and closes all, once the other end of `heard` is closed."""
 
     def __init__(
         self, new: deque[tuple[socket.socket, socket.socket]], heard: socket.socket
@@ -138,7 +138,10 @@ class _Work:
                 return
 
     def _send(self, sink: _End, data: memoryview) -> bool:
-        """Whether all is out; the rest is sent once the sink takes more."""
+        """Send what the sink takes now.
+
+        True if all is out; the rest is sent once the sink takes more.
+        """
         source = sink.peer
         try:
             while data:

@@ -1,9 +1,9 @@
-"""Which cipher tk's connections ask for first.
+"""The cipher that tk's connections ask for first.
 
-OpenSSH prefers ChaCha20-Poly1305, which is quick on every processor. One with AES
-instructions is quicker with AES-GCM: a forward of two legs then costs 30 % less CPU
-(scripts/bench). Only the order changes: nothing is offered that ssh_config does not
-allow, and a list that begins otherwise is the user's or the site's own and stays.
+OpenSSH prefers ChaCha20-Poly1305, which is quick on every processor. One with AES instructions is
+quicker with AES-GCM: a forward of two legs then costs 30 % less CPU (scripts/bench). Only the order
+changes: nothing is offered that ssh_config does not allow, and a list that begins otherwise is the
+user's or the site's own and stays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ grep -qw aes /proc/cpuinfo 2>/dev/null || c=
 
 
 def has_aes() -> bool:
-    """Whether this processor has AES instructions."""
+    """True if this processor has AES instructions."""
     if sys.platform == "darwin":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What ssh says on stderr, told to people: what failed, where, why, what to do next."""
+"""Error messages from ssh's stderr: what failed, where, why, what to do next."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _config(host: str, match: re.Match[str]) -> TunnelkitError:
     )
 
 
-#: What sshd still would have taken, at the end of `Permission denied`: a person's answer.
+#: What sshd still would have taken, at the end of `Permission denied`: a user's answer.
 _ASKS = re.compile(r"\((.*,)?(keyboard-interactive|password)(,.*)?\)")
 
 

@@ -1,10 +1,9 @@
-"""The fast way of a forward to a node: each leg encrypts once.
+"""The fast route of a forward to a node: each leg encrypts once.
 
-On the login host `ssh NODE` runs as a command of ours. It opens, for each forward, a
-unix socket in a 0700 directory there that leads to the node's port; the laptop's
-LocalForward ends at that socket. No TCP port of the login host listens, so no other
-user of it can come in. The shell around that ssh ends it, and removes the directory,
-when its stdin ends: with the link, however the link died.
+On the login host `ssh NODE` runs as a command of tk's. It opens, for each forward, a unix socket in
+a 0700 directory there that leads to the node's port; the laptop's LocalForward ends at that socket.
+No TCP port of the login host listens, so no other user of it can come in. The shell around that ssh
+ends it, and removes the directory, when its stdin ends: with the link, however the link died.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class HopForward:
 
     @property
     def control_socket(self) -> str:
-        """Where the far ssh master listens; it greets whoever connects."""
+        """The socket of the far ssh master; it greets each client that connects."""
         return f"{self._directory}/m"
 
     async def open(self) -> None:

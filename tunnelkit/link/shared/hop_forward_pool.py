@@ -64,7 +64,7 @@ class HopForwardPool:
         return chain
 
     def try_anew(self) -> None:
-        """What was refused may be had now."""
+        """Forget earlier refusals: what was refused may work now."""
         self._refused.clear()
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class HopForwardPool:
 
 
 def no_unix_sockets(host: str) -> ConnectionFailed:
-    """What `prove` raises."""
+    """The error that `prove` raises."""
     return ConnectionFailed(
         f"{host} forbids forwards to unix sockets",
         cause="AllowStreamLocalForwarding is off there",
@@ -85,8 +85,10 @@ def no_unix_sockets(host: str) -> ConnectionFailed:
 async def by_first_way(
     node: str, routes: Sequence[str], ways: Mapping[str, Callable[[], Awaitable[T]]]
 ) -> T:
-    """What the first of `routes` gives that can be had. Raises ConnectionFailed with the
-    reasons of all."""
+    """The result of the first of `routes` that works.
+
+    Raises ConnectionFailed with the reasons of all.
+    """
     refusals: list[ConnectionFailed] = []
     for route in routes:
         try:

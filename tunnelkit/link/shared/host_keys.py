@@ -1,9 +1,9 @@
-"""Which host keys are trusted, on top of what the user's ssh_config says.
+"""The host keys that tk trusts, on top of the user's ssh_config.
 
-The user's word holds, with two exceptions. A compute node that none of the user's
-files knows is accepted on first sight, into tunnelkit's own known_hosts (nodes come
-and go, and are reached through a host that is checked). And `StrictHostKeyChecking
-no` is tightened to `accept-new`: a changed key is always a hard stop.
+The user's setting holds, with two exceptions. A compute node that none of the user's files knows is
+accepted on first sight, into tunnelkit's own known_hosts (nodes come and go, and are reached
+through a host that is checked). And `StrictHostKeyChecking no` is tightened to `accept-new`: a
+changed key is always a hard stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYGEN_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class EffectiveConfig:
-    """What `ssh -G` prints for one destination, as far as it matters here."""
+    """The lines of `ssh -G` for one destination that tk uses."""
 
     hostname: str
     port: int

@@ -1,4 +1,4 @@
-"""A link's connections that are gone: who notices first, and what its work is told."""
+"""Lost connections of a link: the first loss is noticed, and its work ends with the reason."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _NOTICE_S = 0.5
 async def first_loss(
     changed: asyncio.Event, waits: Callable[[], Sequence[Coroutine[Any, Any, str]]]
 ) -> str:
-    """The reason of the first of `waits()` that ends; the login's is the first of them. They
-    are asked for anew whenever `changed` is set."""
+    """The reason of the first of `waits()` that ends; the login's is the first of them.
+
+    `waits` is called again each time `changed` is set.
+    """
     while True:
         changed.clear()
         change = asyncio.create_task(changed.wait())
