@@ -46,8 +46,10 @@ _TIME_LIMIT_WARNING_S = 120
 
 
 class Agent:
-    """Everything that lives in one agent process. `run` until told to end. invitation: a file
-    that may tell where to dial (reverse_connect.py)."""
+    """All that lives in one agent process. `run` until the agent is ordered to end.
+
+    invitation: a file that may name the address to dial (reverse_connect.py).
+    """
 
     def __init__(
         self, name: str, listener: socket.socket, invitation: Optional[str] = None
@@ -247,7 +249,7 @@ class Agent:
         return [] if one is None else [one.describe()]
 
     async def _attach_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
-        """Begin to bring a debugger into a process; how that goes is told in its log."""
+        """Begin to bring a debugger into a process; the loop's log says how that goes."""
         found = python_processes.look(int(params["pid"]), self._debuggees.pids)
         if found is None or found.why_not:
             why = found.why_not if found is not None else "it is gone"
@@ -299,7 +301,9 @@ class Agent:
     # -- ends -------------------------------------------------------------
 
     def end_with(self, fd: int) -> None:
-        """End once there is nothing more to read there: whoever started us is gone."""
+        """End once there is nothing more to read there: the process that started this agent is
+        gone.
+        """
         loop = asyncio.get_running_loop()
 
         def look() -> None:
@@ -328,5 +332,5 @@ class Agent:
 
 
 def _own_argv() -> List[str]:
-    """How this agent's file is run, without a command."""
+    """The argv that runs this agent's file, without a command."""
     return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]

@@ -18,7 +18,7 @@ CHECKSUM_BYTES = 8
 
 
 def compiled_path(path: str) -> str:
-    """Where this interpreter's is."""
+    """The path of this interpreter's compiled zip."""
     return f"{path[:-4]}-{sys.implementation.cache_tag}.zip"
 
 

@@ -66,8 +66,8 @@ def _serve(name: str, invitation: Optional[str] = None, while_stdin: bool = Fals
         print(f"tunnelkit: agent {name} already runs on this node", file=sys.stderr)
         return 3
     path = os.path.join(directory, socket_dir.check_name(name) + ".sock")
-    # Told to end between here and the agent's first moment, we would leave the socket behind:
-    # such a signal waits until the agent minds it.
+    # A signal to end between here and the agent's first moment would leave the socket behind: it
+    # waits until the agent handles it.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     listener = _listen(path)
@@ -100,7 +100,7 @@ def _listen(path: str) -> socket.socket:
     if os.path.exists(path):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # For the bind alone: what the person's own processes create keeps their umask.
+    # For the bind alone: what the user's own processes create keeps their umask.
     umask = os.umask(0o177)
     try:
         listener.bind(path)

@@ -1,8 +1,8 @@
 """The lease of the agent's zip: a file beside it, whose time says when the zip was last in use.
 
-Whoever stores another version's zip removes those whose lease is old (session/agent/install.py).
-What is read is no sign of use: many file servers keep no access times. Older versions of tk look at
-the zips' own times, so these are renewed as well.
+A session that stores another version's zip removes those whose lease is old
+(session/agent/install.py). A read is no sign of use: many file servers keep no access times. Older
+versions of tk read the zips' own times, so these are renewed as well.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Reading the configuration: defaults < profile < tunnelkit.toml < environment < flags.
 
-Every layer is checked whole, also the values that a higher layer covers: a typo
-is told when it is made, not when it first matters.
+Every layer is checked whole, also the values that a higher layer covers: a typo is reported when it
+is made, not when it first matters.
 """
 
 from __future__ import annotations

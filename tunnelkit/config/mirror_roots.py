@@ -91,8 +91,10 @@ def check_apart(specs: Sequence[MirrorSpec], where: str) -> None:
 
 
 def nested(one: str, other: str) -> str | None:
-    """How a directory lies to another: "is", "lies in", "holds"; None if they are apart, or if
-    one begins at home and the other at the root."""
+    """The relation of a directory to another: "is", "lies in", "holds".
+
+    None if they are apart, or if one begins at home and the other at the root.
+    """
     first, second = (posixpath.normpath(path) for path in (one, other))
     if first == second:
         return "is"

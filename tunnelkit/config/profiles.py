@@ -28,7 +28,7 @@ def user_config_dir(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def shipped_dir() -> Path:
-    """Where the profiles that come with tk are: package data, or configs/ of a checkout."""
+    """The directory of the profiles that come with tk: package data, or configs/ of a checkout."""
     here = Path(__file__).parent
     inside = (here / "shipped").resolve()  # in a checkout a link to configs/
     return inside if inside.is_dir() else here.parent.parent / "configs"

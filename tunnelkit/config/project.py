@@ -1,4 +1,4 @@
-"""Where a project begins. Apart from load.py, so that to know it costs no settings."""
+"""The root of a project. Apart from load.py, so that to know it needs no settings."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _COLLECTIVE_TIMEOUTS = v.choice("raise", "keep")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from. `where`: the file, the variable or the flag; `line` is 1-based."""
+    """The origin of a value. `where`: the file, the variable or the flag; `line` is 1-based."""
 
     kind: OriginKind = "default"
     where: str = ""

@@ -1,4 +1,4 @@
-"""The hosts that a person has given names to in ~/.ssh/config, to be offered."""
+"""The host aliases of the user's ~/.ssh/config, for completion and questions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a project's tunnelkit.toml may not decide before the person has agreed.
+"""The settings that a project's tunnelkit.toml may not decide before the user has agreed.
 
-`git clone` makes such a file the person's own, so its owner says nothing about who wrote it.
+`git clone` makes such a file the user's own, so its owner says nothing about its author.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RISKY = frozenset(
         "shared_forwards",
     }
 )
-#: profile: it only chooses among the person's own files and those that come with tk.
+#: profile: it only chooses among the user's own files and those that come with tk.
 HARMLESS = frozenset(
     {
         "profile",

@@ -1,4 +1,4 @@
-"""What the laptop's side of debugging needs of the agent."""
+"""The agent's services that the laptop's side of debugging uses."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Attachment(DebugLoop):
         """Nothing: the process is not ours to end."""
 
     def stand(self) -> str | None:
-        """Why no debuggee will come, if none will."""
+        """The reason why no debuggee will come; None if one may."""
         if self.state in ("ended", "stopped", "failed"):
             return f"Process {self.pid} can't be debugged (any more): see `tk logs`."
         return None

@@ -28,7 +28,7 @@ class AdapterGone(DebugError):
 
 @dataclass(frozen=True)
 class TargetIdentity:
-    """Which process a target is. rank: None if it is none; world_size: 0 if not told."""
+    """The process of a target. rank: None if it is none; world_size: 0 if unknown."""
 
     pid: int = 0
     node: str = ""
@@ -62,7 +62,7 @@ class TargetIdentity:
 
 @dataclass
 class TargetEvents:
-    """What a target tells its owner."""
+    """Events of a target, for its owner."""
 
     armed: Callable[[DebugTarget], None] = lambda target: None
     attached: Callable[[DebugTarget], None] = lambda target: None
@@ -75,11 +75,13 @@ class TargetEvents:
 
 @dataclass(eq=False)
 class DebugTarget:
-    """Rules of this file: a target is over (`terminated`, `left`) before its editor can know
-    it, so an editor that comes right after is never given the old one.
+    """One process under debugpy, with the adapter that talks to it.
 
-    ending: done once it is known how the run ended. hold_end: the run's end is this
-    process's own, so its exit code is told as such.
+    Rules of this file: a target is over (`terminated`, `left`) before its editor can know it, so an
+    editor that comes right after is never given the old one.
+
+    ending: done once the exit status of the run is known. hold_end: the run's end is this process's
+    own, so its exit code is sent as such.
     """
 
     adapter: asyncio.Task[Adapter]
@@ -94,7 +96,7 @@ class DebugTarget:
     #: The one that has it; others may be there for its child processes.
     editor: Editor | None = None
     children_expected: int = 0
-    #: The editor on another rank was told of it.
+    #: The editor on another rank was sent it.
     announced_as_child: bool = False
     _children_seen: dict[Editor, int] = field(default_factory=dict)
     _conversation: DapProxy | None = None
@@ -106,7 +108,7 @@ class DebugTarget:
         return self.terminated or self.left
 
     def announced(self, pid: int | None) -> bool:
-        """True if its adapter told an editor of this child process."""
+        """True if its adapter sent an editor this child process."""
         return any(
             child.pid == pid
             for editor in self._children_seen
@@ -237,8 +239,9 @@ class DebugTarget:
             self.events.terminated(self)
 
     async def _gone(self, editor: Editor) -> None:
-        """The editor leaves: told before the adapter hears of it, whose way to disconnect is to
-        let the program run on."""
+        """The editor leaves: recorded before the adapter receives it, whose habit at a disconnect
+        is to let the program run on.
+        """
         # One that never attached (or debugs a child) takes nothing with it.
         if editor is self.editor and self.attached:
             # One that has ended is not left: with ranks, the others may go on.

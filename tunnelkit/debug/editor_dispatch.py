@@ -1,8 +1,8 @@
-"""Brings editors and targets together: who comes gets a debuggee, waits for one, or is told why
-not.
+"""Brings editors and targets together: an editor gets a debuggee, waits for one, or gets the
+reason.
 
-An editor of a loop of ranks is heard until its `attach`, which says whom it wants; only then
-is it given to an adapter. Others go to the adapter unheard.
+tk reads from an editor of a loop of ranks until its `attach`, which names the rank; only then is it
+given to an adapter. Others go to the adapter unread.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tunnelkit.debug.debug_target import AdapterGone, DebugTarget
 from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.mux.tasks import cancel_all
 
-#: An editor that comes while another has the debuggee is told so after this long:
-#: the first may be just about to hang up.
+#: Seconds after which a second editor is refused while another has the debuggee: the first may be
+#: just about to hang up.
 _SECOND_EDITOR_WAIT_S = 1.0
 #: Also without an event, how things are is looked at this often while an editor waits.
 _LOOK_S = 0.25
 
 
 class DispatchedLoop(Protocol):
-    """What is needed of the loop."""
+    """The part of a loop that the dispatch uses."""
 
     @property
     def ranked(self) -> bool: ...
@@ -37,7 +37,7 @@ class DispatchedLoop(Protocol):
         ...
 
     def stand(self) -> str | None:
-        """Why no debuggee will come, if none will."""
+        """The reason why no debuggee will come; None if one may."""
         ...
 
     @property

@@ -24,7 +24,7 @@ MOST_TARGETS = 1024
 
 
 class Reservation(Enum):
-    """Who may have a generation now."""
+    """The editors that may have a generation now."""
 
     NOT_YET = "not yet"
     FREE = "free"
@@ -55,7 +55,7 @@ class Generation:
         self.ended = False
         #: Given up: its processes are being ended.
         self.left = False
-        #: How it ended, once the agent has told.
+        #: Its exit status, once the agent has reported it.
         self.ending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.targets: list[DebugTarget] = []
         self._make = make
@@ -83,7 +83,10 @@ class Generation:
         return found if found is not None else self._add(who)
 
     def rank(self, number: int) -> DebugTarget | None:
-        """The target of that rank, if it is there. The newest: a launcher may start one anew."""
+        """The target of that rank, if it is there.
+
+        The newest, as a launcher may start a rank again.
+        """
         of_rank = [one for one in self.targets if one.who.rank == number]
         return of_rank[-1] if of_rank else None
 
@@ -99,7 +102,7 @@ class Generation:
 
     @property
     def claim(self) -> Reservation:
-        """What an editor that comes now can expect of the primary."""
+        """The answer for an editor that comes now and wants the primary."""
         primary = self.primary
         if self.ended or self.left or (primary is not None and primary.left):
             return Reservation.SPENT
@@ -113,7 +116,7 @@ class Generation:
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are; 0: not told."""
+        """The number of ranks; 0: unknown."""
         return max((one.who.world_size for one in self.targets), default=0)
 
     @property
@@ -133,7 +136,7 @@ class Generation:
 
     @property
     def exit_grace_s(self) -> float:
-        """How long its processes may take to exit once all have said goodbye."""
+        """Seconds that its processes may take to exit once all have said goodbye."""
         return _RANKS_GRACE_S if self.ranked else EXIT_GRACE_S
 
     async def tell(self, text: str) -> None:
@@ -177,8 +180,10 @@ class Generation:
 
 
 class Closing:
-    """Generations that nobody wants any more, until their adapters have ended. Not to be
-    cancelled: an adapter that is not told its end lives on."""
+    """Generations that nobody wants any more, until their adapters have ended.
+
+    Never cancel it: an adapter that gets no end lives on.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -36,7 +36,7 @@ from tunnelkit.mux.tasks import cancel_all
 
 _STDERR_TAIL_BYTES = 4096
 _GENERATIONS_AHEAD = 2  # of their turn, beside the one in front: the agent never has more
-#: What the generation in front does; others are told beside it.
+#: The states of the generation in front; others are reported beside it.
 _STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
 #: Of debuggees at once: ranks, and what they start. A node could dial any number.
 _MOST_CONNECTIONS = MOST_TARGETS + 256
@@ -119,8 +119,7 @@ class DebugLoop:
         await self._agent.call("loop.stop", loop=self.id)
 
     async def close(self, lost: str = "") -> None:
-        """Let go of everything on the laptop; the agent's loop is not touched. lost: what
-        editors are told, if it is because that is gone."""
+        """Release all on the laptop; the agent's loop stays. lost: the reason for editors."""
         self._over = True
         self._port.serve(None)
         self._wake()
@@ -170,7 +169,7 @@ class DebugLoop:
 
     @property
     def port(self) -> int:
-        """Where editors find it."""
+        """The port for editors."""
         return self._port.port
 
     @property
@@ -277,7 +276,7 @@ class DebugLoop:
                 self._over_with.add(self._generations.pop(one.number))
 
     def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
-        """A process of this loop dialled in; `header` as the agent told it."""
+        """Take a process of this loop that dialled in. header: the agent's description of it."""
         generation = self._generation_of(whole(header.get("generation")) or 0)
         if generation is None or generation.ended or self._carried >= _MOST_CONNECTIONS:
             channel.abort({"error": "too late, or too many"})
@@ -342,7 +341,7 @@ class DebugLoop:
             self._wake()
 
     def stand(self) -> str | None:
-        """Why no debuggee will come, if none will."""
+        """The reason why no debuggee will come; None if one may."""
         if self.state == "waiting":
             error = early_end(self.last_end, self._stderr)
             return f"{error.message}: {error.cause}"

@@ -1,17 +1,16 @@
-"""What `tk loop` was given, turned into a debuggee that dials out.
+"""The words of `tk loop`, turned into a debuggee that dials out.
 
-The forms people already have in their scripts are understood:
+The forms that people already have in their scripts are understood:
 
     python -m debugpy [--listen [HOST:]PORT] [--wait-for-client] FILE | -m MODULE | -c CODE
     python -m ptvsd [--host H] [--port P] [--wait] FILE | -m MODULE
     python FILE | -m MODULE | -c CODE
 
-Launchers (torchrun, srun, mpirun, python -m torch.distributed.run, ...) run as they are, too;
-each rank that they start is put under debugpy there (debuggee/rank_hook.py).
+Launchers (torchrun, srun, mpirun, python -m torch.distributed.run, ...) run as they are, too; each
+rank that they start is put under debugpy there (debuggee/rank_hook.py).
 
-Anything else runs as it is; a debugpy inside of it is reached through
-DEBUGPY_EXTRA_ARGV (debugpy >= 1.8.6), whose switches yield to those on the
-command line.
+Anything else runs as it is; a debugpy inside of it is reached through DEBUGPY_EXTRA_ARGV (debugpy
+>= 1.8.6), whose switches yield to those on the command line.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ _PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "-
 class LoopCommand:
     """A command ready for the agent's loop.
 
-    shown: the command as it was given. debug: it dials in and waits for an editor.
-    ranks: it starts ranks, which dial in instead of it.
-    interpreter: the Python that runs debugpy, where the command shows it; then words are
-    debugpy's own arguments, and argv is the command in its plain form. file: the Python file
-    that it runs, if it is one. port: the editor port that the command itself named, if any.
-    notes: what was changed and why, for the person.
+    shown: the command as the user typed it. debug: it dials in and waits for an editor. ranks: it
+    starts ranks, which dial in instead of it. interpreter: the Python that runs debugpy, where the
+    command shows it; then words are debugpy's own arguments, and argv is the command in its plain
+    form. file: the Python file that it runs, if it is one. port: the editor port that the command
+    itself named, if any. notes: what was changed and why, for the user.
     """
 
     argv: tuple[str, ...]
@@ -85,9 +83,11 @@ def loop_spec(
     reload: bool = False,
     collectives: str = "raise",
 ) -> dict[str, Any]:
-    """What the agent needs to run the command in a loop (agent/debug/restart_loop.py). only: the
-    ranks to debug, None for all. collectives: "keep" leaves torch's timeouts as they are. reload:
-    is only remembered there."""
+    """The agent's parameters for the command in a loop (agent/debug/restart_loop.py).
+
+    only: the ranks to debug, None for all. collectives: "keep" leaves torch's timeouts as they are.
+    reload: is only remembered there.
+    """
     ranks: dict[str, Any] = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
         ranks["collectives"] = collectives
@@ -161,7 +161,7 @@ def _understand(words: Sequence[str]) -> LoopCommand:
             tuple(words), env=env, debug=debug, notes=() if debug else (_no_python(words),)
         )
     interpreter, rest = split
-    # debugpy, told the same twice, takes the second address for the file to run.
+    # debugpy with the same address twice takes the second for the file to run.
     del env["DEBUGPY_EXTRA_ARGV"]
     if rest[:2] == ["-m", "debugpy"]:
         return _debugpy(interpreter, rest[2:], env)
@@ -182,7 +182,7 @@ def _understand(words: Sequence[str]) -> LoopCommand:
 
 
 def _no_python(words: Sequence[str]) -> str:
-    """What the person should know of a command in which no editor finds anything."""
+    """The note for a command in which no editor finds anything."""
     before = _before_program(words)
     if 0 < len(before) < len(words) and not words[len(before)].endswith(".py"):
         rest = words[len(before) :]

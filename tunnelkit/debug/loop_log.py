@@ -24,7 +24,7 @@ async def read_log(channel: Channel) -> AsyncIterator[tuple[LoopRecord, dict[str
 
 
 def no_log(error: Exception) -> LoopRecord:
-    """What the loop's terminals are told when its log could not be read."""
+    """The record for the loop's terminals when its log could not be read."""
     why = f"{type(error).__name__}: {error}"[:_MAX_WHY_CHARS]
     text = f"the agent sent what is no log of a loop ({why}); the loop can't be watched"
     return LoopRecord(EVENT, 0, event_payload("notice", text=text))

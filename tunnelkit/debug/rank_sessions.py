@@ -1,5 +1,4 @@
-"""The sessions of a loop's ranks: the editor on the lowest is told of the others, each as a
-child session."""
+"""The sessions of a loop's ranks: the editor on the lowest gets each other as a child session."""
 
 from __future__ import annotations
 

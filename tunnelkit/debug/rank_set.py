@@ -1,4 +1,4 @@
-"""Which ranks a person means: `0,2`, `0-3`, `all`."""
+"""The ranks that a user selects: `0,2`, `0-3`, `all`."""
 
 from __future__ import annotations
 

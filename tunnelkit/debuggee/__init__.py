@@ -1,1 +1,1 @@
-"""Runs inside the person's own interpreter on the node: Python 3.8, stdlib and debugpy only."""
+"""Code for the user's own interpreter on the node: Python 3.8, stdlib and debugpy only."""

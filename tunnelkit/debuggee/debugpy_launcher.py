@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _teller() -> Callable[[Dict[str, Any]], None]:
-    """How to tell the agent something, if it listens to this process."""
+    """A function that sends the agent a message, if the agent listens to this process."""
     control = os.environ.pop(postmortem.CONTROL_VARIABLE, "")
     if control:
         os.set_inheritable(int(control), False)
@@ -92,9 +92,11 @@ def _guard() -> None:
 
 
 def _hide_start() -> None:
-    """Keep the `-c` code that began this process (START and its kind) out of the call stack: to
-    pydevd it is the person's, anew with each attach. Where a release names things otherwise, it
-    is shown."""
+    """Keep the `-c` code that began this process (START and its kind) out of the call stack.
+
+    pydevd takes it for the user's, at each attach. Where a release has other names for it, it is
+    shown.
+    """
     pydevd = importlib.import_module("pydevd")
     known = getattr(pydevd, "_CACHE_FILE_TYPE", None)
     ours = getattr(pydevd, "PYDEV_FILE", None)

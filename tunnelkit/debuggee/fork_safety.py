@@ -39,7 +39,7 @@ class Signatures:
         )
 
     def changed(self) -> Optional[str]:
-        """What has changed since, in words; None if nothing has."""
+        """The change since, in words; None if nothing has changed."""
         for file, before in self._files.items():
             if _signature(file) != before:
                 return f"{file} has changed since it was imported"
@@ -69,7 +69,7 @@ class ImportRecorder:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        """What PathFinder finds."""
+        """The answer of PathFinder, recorded."""
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.has_location and spec.origin:
             self.seen[spec.origin] = _signature(spec.origin)
@@ -77,7 +77,7 @@ class ImportRecorder:
 
 
 def _place(name: str) -> str:
-    """Where an import of a top-level module would find it now; "" if nowhere."""
+    """The file that an import of a top-level module would find now; "" if none."""
     try:
         spec = PathFinder.find_spec(name)
     except (ImportError, ValueError):
@@ -94,7 +94,7 @@ def _signature(file: str) -> Signature:
 
 
 def unfit() -> Optional[str]:
-    """Why a fork of this process would be no good; None if it would be."""
+    """The reason why a fork of this process would not work; None if it would."""
     return _python_threads() or _cuda() or _other_threads()
 
 
@@ -126,8 +126,11 @@ def _cuda() -> Optional[str]:
 
 
 def _other_threads() -> Optional[str]:
-    """Threads that a library has started. One that minds forks (OpenBLAS) ends its own before
-    a fork and starts them anew when it needs them: so fork once for nothing, then count."""
+    """The threads that a library has started, in words.
+
+    A library that handles forks (OpenBLAS) ends its own threads before a fork and starts them again
+    when it needs them: so fork once for nothing, then count.
+    """
     if _count_tasks() == 1:
         return None
     pid = os.fork()

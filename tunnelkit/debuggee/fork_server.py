@@ -136,7 +136,9 @@ def _fork_twice() -> int:
 
 
 def _changes(before: Dict[str, str]) -> Dict[str, Optional[str]]:
-    """What imports have done to the environment: the program's own would have done it, too."""
+    """The changes that imports made to the environment: the program's own would have made them,
+    too.
+    """
     names = [*before, *os.environ]
     return {
         name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)

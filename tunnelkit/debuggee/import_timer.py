@@ -1,4 +1,4 @@
-"""How long a program's imports take, told when they are slow enough to be worth a word."""
+"""The time that a program's imports take, reported when they are slow."""
 
 import os
 import sys
@@ -14,11 +14,11 @@ Tell = Callable[[Dict[str, Any]], None]
 
 
 def watch_imports(tell: Tell) -> None:
-    """From now on, tell of every slow import that the program itself makes.
+    """From now on, report every slow import that the program itself makes.
 
-    `tell` gets {"module": "torch", "duration_s": 2.1}. What such a module imports in turn is
-    within its time and not told. Modules of the program itself, those below its directory or
-    the current one, are not told either, but what they import is: they are what is edited.
+    `tell` gets {"module": "torch", "duration_s": 2.1}. What such a module imports in turn is within
+    its time and not reported. Modules of the program itself, those below its directory or the
+    current one, are not reported either, but what they import is: they are what is edited.
     """
     # Just before the one it asks, so that whatever goes first still does.
     position = next(

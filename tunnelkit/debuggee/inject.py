@@ -3,8 +3,8 @@
     python -c INJECT AGENT --connect HOST:PORT --pid PID
 
 The guard (guard/tk_guard.py) must be in the process before it dials, and before it starts another
-one, which would obey the port's owner, whoever that is by then. debugpy has no way to inject more
-than itself, so the code that it injects is given one more piece here.
+one, which would obey the port's owner, any user by then. debugpy has no way to inject more than
+itself, so the code that it injects is given one more piece here.
 """
 
 import importlib

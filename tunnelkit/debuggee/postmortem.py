@@ -21,7 +21,7 @@ Excinfo = Tuple[Type[BaseException], BaseException, Optional[TracebackType]]
 
 
 def is_wanted() -> bool:
-    """True once if this program is to be kept; what it starts is not."""
+    """True once if this program is kept after an exception; what it starts is not."""
     return os.environ.pop(VARIABLE, "") == "1"
 
 
@@ -67,7 +67,7 @@ def describe(excinfo: Excinfo) -> Dict[str, str]:
 
 
 def _is_own(name: str) -> bool:
-    """True for a file of the person's, as far as its name tells."""
+    """True for a file of the user's, as far as its name shows."""
     library = os.path.dirname(os.__file__)
     return not name.startswith(("<", library)) and "site-packages" not in name
 

@@ -40,7 +40,7 @@ def is_on(pid: int, tag: str) -> bool:
 
 @contextlib.contextmanager
 def on(tag: Optional[str]) -> Iterator[None]:
-    """What is started meanwhile is marked; this process is not. None: nothing is."""
+    """Mark what is started meanwhile, but not this process. None: mark nothing."""
     before = resource.getrlimit(resource.RLIMIT_MSGQUEUE) if tag and _limit(tag) else None
     try:
         if tag is not None:

@@ -1,4 +1,4 @@
-"""What a Python process was started to do, read from its command line.
+"""The program of a Python process, read from its command line.
 
 Sans-IO: words in, words out. The interpreter's options: `python -h` of 3.8 to 3.14.
 """
@@ -91,9 +91,10 @@ _PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "-
 
 
 def without_debugger(program: Program) -> Tuple[Optional[Program], List[str]]:
-    """What `python -m debugpy` or `-m ptvsd` was to run, and debugpy's switches worth keeping.
+    """The program that `python -m debugpy` or `-m ptvsd` would run, and debugpy's switches worth
+    keeping.
 
-    Any other program is given back as it is. None: no target (malformed, or --pid).
+    Any other program is returned as it is. None: no target (malformed, or --pid).
     """
     name = program.target if program.kind == MODULE else _base_name(program)
     if program.kind == CODE or name not in ("debugpy", "debugpy.__main__", "ptvsd"):
@@ -156,7 +157,7 @@ _HELPER_MODULES = re.compile(
     r"(pip|conda|mamba|venv|virtualenv|ensurepip|site|compileall|sysconfig|zipfile|json\.tool"
     r"|debugpy\.adapter)(\..*)?"
 )
-#: multiprocessing's own processes. Its spawned workers run the person's code and are none.
+#: multiprocessing's own processes. Its spawned workers run the user's code and are none.
 _HELPER_CODE = re.compile(
     r"\s*from multiprocessing\.(resource_tracker|semaphore_tracker|forkserver) import main\b"
 )

@@ -1,8 +1,10 @@
-"""What every Python of a debugged job does first (site/sitecustomize.py): find out if it is a
-rank, and if so go under the debugger, or run free with patient collectives.
+"""The first code of every Python of a debugged job (site/sitecustomize.py).
 
-A rank's process replaces itself (execve), so that it keeps its pid, its files and its place
-below the launcher, and its program starts as any program under debugpy does.
+It finds out if the process is a rank, and if so puts it under the debugger, or lets it run free
+with long timeouts of collectives.
+
+A rank's process replaces itself (execve), so that it keeps its pid, its files and its place below
+the launcher, and its program starts as any program under debugpy does.
 """
 
 import os
@@ -11,7 +13,7 @@ from typing import Dict, List, MutableMapping, NamedTuple, Optional
 
 from . import python_command, ranks, torch_timeouts
 
-#: Set across an execve of ours, to the pid: the decision has been taken.
+#: Set across an execve of tk's own, to the pid: the decision has been taken.
 DECIDED = "TK_RANKS_DECIDED"
 _OURS = ("DEBUGPY_EXTRA_ARGV", "DEBUGPY_RUNNING")
 
@@ -57,8 +59,11 @@ def uninstall(site: str, environ: MutableMapping[str, str]) -> None:
 
 
 class _Start(NamedTuple):
-    """A rank's main program about to start. given: as it was started; program: without a
-    debugger of its own; switches: what that debugger was told besides."""
+    """A rank's main program about to start.
+
+    given: as it was started; program: without a debugger of its own; switches: the other switches
+    of that debugger.
+    """
 
     contract: ranks.Contract
     rank: ranks.Rank
@@ -68,8 +73,11 @@ class _Start(NamedTuple):
 
 
 def _start(start: _Start, environ: MutableMapping[str, str]) -> None:
-    """Replace this process by the rank under debugpy; or, where it is to run free but was
-    told to wait for an editor itself, by the bare program. Returns if it may go on as it is."""
+    """Replace this process by the rank under debugpy, or by the bare program.
+
+    The bare program: where it runs free but would wait for an editor itself. Returns if it may go
+    on as it is.
+    """
     if start.contract.wants(start.rank):
         port = _port(start, environ)
         if port is not None:
@@ -82,7 +90,7 @@ def _start(start: _Start, environ: MutableMapping[str, str]) -> None:
 
 
 def _port(start: _Start, environ: MutableMapping[str, str]) -> Optional[int]:
-    """Where to dial in, or None and a word about it."""
+    """The port to dial, or None after a message about it."""
     from importlib.util import find_spec
 
     try:
@@ -134,7 +142,7 @@ def _own_words() -> List[str]:
 
 
 def say(text: str) -> None:
-    """One line to the person, on stderr if there is one."""
+    """Print one line for the user on stderr if there is one."""
     try:
         sys.stderr.write(f"tk: {text}\n")
         sys.stderr.flush()

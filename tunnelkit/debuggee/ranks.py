@@ -1,7 +1,7 @@
-"""Which rank of a distributed program a process is, and where it dials in.
+"""The rank of a process of a distributed program, and the port that it dials.
 
-Rules of this file: importable alone, by the agent on /proc/PID/environ as well as by the hook
-in every Python of a debugged job (rank_hook.py), so it does nothing at import.
+Rules of this file: importable alone, by the agent on /proc/PID/environ as well as by the hook in
+every Python of a debugged job (rank_hook.py), so it does nothing at import.
 """
 
 import json
@@ -14,7 +14,7 @@ VARIABLE = "TK_RANKS"
 
 
 class Rank(NamedTuple):
-    """As MPI and torch count: from 0; on its node from 0; of how many (0: not told)."""
+    """A rank as MPI and torch count: from 0; on its node from 0; of how many (0: unknown)."""
 
     global_rank: int
     local_rank: int = 0
@@ -22,12 +22,11 @@ class Rank(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """What the agent tells the hook in TK_RANKS, as a JSON object.
+    """The agent's settings for the hook, in TK_RANKS as a JSON object.
 
-    dialin: path that the port files of the loop's nodes begin with. only: the ranks to be
-    debugged, None for all. step: SLURM_STEP_ID of the agent's own step; whatever has another
-    one was started by srun. keep_collectives: leave torch's timeouts alone
-    ("collectives": "keep").
+    dialin: path that the port files of the loop's nodes begin with. only: the ranks to debug, None
+    for all. step: SLURM_STEP_ID of the agent's own step; a process with another one was started by
+    srun. keep_collectives: leave torch's timeouts alone ("collectives": "keep").
     """
 
     dialin: str
@@ -36,7 +35,7 @@ class Contract(NamedTuple):
     keep_collectives: bool = False
 
     def wants(self, rank: Rank) -> bool:
-        """True if this rank is to be debugged."""
+        """True if this rank is among those to debug."""
         return self.only is None or rank.global_rank in self.only
 
 

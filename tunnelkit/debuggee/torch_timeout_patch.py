@@ -1,14 +1,16 @@
 """torch.distributed's timeouts made long, so that a rank at a breakpoint kills no other.
 
-What counts, by the sources of torch 2.13; a release that names it otherwise is left as it is:
-- every process group's own timeout (gloo: 30 min, NCCL: 10 min, or the person's), which all
-  ways to make one hand to `_new_process_group_helper` or to `split_group`;
+The timeouts, by the sources of torch 2.13; a release with another name for one is left as it is:
+
+- every process group's own timeout (gloo: 30 min, NCCL: 10 min, or the user's), which all
+  functions that make a group hand to `_new_process_group_helper` or to `split_group`;
 - the store's (TCPStore, FileStore: 5 min by themselves, else that of init_process_group), while
   a rank is stopped before it has joined;
 - NCCL's heartbeat monitor (8 min), which kills a process whose watchdog is stuck;
 - torchrun's exit barrier (5 min): nodes that are done wait so long for the others.
-Not reached: `PassPlan.wait(timeout)` and `Store.wait(keys, timeout)` with a timeout of the
-person's own (often polls), torch.distributed.rpc, and other frameworks.
+
+Not reached: `Work.wait(timeout)` and `Store.wait(keys, timeout)` with a timeout of the user's
+own (often polls), torch.distributed.rpc, and other frameworks.
 """
 
 import functools
@@ -24,7 +26,7 @@ _NOTICE = (
     "tk: collective timeouts are raised to 7 days while debugging; "
     '[debug] collective_timeouts = "keep" leaves them\n'
 )
-#: Unless the person has set them. Seconds: `LONG`.
+#: Unless the user has set them. Seconds: `LONG`.
 _ENVIRONMENT = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "604800",

@@ -162,7 +162,7 @@ class DapClient:
         await self.drop()
 
     async def drop(self) -> None:
-        """Close without a word, as a killed editor does."""
+        """Close without a goodbye, as a killed editor does."""
         if self._writer is not None:
             self._writer.close()
             try:

@@ -16,7 +16,7 @@ _STOP_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Stop:
-    """Where the program stands; `path` is the laptop's, `text` the source line there."""
+    """The place where the program stands; `path` is the laptop's, `text` the source line there."""
 
     path: Path
     line: int

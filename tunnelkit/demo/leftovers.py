@@ -46,7 +46,7 @@ def end(places: Places) -> None:
 
 
 def wait_none(places: Places, known: set[ProcessId], timeout_s: float = 5.0) -> list[str]:
-    """What is still there after a moment to end; see `leftovers`."""
+    """Return what still runs or exists after at most `timeout_s`; see `leftovers`."""
     deadline = time.monotonic() + timeout_s
     while (left := leftovers(places, known)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -54,7 +54,7 @@ def wait_none(places: Places, known: set[ProcessId], timeout_s: float = 5.0) -> 
 
 
 def leftovers(places: Places, known: set[ProcessId]) -> list[str]:
-    """What is still there, in words: of the processes once seen, new ones, files, sockets."""
+    """Describe what is left: processes of `known` and new ones, files, sockets."""
     alive = {process for process in known if is_alive(process)} | processes(places)
     found = [f"process {p.pid} ({_title(p.pid)})" for p in sorted(alive, key=lambda p: p.pid)]
     if places.lab.exists():

@@ -24,7 +24,7 @@ _SAMPLE = Path(__file__).parent / "sample"
 
 @dataclass(frozen=True)
 class Places:
-    """Where one demo keeps its things. `port` is for the editor, on this machine."""
+    """The files of one demo. `port` is for the editor, on this machine."""
 
     base: Path
     port: int
@@ -85,11 +85,11 @@ class Places:
 
     @property
     def loop_output(self) -> Path:
-        """What `tk loop` printed."""
+        """The output of `tk loop`."""
         return self.base / "loop.txt"
 
     def variables(self) -> dict[str, str]:
-        """What a shell needs to be in the demo's world."""
+        """The environment of a shell that uses the demo's cluster."""
         found = {
             "TK_CONFIG_DIR": str(self.config),
             "TK_STATE_DIR": str(self.state),
@@ -130,7 +130,7 @@ def tk_argv() -> list[str]:
 
 
 def shell_lines(places: Places) -> list[str]:
-    """What to type in a shell to be in the demo's world."""
+    """The lines to type in a shell to use the demo's cluster."""
     lines = []
     own = tk_argv()[0]
     if shutil.which("tk") != own:

@@ -1,4 +1,4 @@
-"""The real `tk`, run as a person would run it, apart from the demo's own terminal."""
+"""The real `tk`, run as a user would run it, apart from the demo's own terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from tunnelkit.demo.places import tk_argv
 from tunnelkit.errors import ExitCode, TimeoutExpired, TunnelkitError
 
-#: How long a program that was told to stop may take: `tk lab up` takes down what it began.
+#: Seconds that a program may take to stop: `tk lab up` takes down what it began.
 _STOP_S = 15.0
 
 
@@ -65,13 +65,13 @@ class Tk:
         return out.decode(errors="replace")
 
     async def status(self) -> dict[str, Any]:
-        """What `tk status --json` tells."""
+        """The answer of `tk status --json`."""
         answer: dict[str, Any] = json.loads(await self.run("status", "--json"))
         return answer
 
     @asynccontextmanager
     async def running(self, *words: str, output: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-        """A `tk` in the background, its output in a file; told to end (TERM) on exit."""
+        """A `tk` in the background, its output in a file; ended (TERM) on exit."""
         fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = await self._start(words, fd, subprocess.STDOUT)

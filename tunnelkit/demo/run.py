@@ -55,7 +55,7 @@ async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
 async def _play(
     story: Story, show: Timeline, places: Places, received: list[signal.Signals], *, keep: bool
 ) -> int:
-    """The story; its failure is shown, and told by the exit code."""
+    """Run the story; show its failure. Returns the exit code."""
     try:
         await story.play()
         if not keep:
@@ -155,7 +155,7 @@ def _hand_over(show: Timeline, places: Places) -> None:
 
 
 def _show_failure(show: Timeline, places: Places, error: Exception) -> int:
-    """What failed, and the ends of the logs that may tell why; returns the exit code."""
+    """Show what failed, and the ends of the logs that may explain it. Returns the exit code."""
     known = error if isinstance(error, TunnelkitError) else None
     text = known.one_line() if known else f"{type(error).__name__}: {error}"
     show.done(f"FAILED at: {show.action}", "red")

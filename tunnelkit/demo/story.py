@@ -1,4 +1,4 @@
-"""The demo's steps, in order: each does what a person would do, checks it, and tells it."""
+"""The demo's steps, in order: each does what a user would do, checks it, and shows it."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class Story:
         self._show.detail(self._last_printed(), "cyan")
 
     async def _exit_code(self) -> int | None:
-        """How the run ended, once the loop knows it: a moment after the editor does."""
+        """The exit status of the run, once the loop knows it: a moment after the editor does."""
         deadline = time.monotonic() + _ARMED_S
         while time.monotonic() < deadline:
             ended: dict[str, Any] = (await self._tk.status())["loops"][0]["last_end"]

@@ -1,4 +1,4 @@
-"""What the demo shows: a command as one would type it, then what came of it, and when."""
+"""The demo's output: a command as one would type it, then its result, and when."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Timeline:
         self.text(f"{shown}   {self._paint(f'({remark})', 'dim')}" if remark else shown)
 
     def done(self, text: str, colour: str | None = None) -> None:
-        """What came of it: seconds since the start, and since the step began."""
+        """Show the result: seconds since the start, and since the step began."""
         now = time.monotonic()
         took = f"+{now - self._step_started:.1f} s"
         shown = self._paint(text, colour) if colour else text

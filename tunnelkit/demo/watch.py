@@ -1,4 +1,4 @@
-"""What a session says of itself while something happens to it."""
+"""The reports of a session while something happens to it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Debuggees that dialled in: their connection outlives the session that talks to them.
+"""Connections of debuggees that dialled in; they outlive the session that talks to them.
 
-A debuggee speaks DAP with an adapter on the laptop. When that session dies, its
-adapter dies too, but the debuggee must not notice: its connection is kept here,
-whole messages only, and offered to the next session, whose new adapter goes on
-with it. What the editor of then has to know (which threads are stopped) is kept
-and told again.
+A debuggee speaks DAP with an adapter on the laptop. When that session dies, its adapter dies too,
+but the debuggee must not notice: its connection is kept here, whole messages only, and offered to
+the next session, whose new adapter goes on with it. What the next editor has to know (which threads
+are stopped) is kept and sent again.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ class ServerEnded(Exception):
 
 
 class PreloadFailed(ValueError):
-    """A module that was to be preloaded can't be imported."""
+    """A module to preload can't be imported."""
 
 
 class ForkServer:
@@ -158,7 +158,7 @@ class ForkServer:
             return LoopRun(number, process, {STDOUT: out_read, STDERR: err_read}, ours)
 
     async def changed(self) -> Optional[str]:
-        """Whether what it has imported is still what lies on the disk; if not, what changed."""
+        """The file that changed on the disk since the server imported it; None if none has."""
         async with self._asking:
             why = (await self._answer(await self._ask(check={})))["changed"]
             return None if why is None else str(why)
@@ -231,7 +231,7 @@ def _in_words(how: Exit) -> str:
 
 
 def agent_path() -> str:
-    """Where this code lies: the agent's zip, or the directory of its sources."""
+    """The place of this code: the agent's zip, or the directory of its sources."""
     import tunnelkit
 
     return os.path.dirname(os.path.dirname(os.path.abspath(str(tunnelkit.__file__))))

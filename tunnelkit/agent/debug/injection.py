@@ -43,7 +43,7 @@ OnDebuggee = Callable[["Injection", socket.socket, DialedProcess], None]
 
 
 class Hindrance(NamedTuple):
-    """Why a process can't be attached to, and what to do."""
+    """The reason why a process can't be attached to, and what to do."""
 
     cause: str
     hint: str
@@ -140,8 +140,10 @@ class Injection:
             self._over.set()
 
     async def hold(self) -> None:
-        """Keep the port for as long as the process may still dial it, it or a child to come:
-        whoever had it then could debug them."""
+        """Keep the port for as long as the process, or a child to come, may still dial it.
+
+        Another owner of the port could debug them.
+        """
         try:
             await self._over.wait()
             if self._knows_port:
@@ -257,13 +259,13 @@ class Injection:
 
 
 def search_path(environ: Dict[str, str]) -> str:
-    """Where gdb may be: on the process's PATH (`module load`), else on ours."""
+    """The directories to search for gdb: the process's PATH (`module load`), then this one's."""
     entries = [environ.get("PATH", ""), os.environ.get("PATH", os.defpath)]
     return os.pathsep.join(entry for entry in entries if entry)
 
 
 def find_hindrance(pid: int, python: str) -> Optional[Hindrance]:
-    """What is known to stand in the way, before anything is tried."""
+    """A known reason why the attach would fail, found before anything is tried."""
     scope = _ptrace_scope()
     if scope == 3 or (scope > 0 and not _may_trace()):
         return Hindrance(
@@ -288,7 +290,7 @@ _NO_GDB = Hindrance(
 
 
 def explain(output: str) -> Hindrance:
-    """What an injector that failed had to say, in a line."""
+    """The output of an injector that failed, as one line."""
     if "ptrace: Operation not permitted" in output or "PermissionError" in output:
         return Hindrance(
             "the system forbids to look into it (ptrace: Operation not permitted)",

@@ -31,8 +31,10 @@ class PythonProcess(NamedTuple):
 
 
 def find(debugged: Collection[int]) -> List[PythonProcess]:
-    """All of ours that are a program of the person's, oldest first. debugged: pids that have
-    a debugger already."""
+    """All processes of this user that run a program of the user's own, oldest first.
+
+    debugged: pids that have a debugger already.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():

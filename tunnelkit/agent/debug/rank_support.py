@@ -1,7 +1,7 @@
-"""What a loop needs for ranks: the hook in what it starts, and a dial-in port on every node.
+"""The parts of a loop for ranks: the hook in what it starts, and a dial-in port on every node.
 
-The hook (debuggee/rank_hook.py) runs in each Python of the job; it finds the port of its node in
-a file there (port_file.py). Other nodes are served by relays.
+The hook (debuggee/rank_hook.py) runs in each Python of the job; it finds the port of its node in a
+file there (port_file.py). Other nodes are served by relays.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class DialedProcess(NamedTuple):
     rank: Optional[ranks.Rank] = None
 
     def describe(self) -> Dict[str, Any]:
-        """What a session is told of it, as a JSON object."""
+        """The state of the ranks for a session, as a JSON object."""
         return {
             "pid": self.identity.pid,
             "ancestors": list(self.identity.ancestors),
@@ -57,8 +57,10 @@ class RankDialIns:
         self._port = 0
 
     def environment(self, loop_id: int, spec: Mapping[str, Any], agent: str) -> Dict[str, str]:
-        """What every process of the loop must carry. agent: where this code lies. Raises
-        NoSocketDirectory, ValueError."""
+        """The environment that every process of the loop must carry.
+
+        agent: the path of this code. Raises NoSocketDirectory, ValueError.
+        """
         directory = socket_dir.make_directory()
         path = port_file.path_of(directory, self._name, loop_id, port_file.node_name())
         ending = f".{port_file.node_name()}.port"
@@ -81,7 +83,7 @@ class RankDialIns:
 
     @staticmethod
     def wanted(spec: Mapping[str, Any], rank: ranks.Rank) -> int:
-        """How many ranks will dial in, as far as this one knows; 0: it doesn't."""
+        """The number of ranks that will dial in, as far as this one knows; 0: unknown."""
         only = spec["ranks"].get("only")
         if only is None or not rank.world_size:
             return rank.world_size

@@ -1,14 +1,14 @@
 """The restart loop: one debuggee after the other, the next one armed while the last still runs.
 
-The loop lives in the agent, so it outlives links and sessions. Its states, told
-as events in its log, of the generation whose turn it is:
+The loop lives in the agent, so it outlives links and sessions. Its log holds its states as events,
+of the generation whose turn it is:
 
     starting -> armed -> attached -> ended -> starting ...
     starting -> ended (crashed early) -> waiting (back-off) -> starting ...
     attached -> kept (died with no editor on it) -> attached (one has come) -> ended ...
 
-Rules of this file: a generation's whole process group and strays are gone before
-the next one's program is read, and every event carries its generation.
+Rules of this file: a generation's whole process group and strays are gone before the next one's
+program is read, and every event carries its generation.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class RestartLoop:
         self._stopped = asyncio.Event()
         self._stop_why = ""
 
-    # -- told from outside ------------------------------------------------
+    # -- calls from outside ------------------------------------------------
 
     def describe(self) -> Dict[str, Any]:
         """The loop as a JSON object."""
@@ -136,8 +136,10 @@ class RestartLoop:
             await self._end(following, reason)
 
     async def refresh(self) -> Optional[str]:
-        """Before an F5: see that what was preloaded is still what lies on the disk. If not, the
-        debuggees that no editor has yet are made anew; returns what has changed."""
+        """Before an F5: check that what was preloaded is still what lies on the disk.
+
+        If not, the debuggees that no editor has yet are started again; returns what has changed.
+        """
         async with self._refreshing:
             why = await self._starter.stale()
             if why is None:
@@ -215,8 +217,10 @@ class RestartLoop:
         self._tell("node-lost", node=node, why=why)
 
     async def _its_turn(self) -> None:
-        """Put the run that stands by, or a new one, in front. None is there if that fails, for
-        a reason that has been told."""
+        """Put the run that stands by, or a new one, in front.
+
+        None is there if that fails; the log has the reason then.
+        """
         try:
             if self._next is None:
                 await self._make_next()
@@ -296,7 +300,7 @@ class RestartLoop:
         try:
             await self._make_next()
         except (OSError, ValueError, ServerEnded) as error:
-            # When its turn comes it is tried again, and told at length.
+            # When its turn comes it is tried again, with the whole message.
             self._tell("no-standby", why=str(error))
         following = self._next
         if following is None or run.process.exited.done():
@@ -330,7 +334,7 @@ class RestartLoop:
         runs = [run for run in (self._front, self._next) if run is not None]
         run = next((one for one in runs if one.process.tag == who.identity.tag), None)
         if run is None and self._early is not None and not self._stopped.is_set():
-            # A forked debuggee can be here before we have been told that it was made.
+            # A forked debuggee can dial in before the fork server has reported it.
             self._early.append((sock, who))
             return
         if run is None and runs:
@@ -385,7 +389,7 @@ class RestartLoop:
             await asyncio.wait_for(self._restart_wanted.wait(), delay_s)
 
     def _told(self, message: Dict[str, Any]) -> None:
-        """What a debuggee says of itself."""
+        """Handle a message of a debuggee about itself."""
         if "imported" in message:
             self._tell("imported", **message["imported"])
         elif "kept" in message:

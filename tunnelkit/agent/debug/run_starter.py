@@ -66,8 +66,10 @@ class RunStarter:
         return self._spawn(port, number)
 
     async def stale(self) -> Optional[str]:
-        """What has changed on the disk since the fork server imported it, if anything has;
-        then the server is gone, and what it forked should not be used."""
+        """The file that changed on the disk since the fork server imported it, if any has.
+
+        Then the server is gone, and what it forked should not be used.
+        """
         # Asked while it imports, it would take the answer that its start waits for.
         if self._server is None or not self._server.is_ready or not self._preload:
             return None

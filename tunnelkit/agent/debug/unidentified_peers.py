@@ -1,8 +1,8 @@
-"""Who dials in and is no process that a loop knows.
+"""Connections from processes that no loop knows.
 
-It may be a debuggee all the same, started by somebody else's daemon (`docker run`). Or it only
-looks whether somebody listens: taken for the debuggee, it would have the editor that comes next.
-So it is given time to hang up.
+It may be a debuggee all the same, started by another user's daemon (`docker run`). Or it only
+probes the port: taken for the debuggee, it would get the next editor. So it is given time to hang
+up.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class UnidentifiedPeers:
 
 
 def has_hung_up(sock: socket.socket) -> bool:
-    """Whether the other end is gone, also where it has said something before."""
+    """True if the other end is gone, also where it has sent something before."""
     try:
         if sock.family == socket.AF_INET:
             return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED

@@ -1,1 +1,1 @@
-"""How a session's link reaches the agent: its socket, the bridge to it, the way out of a job."""
+"""The agent's links: its socket, the bridge to it, and the reverse connection out of a job."""

@@ -1,8 +1,7 @@
 """`attach`: hand this process's stdin and stdout to the agent, then wait.
 
-Whoever can run a command on the node can so give the agent a link. The
-descriptors themselves are passed (SCM_RIGHTS), so the bytes don't go through
-this process.
+Each process that can run a command on the node can so give the agent a link. The descriptors
+themselves are passed (SCM_RIGHTS), so the bytes don't go through this process.
 """
 
 import array

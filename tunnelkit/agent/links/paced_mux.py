@@ -21,8 +21,11 @@ _IDLE_READ_BYTES = 256
 
 
 class PacedMux(Mux):
-    """Who receives something says something back, at once and for a moment longer: each ping
-    brings the peer's kernel the acknowledgement that it waits for. Both ends must be paced."""
+    """A Mux that answers what it receives with pings, at once and for a moment longer.
+
+    Each ping brings the peer's kernel the acknowledgement that it waits for. Both ends must be
+    paced.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,7 +35,7 @@ class PacedMux(Mux):
     def _on_data(self, data: bytes) -> None:
         before = self.endpoint.received
         super()._on_data(data)
-        # Not for pings: two ends would keep each other busy for ever.
+        # Not for pings: two ends would keep each other busy without end.
         if self.endpoint.received != before or len(data) > _IDLE_READ_BYTES:
             self._active_until = time.monotonic() + _ACTIVE_S
             if self._timer is None:

@@ -1,11 +1,11 @@
-"""The way in where no way leads into the job: the agent dials a process of ours on the login host.
+"""The reverse connection, where no route leads into the job: the agent dials the login host.
 
-`meet FILE NODE` runs on the login host, tied to the session's ssh stream. It is first told a fresh
+`meet FILE NODE` runs on the login host, tied to the session's ssh stream. It first receives a fresh
 certificate with its key (one line, which went through ssh). It listens, and writes an invitation:
-where, the certificate, and a fresh secret (FILE, 0600, in the home that both hosts share; the key
-stays out of it). The agent (`serve NAME --meet FILE`) looks for it while it has no link, and dials,
-by TLS: it goes on only if it meets that very certificate. Then each proves to the other that it can
-read the file, without telling the secret, and bytes go through.
+the address, the certificate, and a fresh secret (FILE, 0600, in the home that both hosts share; the
+key stays out of it). The agent (`serve NAME --meet FILE`) checks for it while it has no link, and
+dials, by TLS: it goes on only if it meets that very certificate. Then each proves to the other that
+it can read the file, without sending the secret, and bytes go through.
 
     login -> agent   32 bytes, random: L
     agent -> login   32 bytes, random: A; HMAC-SHA256(secret, "agent" L A)
@@ -52,11 +52,11 @@ Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class UnknownPeer(Exception):
-    """Who is at the other end has not read the invitation."""
+    """The peer has not read the invitation."""
 
 
 def proof(secret: bytes, who: bytes, login_nonce: bytes, agent_nonce: bytes) -> bytes:
-    """What `who` (b"agent" or b"login") says to show that it knows the secret."""
+    """The bytes by which `who` (b"agent" or b"login") shows that it knows the secret."""
     return hmac.new(secret, who + login_nonce + agent_nonce, hashlib.sha256).digest()
 
 
@@ -348,7 +348,7 @@ def _read_invitation(path: str) -> Optional[_Invitation]:
 
 
 async def _dial(told: _Invitation) -> Optional[Streams]:
-    """A connection to who wrote the invitation; None if it can't be had."""
+    """A connection to the invitation's writer; None if none can be made."""
     writers: List[asyncio.StreamWriter] = []
     try:
         return await asyncio.wait_for(_prove(told, writers.append), _DIAL_TIMEOUT_S)

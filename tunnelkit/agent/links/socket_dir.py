@@ -1,9 +1,9 @@
-"""Where the agent's socket lies: a 0700 directory of our own, on the node itself.
+"""The directory of the agent's socket: 0700, this user's own, on the node itself.
 
-The agent and those who look for it run in different environments (job, ssh,
-srun), so the place may depend on nothing but the uid, the home and the agent's name.
-Names that all can guess come first. Where another user has taken those, names follow that only
-who can read a secret in the home knows before they are used.
+The agent and its clients run in different environments (job, ssh, srun), so the place may depend on
+nothing but the uid, the home and the agent's name. Names that all can guess come first. Where
+another user has taken those, names follow that can't be known before they are used except by a
+reader of a secret in the home.
 """
 
 import contextlib

@@ -15,15 +15,19 @@ _CANNOT = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def exchange(from_fd: int, from_name: bytes, to_fd: int, to_name: bytes) -> bool:
-    """Each of the two takes the other's name, at one stroke; on ext4 also seven times as fast
-    as a rename over something, which waits for the blocks. False where that can't be had.
-    Raises OSError."""
+    """Exchange the names of two files in one step. False where the kernel or file system can't.
+
+    On ext4 this is also seven times as fast as a rename over something, which waits for the blocks.
+    Raises OSError.
+    """
     return _rename(from_fd, from_name, to_fd, to_name, _EXCHANGE)
 
 
 def rename_new(from_fd: int, from_name: bytes, to_fd: int, to_name: bytes) -> bool:
-    """A rename to where nothing is. False where that can't be had. Raises FileExistsError, or
-    another OSError."""
+    """Rename to a name that does not exist yet. False where the kernel or file system can't.
+
+    Raises FileExistsError, or another OSError.
+    """
     return _rename(from_fd, from_name, to_fd, to_name, _NOREPLACE)
 
 

@@ -45,7 +45,7 @@ class BatchChannel:
         self._stopped = True
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes. False: the channel is to be closed; why was sent."""
+        """Take the next bytes. False: close the channel; the reason was sent."""
         try:
             for header, content in self._cutter.feed(data):
                 if self._stopped:
@@ -59,7 +59,7 @@ class BatchChannel:
         except OSError as error:
             told = {"error": "failed", "message": error.strerror or str(error)}
         except Exception as error:
-            # Whatever it is, the laptop must not wait for ever.
+            # Whatever the error is, the laptop must not wait without end.
             told = {"error": "failed", "message": f"{type(error).__name__}: {error}"}
         self._send(encode(told))
         return False

@@ -38,7 +38,7 @@ def path_of(text: object) -> bytes:
         path = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise BadPath(f"no path: {text!r}") from None
-    # Most paths are innocent: one look at the whole instead of one at each component.
+    # Most paths are harmless: one check of the whole instead of one of each component.
     suspect = b"//" in path or b"/." in path or path[:1] in (b"", b".", b"/") or path[-1:] == b"/"
     if b"\0" in path or (suspect and any(part in _NO_NAMES for part in path.split(b"/"))):
         raise BadPath(f"no path below the root: {text!r}")
@@ -62,7 +62,7 @@ def stamp_of(state: os.stat_result) -> str:
 
 
 def is_that(state: Optional[os.stat_result], stamp: str) -> bool:
-    """Whether it is what had that stamp. A rename changes no more than ctime."""
+    """True if the file still has that stamp. A rename changes no more than ctime."""
     if state is None:
         return False
     mtime, _, ino, size = stamp.split(":")
@@ -70,8 +70,11 @@ def is_that(state: Optional[os.stat_result], stamp: str) -> bool:
 
 
 class DirfdTree:
-    """The ways below one root. It keeps some of them open; `renew` forgets them, so that
-    each path is walked anew. Used by one thread; `close` at the end."""
+    """The open directories below one root.
+
+    It keeps some of them open; `renew` forgets them, so that each path is walked again. Used by one
+    thread; `close` at the end.
+    """
 
     def __init__(self, root_fd: int) -> None:
         """root_fd: of the root; stays the caller's."""
@@ -93,7 +96,7 @@ class DirfdTree:
         return fd
 
     def _nearest(self, parts: List[bytes]) -> Tuple[int, int]:
-        """How many of the components are open already, and the descriptor of the last."""
+        """The number of components that are open already, and the descriptor of the last."""
         for end in range(len(parts) - 1, 0, -1):
             fd = self._open.get(b"/".join(parts[:end]))
             if fd is not None:
@@ -127,7 +130,7 @@ class DirfdTree:
             os.close(self._open.pop(known))
 
     def renew(self) -> None:
-        """Walk every path anew from the root."""
+        """Walk every path from the root again."""
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
@@ -150,7 +153,7 @@ def open_directory(path: bytes, flags: int = 0, dir_fd: Optional[int] = None) ->
 
 
 def lstat(dir_fd: int, name: bytes) -> Optional[os.stat_result]:
-    """What is there; None if nothing is. Raises OSError."""
+    """The stat of an entry; None if nothing is there. Raises OSError."""
     try:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Is what lies at a path still what tk left there?"""
+"""Compares the file at a path with the state in which tk left it."""
 
 import stat
 from typing import Any, Dict, NamedTuple, Optional
@@ -14,7 +14,9 @@ Expect = Optional[Dict[str, Any]]
 
 class Verdict(NamedTuple):
     """seen: the stamp at that moment, "" for nothing. digest: of the content, if it was read.
-    why: words for a person."""
+
+    why: the reason in words for people.
+    """
 
     what: str
     seen: str = ""
@@ -23,8 +25,11 @@ class Verdict(NamedTuple):
 
 
 def judge(dir_fd: int, name: bytes, expect: Expect, new: str, *, link: bool) -> Verdict:
-    """Look at what is there. new: sha256 of what is to be there, a symlink if `link`; "" if
-    nothing is. Raises OSError if not even lstat tells."""
+    """Judge the file that is there now.
+
+    new: sha256 of what will be there, a symlink if `link`; "" if nothing will. Raises OSError if
+    even lstat fails.
+    """
     state = lstat(dir_fd, name)
     if state is None:
         return Verdict(ABSENT)

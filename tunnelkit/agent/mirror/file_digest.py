@@ -1,4 +1,4 @@
-"""What a file or symlink holds, read so that it is known to have been whole."""
+"""The content of a file or symlink, read so that it is known to have been whole."""
 
 import hashlib
 import os
@@ -29,9 +29,11 @@ class DigestReader(NamedTuple):
 
 
 def read(dir_fd: int, name: bytes) -> DigestReader:
-    """What is there now. It is opened anew: that makes an NFS client ask the server
-    (close-to-open consistency). Raises OSError (also if it changes all the time) or
-    NotContent."""
+    """Read the content as it is now.
+
+    The file is opened again: that makes an NFS client ask the server (close-to-open consistency).
+    Raises OSError (also if it changes all the time) or NotContent.
+    """
     for _ in range(_TRIES):
         try:
             fd = open_to_read(dir_fd, name)

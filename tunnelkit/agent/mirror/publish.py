@@ -34,9 +34,9 @@ from tunnelkit.agent.mirror.staging import (
     failure,
 )
 
-#: How often it is looked anew at what somebody changes all the time.
+#: The number of tries for a file that changes all the time.
 _TRIES = 5
-#: What is told of a directory that was thought new.
+#: The outcome for a directory that was thought new.
 _THERE = PathOutcome("same")
 
 
@@ -55,7 +55,7 @@ def publish(batch: StagedBatch, root_fd: int, gate: ContextManager[Any]) -> Dict
 
 
 class _Publication:
-    """tree: walks anew what was walked for the staging: a directory may be another by now."""
+    """tree: walks again what was walked for the staging: a directory may be another by now."""
 
     def __init__(self, batch: StagedBatch, tree: DirfdTree, replaced: ReplacedFiles) -> None:
         self._batch = batch
@@ -87,7 +87,7 @@ class _Publication:
                 (self._deletes if item.kind == DELETE else self._puts).append(item)
 
     def _judge(self, item: StagedPath) -> None:
-        """Sets its verdict, and its result where nothing is to be done."""
+        """Set the item's verdict, and its result where there is nothing to do."""
         link = item.kind == LINK
         try:
             fd, name = self._tree.find(item.raw)
@@ -135,8 +135,10 @@ class _Publication:
             item.fail(error)
 
     def _still(self, item: StagedPath) -> bool:
-        """Look again, by stat alone, whether what was judged is still what is there; if not,
-        judge anew. True if there is something to do."""
+        """Check again, by stat alone, that what was judged is still there; if not, judge again.
+
+        True if there is something to do.
+        """
         fd, name = self._tree.find(item.raw)
         state = lstat(fd, name)
         assert item.verdict is not None
@@ -199,7 +201,7 @@ class _Publication:
         return PathOutcome("same")
 
     def _rename(self, item: StagedPath) -> None:
-        """From where it is staged to where it is to be."""
+        """Rename the staged file to its final path."""
         source = self._batch.tree.directory(item.staged_in)
         fd, name = self._tree.find(item.raw)
         os.rename(item.staged_name, name, src_dir_fd=source, dst_dir_fd=fd)
@@ -249,7 +251,7 @@ class _Publication:
                 self._attempt(self._clear_directory, item)
 
     def _clear_directory(self, put: StagedPath) -> None:
-        """A file is to be where a directory is: it goes, if only tk's own is in it."""
+        """A file replaces a directory: remove that if it holds nothing but tk's own files."""
         below = put.raw + b"/"
         for item in self._deletes:
             if item.raw.startswith(below):

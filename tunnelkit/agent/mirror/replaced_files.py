@@ -1,4 +1,4 @@
-"""What gives way to the laptop's files is kept in .tk-replaced, below the same root."""
+"""Files that the laptop's files replace are kept in .tk-replaced, below the same root."""
 
 import contextlib
 import os
@@ -25,8 +25,11 @@ class ReplacedFiles:
         self._tree.close()
 
     def keep(self, tree: DirfdTree, path: bytes, *, gone: bool) -> None:
-        """Keep what is at that path; it goes from there if `gone`, else what comes is to be
-        renamed over it. Nothing kept before is overwritten. Raises Blocked or OSError."""
+        """Keep the file at that path.
+
+        It goes from there if `gone`; else the new file is renamed over it. Nothing kept before is
+        overwritten. Raises Blocked or OSError.
+        """
         for number in range(_MANY):
             top = self._name + (b"-%d" % number if number else b"")
             try:

@@ -17,7 +17,7 @@ class RootRefused(Exception):
         self.owner = owner
 
     def as_json(self) -> Dict[str, Any]:
-        """What is told."""
+        """The root as a JSON object."""
         told: Dict[str, Any] = {"error": self.code, "message": str(self)}
         return told if self.owner is None else dict(told, owner=self.owner)
 
@@ -26,7 +26,7 @@ class MirroredRoot:
     """An open root. `close` at the end. Raises Refused, from the start or at a `check`."""
 
     def __init__(self, path: str, owner: Optional[Dict[str, Any]]) -> None:
-        """path: absolute; owner: {"file", "id"}, or None if nobody is to be asked."""
+        """path: absolute; owner: {"file", "id"}, or None if there is no owner file to check."""
         self.path = path
         self._owner = owner
         self.fd = -1

@@ -1,4 +1,4 @@
-"""What the agent does for the mirror: its channels, and checks of what was sent."""
+"""The agent's services for the mirror: its channels, and checks of what was sent."""
 
 import asyncio
 import contextlib

@@ -28,14 +28,14 @@ class BadParcel(Exception):
 
 
 class PathOutcome(NamedTuple):
-    """What became of a path that was no plain success."""
+    """The outcome of a path that was no plain success."""
 
     state: str
     why: str = ""
 
 
 class StagedPath:
-    """One path of a batch: what it is to be, where that is staged, what became of it."""
+    """One path of a batch: its final state, where that is staged, and its outcome."""
 
     __slots__ = (
         "digest",
@@ -72,13 +72,16 @@ class StagedPath:
         self.result: Optional[PathOutcome] = None
 
     def fail(self, error: BaseException) -> None:
-        """It won't be what it was to be."""
+        """Record that the path can't get its final state."""
         self.result = failure(error)
 
 
 class NewDirectory:
-    """A directory that is not there yet, staged whole. path: where it is to be; staged: where
-    it is; ways: the directories in it, staged by final path, parents first."""
+    """A directory that is not there yet, staged whole.
+
+    path: its final path; staged: its path now; ways: the directories in it, staged by final path,
+    parents first.
+    """
 
     def __init__(self, path: bytes, staged: bytes) -> None:
         self.path = path
@@ -98,11 +101,12 @@ class Directory(NamedTuple):
 
 
 class StagedBatch:
-    """What has arrived of a batch. `publish.publish` makes it visible; `discard` at the end
-    removes what is still staged.
+    """The part of a batch that has arrived.
 
-    tree: of the root; name: gives a new name for a temporary; replaced: names the directory
-    for what gives way.
+    `publish.publish` makes it visible; `discard` at the end removes what is still staged.
+
+    tree: of the root; name: gives a new name for a temporary; replaced: names the directory for
+    files that are replaced.
     """
 
     def __init__(self, tree: DirfdTree, name: Callable[[], bytes], replaced: str) -> None:
@@ -265,9 +269,10 @@ class StagedBatch:
         return fd
 
     def _place(self, path: bytes) -> Tuple[bytes, Optional[NewDirectory]]:
-        """Where that directory is to be filled; it is made there if it isn't."""
+        """The place where that directory is filled; it is made there if it does not exist."""
         if not self.fresh:
-            # Mostly it is there, and opening it tells: one look instead of one each component.
+            # Mostly it exists, and one open shows that: one check instead of one for each
+            # component.
             with contextlib.suppress(OSError, Blocked):
                 self.tree.directory(path)
                 self._places[path] = path, None

@@ -1,5 +1,6 @@
-"""What the mirror's files are as this node reads them: the proof of a batch, checks of all
-that was sent, and what a crash left behind."""
+"""The mirror's files as this node reads them: the proof of a batch, checks of all that was sent,
+and the temporaries that a crash left.
+"""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
-"""The other nodes of a job of PBS or Torque, and the way there: ssh from this node.
+"""The other nodes of a job of PBS or Torque, and the route there: ssh from this node.
 
 pbs_tmrsh and pbsdsh start a program there without a stdin, and the wire needs one. Where nodes take
-no ssh from each other a relay can't be started, which is told.
+no ssh from each other a relay can't be started, and the error says so.
 """
 
 import os

@@ -208,7 +208,7 @@ def main(name: str) -> int:
     if os.isatty(to_agent):
         # `srun --unbuffered` gives a terminal for stdout.
         tty.setraw(to_agent)
-    # What Slurm or a person sends to the whole job (scancel --signal) is not meant for us.
+    # What Slurm or a user sends to the whole job (scancel --signal) is not meant for a relay.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
 

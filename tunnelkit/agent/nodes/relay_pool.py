@@ -77,8 +77,9 @@ class RelayPool:
         return sorted(self._links)
 
     async def start(self, nodes: List[str]) -> None:
-        """Have a relay on each of `nodes`, at once; those that have one keep it. One that was
-        lost is started anew, and the loops that are open get their ports on it.
+        """Start a relay on each of `nodes`, all at once; those that have one keep it.
+
+        One that was lost is started again, and the loops that are open get their ports on it.
 
         Raises RelayFailed (an RpcError) for the first that failed; the others stay.
         """
@@ -135,7 +136,7 @@ class RelayPool:
         await self._link(node).call("signal", pid=pid, signal=name, tag=tag)
 
     async def info(self, node: str) -> Dict[str, Any]:
-        """What the relay on `node` says of itself. Raises RpcError."""
+        """The answer of the relay on `node` about itself. Raises RpcError."""
         answer: Dict[str, Any] = await self._link(node).call("info")
         return answer
 
@@ -231,12 +232,13 @@ def job_step(node: str, argv: List[str]) -> List[str]:
 
 
 def srun_step(node: str, argv: List[str]) -> List[str]:
-    """srun's argv for a step on `node` of our own job, which takes nothing from the job's other
-    steps and hinders none. Raises RelayFailed outside of a job.
+    """srun's argv for a step of this job on `node` that takes nothing from the job's other steps.
 
-    Slurm 20.11 and later: `--overlap` shares CPUs (memory and GPUs too from 21.08 on), so the
-    step asks for no memory and no GPU. `--cpus-per-task` is told since some releases inherit
-    the job's. Without `--unbuffered` slurmstepd holds back what follows the last newline.
+    Raises RelayFailed outside of a job.
+
+    Slurm 20.11 and later: `--overlap` shares CPUs (memory and GPUs too from 21.08 on), so the step
+    asks for no memory and no GPU. `--cpus-per-task` is given since some releases inherit the job's.
+    Without `--unbuffered` slurmstepd holds back what follows the last newline.
     """
     job_id = os.environ.get("SLURM_JOB_ID", "")
     if not job_id.isdigit():

@@ -17,7 +17,7 @@ from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
-#: How long a relay that was told to end, or whose link is lost, may take for it.
+#: Seconds that a relay may take to end, after an order or a lost link.
 _GRACE_S = 3.0
 #: A relay that leaves this many pings in a row unanswered is lost; Slurm itself takes minutes
 #: to notice a dead node. Counted, not timed: a suspended job has missed at most one.
@@ -107,7 +107,7 @@ class RelayProcess:
         lost = self._mux.attach(from_relay, to_relay, hello, rest)
         self._peer = rpc.RpcPeer(self._mux.open({"type": "rpc"}), {})
         serving = asyncio.ensure_future(self._peer.serve())
-        # It ends with the channel; what it raises then is told by the link's end.
+        # It ends with the channel; its error, if any, is reported by the link's end.
         serving.add_done_callback(lambda task: task.cancelled() or task.exception())
         await self._peer.call("info")
         return lost
@@ -161,7 +161,7 @@ class RelayProcess:
             why = await lost
         finally:
             await cancel_all(minding)
-        # Whoever waits for a channel must not wait for a process that takes its time.
+        # Callers that wait for a channel must not wait for a slow process.
         self._mux.end(why)
         code = await self._settle(_GRACE_S)
         if not self._stopping:

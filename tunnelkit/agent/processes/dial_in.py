@@ -1,8 +1,8 @@
 """The one listening port of a loop: debuggees dial in here, from this node and this user only.
 
-The port is held for as long as the agent lives, so nobody can put a fake adapter
-in its place: what outlives its loop may dial it at any time. It never offers anything
-to whoever connects: a debuggee talks to it, it does not talk to a debuggee's port.
+The port is held for as long as the agent lives, so nobody can put a fake adapter in its place: what
+outlives its loop may dial it at any time. It never offers anything to its peers: a debuggee talks
+to it, it does not talk to a debuggee's port.
 """
 
 import socket
@@ -28,7 +28,7 @@ class DialIn:
         self._listener.open()
 
     def retire(self) -> None:
-        """Keep the port, and hang up on whoever dials it."""
+        """Keep the port, and hang up on every peer."""
         self._on_peer = _hang_up
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class DialIn:
 
     @property
     def refused(self) -> int:
-        """How many peers were of another user."""
+        """The number of refused peers of other users."""
         return self._listener.refused
 
 

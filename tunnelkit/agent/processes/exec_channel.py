@@ -123,7 +123,7 @@ class ExecChannel:
                     process.signal(signal.SIGHUP)
                     await self._table.end(process, _HANGUP_GRACE_S)
                 else:
-                    # The session died or was replaced, not the person's wish: work goes on.
+                    # The session died or was replaced, which is not the user's wish: work goes on.
                     await process.exited
             await self._rest_of(outputs)
             self._channel.close(process.exited.result().describe())

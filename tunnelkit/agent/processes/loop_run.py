@@ -51,7 +51,7 @@ class LoopRun:
         self._released_s = time.monotonic()
 
     def waited_s(self, duration_s: float) -> Optional[float]:
-        """How much of its life it waited for an editor; None if it is not known."""
+        """Seconds of its life in which it waited for an editor; None if unknown."""
         if not self.dialled:
             return None
         if not self.attached.is_set():

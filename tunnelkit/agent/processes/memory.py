@@ -1,4 +1,4 @@
-"""What a process costs in memory."""
+"""The memory that a process takes."""
 
 from typing import Dict
 

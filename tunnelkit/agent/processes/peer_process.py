@@ -1,4 +1,4 @@
-"""Which process dialled in: its pid, what started it, and the environment it started with."""
+"""The process that dialled in: its pid, what started it, and the environment it started with."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ class PeerProcess(NamedTuple):
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "PeerProcess":
-        """What `to_json` wrote. Raises ValueError on anything else."""
+        """Read what `to_json` wrote. Raises ValueError on anything else."""
         try:
             return PeerProcess(
                 int(data.get("pid", 0)),
@@ -45,8 +45,10 @@ class PeerProcess(NamedTuple):
 
 
 def identify(sock: socket.socket, likely: Iterable[int] = ()) -> PeerProcess:
-    """The process at the other end of a loopback TCP connection. `likely`: pids to look at
-    first; then those that carry a tag, then all of ours."""
+    """The process at the other end of a loopback TCP connection.
+
+    `likely`: pids to check first; then those that carry a tag, then all of this user's.
+    """
     try:
         inode = socket_inode(sock.getpeername(), sock.getsockname())
     except OSError:

@@ -20,7 +20,7 @@ def node_name() -> str:
 
 
 def path_of(directory: str, name: str, loop_id: int, node: str) -> str:
-    """Where the port file is. Raises ValueError for names that can't be part of one."""
+    """The path of the port file. Raises ValueError for names that can't be part of one."""
     name, node = socket_dir.check_name(name), socket_dir.check_name(node)
     return os.path.join(directory, f"{name}.{loop_id}.{node}.port")
 

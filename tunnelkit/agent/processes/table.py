@@ -24,7 +24,9 @@ _MAX_LOOKS = 4
 
 
 class Exit(NamedTuple):
-    """How a process ended: exit code, or the signal that ended it, and what it took."""
+    """The end of a process: exit code, or the signal that ended it, and the time and memory it
+    took.
+    """
 
     code: Optional[int]
     signal: Optional[str]
@@ -228,7 +230,7 @@ def _take_tty() -> None:
 
 
 def _tagged(tag: str) -> Set[int]:
-    """Live processes of ours that carry `tag` in their environment."""
+    """Live processes of this user that carry `tag` in their environment."""
     for _ in range(_MAX_LOOKS):
         found, whole = _look_for(tag)
         if found or whole:
@@ -237,8 +239,10 @@ def _tagged(tag: str) -> Set[int]:
 
 
 def _look_for(tag: str) -> Tuple[Set[int], bool]:
-    """Those found in one look; False if a process ended meanwhile: it may have left a child
-    that the list was too old for."""
+    """The processes of one scan.
+
+    False if a process ended meanwhile: it may have left a child that the list was too old for.
+    """
     needle = f"\0{TAG}={tag}\0".encode()
     found: Set[int] = set()
     whole = True
@@ -264,7 +268,7 @@ def _look_for(tag: str) -> Tuple[Set[int], bool]:
 
 
 def _children(pid: int) -> Set[int]:
-    """Children of all threads of a process. One look may miss what another's end hides."""
+    """Children of all threads of a process. One pass may miss what another's end hides."""
     found: Set[int] = set()
     for _ in range(_MAX_LOOKS):
         seen = set(found)

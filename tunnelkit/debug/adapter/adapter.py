@@ -81,8 +81,11 @@ class Adapters:
         return Adapter(ports[0], ports[1], life_write)
 
     async def capabilities(self) -> dict[str, Any]:
-        """What an adapter answers to `initialize`: the same for every editor, so asked once.
-        Raises DebugError."""
+        """The adapter's answer to `initialize`; it is the same for every editor, so it is asked
+        once.
+
+        Raises DebugError.
+        """
         if self._capabilities is None or self._capabilities.cancelled():
             self._capabilities = asyncio.create_task(self._ask_capabilities())
         return await asyncio.shield(self._capabilities)

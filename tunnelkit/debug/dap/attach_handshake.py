@@ -13,9 +13,10 @@ from tunnelkit.mux.dap_framing import DapError, encode, frame, response
 
 @dataclass(frozen=True)
 class AttachRequest:
-    """Whom an editor wants: a rank, a child process of one, or (neither) what F5 is on.
+    """The process that an editor wants: a rank, a child process of one, or (neither) the one of F5.
 
-    request: its `attach`. opening: what to begin with at an adapter; None: it is unheard.
+    request: its `attach`. opening: the messages to begin with at an adapter; None: no adapter has
+    received it yet.
     """
 
     rank: int | None = None

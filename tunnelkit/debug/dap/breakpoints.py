@@ -34,10 +34,10 @@ class _Asked:
     path: str
     state: str = ""
     reason: str = ""
-    #: The response waits here, and after it what the adapter told of its breakpoints.
+    #: The response waits here, and after it the adapter's events about its breakpoints.
     response: bytes | None = None
     behind: list[bytes] = field(default_factory=list)
-    #: The breakpoints as the adapter last told of them, once the response is out.
+    #: The breakpoints as the adapter last described them, once the response is out.
     known: dict[int, Message] = field(default_factory=dict)
     shown: bool = False
     #: Nobody waits for a verdict any more.
@@ -91,7 +91,7 @@ class BreakpointChecks:
     def verdict(self, seq: int, reason: str | None) -> list[bytes]:
         """The node's answer: None if the file is the same, else what is different.
 
-        One that comes after its response was let go is told by `breakpoint` events.
+        One that comes after its response was sent becomes `breakpoint` events.
         """
         asked = self._asked.get(seq)
         if asked is None:

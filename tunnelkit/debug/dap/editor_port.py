@@ -1,7 +1,7 @@
 """The port that editors connect to: held by the session for as long as it lives.
 
-Who connects is handed to the loop of the moment, or told that there is none.
-Nothing here ever refuses a connection, and a connect-and-close probe is harmless.
+A connection goes to the loop of the moment; without one, the editor is sent the reason. Nothing
+here ever refuses a connection, and a connect-and-close probe is harmless.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _READ_BYTES = 64 * 1024
 class Editor:
     """One editor's connection.
 
-    early: what it said and nobody has read. view: its session, once an adapter heard it;
-    another adapter can be told the same.
+    early: what it sent and nobody has read. view: its session, once an adapter received it; the
+    same can be sent to another adapter.
     """
 
     def __init__(self, sock: socket.socket) -> None:

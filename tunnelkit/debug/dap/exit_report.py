@@ -1,4 +1,4 @@
-"""How a debuggee ended, in the words of DAP: `exited`, which attach mode never sends."""
+"""The end of a debuggee in the words of DAP: `exited`, which attach mode never sends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 @dataclass(frozen=True)
 class ExitReport:
-    """code: the exit code, None if a signal ended it. signal: a name (`SIGSEGV`, or
-    `signal 40` where there is none) or Linux number. detail: more for the person, such as
-    "after 12 s, peak RSS 3.1 GB"."""
+    """code: the exit code, None if a signal ended it.
+
+    signal: a name (`SIGSEGV`, or `signal 40` where there is none) or Linux number. detail: more for
+    the user, such as "after 12 s, peak RSS 3.1 GB".
+    """
 
     code: int | None = None
     signal: str | int | None = None
@@ -38,7 +40,7 @@ class ExitReport:
 
     @property
     def told(self) -> str:
-        """The line for the person; empty where the exit code says all."""
+        """The line for the user; empty where the exit code says all."""
         detail = f" ({self.detail})" if self.detail else ""
         if self.signal is not None:
             return f"killed by {self._name}{detail}"
@@ -60,7 +62,7 @@ class ExitReport:
 
 
 def cost(ran_s: float | None, peak_bytes: int | None) -> str:
-    """What a run took, in words: `after 12.3 s, peak memory 1.2 GB`; None is left out."""
+    """Time and memory of a run: `after 12.3 s, peak memory 1.2 GB`; None is left out."""
     words = []
     if ran_s is not None:
         words.append(f"after {_duration(ran_s)}")
@@ -114,10 +116,10 @@ class EndOfSession:
             self._terminated = body or self._make_event("terminated", {})
 
     def due(self, *, waits: bool, tells: bool, aloud: bool) -> list[bytes]:
-        """What the editor is to be told now.
+        """The messages for the editor that are due now.
 
-        waits: `terminated` is held until it is known how. tells: `exited` goes before it,
-        if that is known; aloud: and a line for the person.
+        waits: `terminated` is held until the exit status is known. tells: `exited` goes before it,
+        if that is known; aloud: and a line for the user.
         """
         end = self._terminated
         if end is None or (

@@ -170,7 +170,7 @@ class OutputLimiter:
 
     def _send(self, out: list[bytes], body: bytes, run: _Run) -> None:
         out.append(body)
-        # What must go though the budget has it not is owed, but not for ever.
+        # Output that must go is a debt of the budget, up to a limit.
         self._budget = max(self._budget - len(body), -float(self._limits.burst_bytes))
         if run.texts[-1]:
             self._at_line_start = run.texts[-1].endswith("\n")

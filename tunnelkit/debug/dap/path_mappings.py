@@ -75,7 +75,7 @@ class Correction:
     mirrors: tuple[MappedRoots, ...] = ()
 
     def told(self) -> str:
-        """The one line for the person."""
+        """The one line for the user."""
         said = ", ".join(self.wrong)
         right = ", ".join(f"{one.local_root} -> {one.remote_root}" for one in self.mirrors)
         return (
@@ -84,12 +84,12 @@ class Correction:
 
 
 def correct(given: object, mirror: MappedRoots) -> Correction | None:
-    """The editor's pathMappings brought to agree with the mirror; None: they do already.
+    """The editor's pathMappings, changed so that they agree with the mirror; None: they do already.
 
-    Missing ones are added and unexpanded ones expanded without a word; `wrong` tells of
-    those that contradicted. Mappings that have nothing to do with the mirror stay, and so
-    does one of a directory inside it that leads out of the remote root to another layout
-    (a virtual environment, an installed copy): the mirror says nothing about such places.
+    Missing ones are added and unexpanded ones expanded silently; `wrong` lists those that
+    contradicted. Mappings that have nothing to do with the mirror stay, and so does one of a
+    directory inside it that leads out of the remote root to another layout (a virtual environment,
+    an installed copy): the mirror says nothing about such places.
     """
     given = given if isinstance(given, list) else []
     mappings, wrong, wronged = given, list[str](), list[MappedRoots]()
@@ -229,7 +229,7 @@ def parts_of(path: str) -> Parts | None:
 
 
 def rest_of(root: Parts | None, parts: Parts | None) -> Parts | None:
-    """What `parts` has below `root`; None if it is not below or at it."""
+    """The part of `parts` below `root`; None if it is not below or at it."""
     if root is None or parts is None or parts[: len(root)] != root:
         return None
     return parts[len(root) :]

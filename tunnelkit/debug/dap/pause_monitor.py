@@ -27,7 +27,7 @@ class PauseMonitor:
     code holds the GIL, not at all); whether anything stops is known by `stopped` only."""
 
     def __init__(self) -> None:
-        #: The process that the session is about, once it has been told.
+        #: The pid of the session's process, once an event has named it.
         self.pid: int | None = None
         self._count = 0
         self._asked: int | None = None
@@ -62,8 +62,10 @@ class PauseMonitor:
         return asked
 
     def unanswered(self, asked: int) -> str:
-        """What to tell if nothing has stopped since that pause; "" if all is well, or a later
-        pause is waited for."""
+        """The message if nothing has stopped since that pause.
+
+        "" if something has, or if a later pause is waited for.
+        """
         if not self._open or asked != self._count:
             return ""
         self._open = False

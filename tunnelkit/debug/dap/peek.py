@@ -1,9 +1,9 @@
-"""What a DAP message is, learnt from its first bytes.
+"""The kind of a DAP message, read from its first bytes.
 
-A session of thousands of steps must not pay a JSON parse a message. Every sender has a
-habit: debugpy's adapter writes seq, type, then the name (messaging.py, `_prettify`);
-VS Code writes the command first; most others do as debugpy. Who has another habit is
-parsed, which costs microseconds and nothing else.
+A session of thousands of steps must not pay a JSON parse a message. Every sender has a habit:
+debugpy's adapter writes seq, type, then the name (messaging.py, `_prettify`); VS Code writes the
+command first; most others do as debugpy. Messages of another order are parsed, which costs
+microseconds and nothing else.
 """
 
 from __future__ import annotations

@@ -33,8 +33,11 @@ _SILENCE_S = 1.0
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """Where the editor's files are on the node. differs: whether a local file differs there,
-    as a reason in words; None if it doesn't, or can't be compared."""
+    """Maps the editor's files to the node's.
+
+    differs: the reason why a local file differs there, in words; None if it doesn't, or can't be
+    compared.
+    """
 
     mirror: MappedRoots
     differs: Callable[[str], Awaitable[str | None]]
@@ -117,8 +120,11 @@ class DapProxy:
         await self._send(bodies)
 
     async def pause(self) -> bool:
-        """Pause the program as if the editor had asked. False: nothing has stopped after a
-        few seconds (the editor is told why, and it may come yet)."""
+        """Pause the program as if the editor had asked.
+
+        False: nothing has stopped after a few seconds (the editor gets the reason, and it may stop
+        yet).
+        """
         if not self._view.is_stopped and not self._view.terminated:
             await self._tell_adapter(self._view.pause())
             self._note_progress()
@@ -143,7 +149,7 @@ class DapProxy:
         if not await self._tell_adapter(opening):
             return
         if not data:
-            # All that it said was told to an adapter that died.
+            # All that it sent went to an adapter that died.
             data = await self._editor.receive()
         while data:
             to_adapter: list[bytes] = []
@@ -163,7 +169,7 @@ class DapProxy:
         await self._on_gone()
 
     def _note_progress(self) -> None:
-        """What a batch of the editor asks of us, beside being carried on."""
+        """Act on what the editor's messages ask of tk, beside passing them on."""
         for check in self._view.take_checks():
             self._spawn(self._compare(check))
         if (asked := self._view.take_pause()) is not None:
@@ -191,8 +197,11 @@ class DapProxy:
                 await self._end_told
 
     async def _see_to_the_end(self) -> None:
-        """A program that became another one by exec leaves its adapter waiting for the next
-        Python. Once it has ended none will come, and the editor is told so."""
+        """End a session whose program became another one by exec.
+
+        Its adapter waits for the next Python; once the program has ended none will come, and the
+        editor gets the end.
+        """
         await asyncio.wait([self._ending])
         while not await self._is_silent():
             pass
@@ -259,7 +268,7 @@ class DapProxy:
 
     @property
     def _lost(self) -> str:
-        """Why nothing will be known of the debuggee any more; "" if that is not so."""
+        """The reason why the debuggee's end will never be known; "" if it may be."""
         return str(self._ending.result().get("lost", "")) if self._ending.done() else ""
 
     async def _compare(self, check: BreakpointCheck) -> None:

@@ -1,13 +1,13 @@
-"""What stands between an editor and its adapter: one DAP session, read along and amended.
+"""One DAP session between an editor and its adapter, read along and amended.
 
-Sans-IO: bodies of DAP messages in, bodies out, in the order to send them. What nobody
-needs to change goes through as the same bytes object, unparsed. Rules of this file:
+Sans-IO: bodies of DAP messages in, bodies out, in the order to send them. What nobody needs to
+change goes through as the same bytes object, unparsed. Rules of this file:
 
-- A request is answered once, an `exited` and a `terminated` are told once.
+- A request is answered once; an `exited` and a `terminated` are sent once.
 - Held are at most: the response of a setBreakpoints whose file is being compared, the
-  `terminated` that waits for how the debuggee ended, and output beyond the limits. Each
-  has an input that lets it go; after `disconnect` nothing is held.
-- Messages of our own are numbered from 2**30: adapters and clients count from 1, and a
+  `terminated` that waits for the exit status, and output beyond the limits. Each has an input
+  that releases it; after `disconnect` nothing is held.
+- Messages of tk's own are numbered from 2**30: adapters and clients count from 1, and a
   response names its request by number.
 """
 
@@ -81,15 +81,15 @@ class DapSession(SessionFacts):
         super().__init__()
         self.mirror = mirror
         self.hold_end = hold_end
-        #: What an editor is told to show where the process stops; "": nothing of ours.
+        #: The name that an editor shows for the process; "": nothing of tk's.
         self.process_name = ""
         self._seq = _FIRST_SEQ
         self._output = OutputLimiter(limits or OutputLimits(), self._event)
         self._breakpoints = BreakpointChecks(self._event)
         self._checks: list[BreakpointCheck] = []
-        #: Reverse requests of ours that the editor has not answered.
+        #: tk's reverse requests that the editor has not answered.
         self._asked_editor: set[int] = set()
-        #: Requests of ours that the adapter has not answered.
+        #: tk's requests that the adapter has not answered.
         self._asked_adapter: set[int] = set()
         #: The editor has said at which exceptions it stops.
         self._has_filters = False
@@ -274,14 +274,16 @@ class DapSession(SessionFacts):
         return self._told_end()
 
     def give_up(self, why: str = "") -> list[bytes]:
-        """Nobody can tell how the debuggee ended: `terminated` must not wait longer. why: what
-        the person is told of that."""
+        """The exit status will never be known: `terminated` must not wait longer.
+
+        why: the reason for the user.
+        """
         self._end.given_up = True
         told = [*self._flush_output(), self.console(why, "important")] if why else []
         return [*told, *self._told_end()]
 
     def adapter_gone(self) -> list[bytes]:
-        """The adapter hung up: all that is held, and the end if it has not told it."""
+        """The adapter hung up: all that is held, and the end if the adapter has not sent it."""
         out = self._flush()
         if self.attached and not self._disconnected:
             self._end.terminated()
@@ -317,17 +319,17 @@ class DapSession(SessionFacts):
         return self._breakpoints.verdict(seq, reason)
 
     def overdue(self, seq: int) -> list[bytes]:
-        """The response must not wait longer; a later verdict is told by events."""
+        """The response must not wait longer; a later verdict becomes events."""
         return self._breakpoints.let_go(seq)
 
     @property
     def is_stopped(self) -> bool:
-        """True while the program stands, as far as the adapter has told."""
+        """True while the program stands, as far as the adapter has reported."""
         return self._pausing.stopped
 
     @property
     def pid(self) -> int | None:
-        """The program's pid, once the adapter has told it."""
+        """The program's pid, once the adapter has reported it."""
         return self._pausing.pid
 
     def pause(self) -> list[bytes]:
@@ -420,7 +422,7 @@ class DapSession(SessionFacts):
         return self._seq
 
     def _ask_adapter(self, command: str, arguments: Message) -> bytes:
-        """A request of our own, whose answer the editor is not told."""
+        """A request of tk's own, whose answer the editor does not get."""
         seq = self._number()
         self._asked_adapter.add(seq)
         return dump({"seq": seq, "type": REQUEST, "command": command, "arguments": arguments})

@@ -1,4 +1,4 @@
-"""What one editor session has told of itself, for whoever routes it."""
+"""Facts that one editor session has shown about itself, for its router."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class EndRequest(NamedTuple):
 
     @property
     def ends_debuggee(self) -> bool:
-        """True if it asks for the program's end; without a word, `disconnect` lets it run on
-        (as one that was attached to)."""
+        """True if it asks for the program's end.
+
+        Without a setting, `disconnect` lets it run on (as one that was attached to).
+        """
         return self.command == "terminate" or self.terminate_debuggee is True
 
 

@@ -112,7 +112,7 @@ def to_python(node: Node) -> object:
 
 
 def same(node: Node, value: object) -> bool:
-    """Whether a node holds exactly `value`; unlike Python's `==`, 1 is neither 1.0 nor true."""
+    """True if a node holds exactly `value`; unlike Python's `==`, 1 is neither 1.0 nor true."""
     return _canonical(to_python(node)) == _canonical(value)
 
 

@@ -17,7 +17,7 @@ _BLANKS = " \t"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a document is laid out. `compact`: all on one line."""
+    """The layout of a document. `compact`: all on one line."""
 
     unit: str
     eol: str
@@ -158,7 +158,7 @@ def _with_comma(text: str, container: Object | Array) -> str:
 
 
 def _content_end(text: str, close: int) -> int:
-    """Where new lines go: before the line end and blanks that lead to the bracket at `close`."""
+    """The place of new lines: before the line end and blanks in front of the bracket at `close`."""
     at = close
     while at and text[at - 1] in _BLANKS:
         at -= 1

@@ -180,7 +180,7 @@ def attach_port(project_dir: Path) -> int | None:
 
 
 def _ranks_in(launch: Path) -> int:
-    """How many ranks have a launch configuration in this file."""
+    """The number of ranks with a launch configuration in this file."""
     return 1 + max(map(_rank_of, listed(launch, "configurations")), default=-1)
 
 
@@ -203,7 +203,7 @@ def _is_ours_alone(found: Values) -> bool:
 
 
 def _others(compound: Values) -> list[Any]:
-    """What a person put into the compound beside ranks."""
+    """Entries that a user put into the compound beside ranks."""
     names = compound.get("configurations")
     listed = names if isinstance(names, list) else []
     return [one for one in listed if not (isinstance(one, str) and _RANK.fullmatch(one))]
@@ -225,7 +225,7 @@ def _owned_configuration(entry: Values, found: Values) -> list[Assignment]:
 
 
 def _owned_mappings(mappings: list[dict[str, str]], found: Any) -> list[Assignment]:
-    """The remote roots of the mappings of our directories; a person's own mappings stay."""
+    """The remote roots of the mappings of tk's directories; a user's own mappings stay."""
     if not isinstance(found, list):
         return [(("pathMappings",), mappings)]
     places = {

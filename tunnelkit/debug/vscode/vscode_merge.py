@@ -27,9 +27,9 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WantedEntry:
-    """What tk wants in a list. owned: the values to set in one that is there already.
+    """An entry that tk wants in a list. owned: the values to set in one that is there already.
 
-    same: whether an entry of another name is this one; it is renamed by `owned`.
+    same: true for an entry of another name that is this one; `owned` renames it.
     """
 
     values: Values
@@ -39,9 +39,9 @@ class WantedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A list of the document, whose entries are told apart by `id_key`.
+    """A list of the document, whose entries are identified by `id_key`.
 
-    surplus: whether an entry of the file is one that tk wrote and does not want any more.
+    surplus: true for an entry of the file that tk wrote and does not want any more.
     """
 
     list_key: str

@@ -45,15 +45,16 @@ def _install() -> None:
 
 
 def _forget_importers() -> None:
-    """`importlib.invalidate_caches` has each of them read the agent's zip anew, and a debugger
-    traces that: 2 ms each (scripts/bench)."""
+    """`importlib.invalidate_caches` has each of them read the agent's zip again, and a debugger
+    traces that: 2 ms each (scripts/bench).
+    """
     for entry in list(sys.path_importer_cache):
         if entry == _AGENT or entry.startswith(os.path.join(_AGENT, "tunnelkit")):
             sys.path_importer_cache.pop(entry, None)
 
 
 def _own_user() -> Callable[[Any], bool]:
-    """Whether the other end of a connected socket is our own user's."""
+    """A function that is true if the other end of a connected socket is this same user's."""
     sys.path.insert(0, _AGENT)
     try:
         peers = importlib.import_module("tunnelkit.mux.peer_credentials")
@@ -79,7 +80,7 @@ def _own_user() -> Callable[[Any], bool]:
 
 
 def _as_debugpy() -> None:
-    """What debugpy has pydevd import in processes that a debuggee starts."""
+    """Do what debugpy has pydevd import in processes that a debuggee starts."""
     vendored = "debugpy._vendored.force_pydevd"
     if vendored in sys.modules:
         return
@@ -95,7 +96,10 @@ def _as_debugpy() -> None:
 
 
 def _preimport_in_code(monkey: Any, customization: Any) -> None:
-    """`python -c CODE` is given a line that names what pydevd is to be; this is missing in it."""
+    """Add the guard to `python -c CODE`.
+
+    pydevd puts a line there that names what to import; this is missing in it.
+    """
     make = getattr(monkey, "_get_python_c_args", None)
     if make is None:
         return

@@ -1,7 +1,7 @@
 """Found by every Python of a debugged job, as this directory comes first in PYTHONPATH.
 
-Rules of this file: it can be read by any Python 3, does nothing without TK_RANKS, never hurts
-the program that is about to start, and gives way to the person's own sitecustomize.
+Rules of this file: it can be read by any Python 3, does nothing without TK_RANKS, never hurts the
+program that is about to start, and gives way to the user's own sitecustomize.
 """
 
 import os
