@@ -1,1 +1,1 @@
-"""What tk has sent: the manifest on the laptop."""
+"""Record of the files that tk has sent: the manifest on the laptop."""

@@ -1,4 +1,4 @@
-"""What must be done, decided from two tables. Pure: no I/O."""
+"""Differences between the manifest and a scan. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tunnelkit.mirror.tree.scanner import DIR, Entry
 class Diff:
     """The manifest against a scan.
 
-    changed: to be read and, if it truly differs, sent. absent: rows that the scan lacks;
-    whether they were deleted, ignored or are merely unreadable is for lstat to say.
+    changed: paths to read and, if their content differs, to send.
+    absent: recorded paths that the scan lacks. The caller uses lstat to find out if they were
+        deleted, ignored or are only unreadable.
     """
 
     changed: dict[str, Entry] = field(default_factory=dict)
@@ -29,8 +30,10 @@ def compare(
     force: Collection[str] = (),
     only: Collection[str] | None = None,
 ) -> Diff:
-    """Which entries may differ from what was sent, by stat alone. only: all other paths are
-    known to be settled."""
+    """Return the entries that may differ from what was sent, by stat alone.
+
+    only: all other paths are known to be settled. None: compare all.
+    """
     difference = Diff()
     if only is None:
         seen: Iterable[tuple[str, Entry]] = entries.items()
@@ -46,7 +49,11 @@ def compare(
 
 
 def split(difference: Diff, paths: Collection[str]) -> tuple[Diff, Diff]:
-    """What concerns these paths apart (second): with it what has to go before they can come."""
+    """Split a diff into the rest and the part of these paths (second).
+
+    The second part includes the absent paths below them, which must be deleted before they are
+    sent.
+    """
     rest, apart = Diff(), Diff()
     for path, entry in difference.changed.items():
         (apart if path in paths else rest).changed[path] = entry
@@ -62,8 +69,11 @@ def split_doubted(
     looked: Collection[str] | None,
     force: Collection[str],
 ) -> Diff:
-    """Take out what has to be read again only because its time stamps may lie: it can wait for
-    what is known to have changed. looked: what may have changed; None: anything."""
+    """Take out, and return, what must be read again only because its time stamps are not reliable.
+
+    It can wait until the known changes were sent.
+    looked: paths that may have changed. None: all may have.
+    """
     doubted = Diff()
     if looked is None or not difference.changed.keys() & looked:
         return doubted
@@ -78,9 +88,10 @@ def split_doubted(
 def swaps(
     deletes: Collection[str], sends: Mapping[str, Entry], rows: Mapping[str, ManifestEntry]
 ) -> set[str]:
-    """What must go before anything is sent: a file where a directory comes, or the reverse.
+    """Return what must be deleted before anything is sent.
 
-    All else is deleted after the sending, so that a renamed file is never missing.
+    That is a file where a directory comes, or the reverse. All else is deleted after the sending,
+    so that a renamed file is never missing.
     """
     turned = {
         path

@@ -1,8 +1,8 @@
-"""What is about to be sent, noted at the end of a file: a transaction of SQLite's takes ten times
-as long for a save, which waits for it, and twice as long for a first copy.
+"""Intent log: notes, appended to a file, of what is about to be sent.
 
-The notes hold until the manifest itself knows what became of those paths. After a kill -9 they
-are read back.
+An SQLite transaction takes ten times as long for a save, which waits for it, and twice as long for
+a first copy. The notes hold until the manifest has recorded the result of those paths. After a kill
+-9 they are read back.
 """
 
 from __future__ import annotations
@@ -27,32 +27,34 @@ class IntentLog:
         self._open: set[str] = set()
 
     def open(self) -> dict[str, list[Any]]:
-        """What a killed session has left, by path. Raises OSError."""
+        """Open the file, and return the notes of a killed session by path. Raises OSError."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(self._path, flags, 0o600)
         found: dict[str, list[Any]] = {}
         for line in self._path.read_bytes().splitlines():
-            # A last one that was cut short: not sent.
+            # A last line that was cut short was not sent.
             with contextlib.suppress(ValueError, TypeError):
                 found.update(json.loads(line))
         found = {path: values for path, values in found.items() if values is not None}
         self._open = set(found)
         if not found:
-            os.ftruncate(self._fd, 0)  # nothing is to be written behind such a one
+            os.ftruncate(self._fd, 0)  # nothing may be written behind such a line
         return found
 
     def add(self, rows: Mapping[str, Sequence[Any]]) -> None:
-        """Note what each path is about to be: one line, read back as a whole or not at all.
-        Raises OSError; then nothing may be sent."""
+        """Note what each path will be: one line, read back as a whole or not at all.
+
+        Raises OSError; then nothing may be sent.
+        """
         self._write(rows)
         self._open.update(rows)
 
     def any_of(self, paths: Collection[str]) -> bool:
-        """Whether there is a note of one of these."""
+        """Return True if there is a note of one of these paths."""
         return not self._open.isdisjoint(paths)
 
     def settled(self, paths: Iterable[str]) -> None:
-        """The manifest knows better of these now. Raises OSError."""
+        """Drop the notes of these paths: the manifest has their results. Raises OSError."""
         known = self._open.intersection(paths)
         if not known:
             return
@@ -70,7 +72,7 @@ class IntentLog:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Whether a directory is on a disk of this machine, where a look never waits for a network."""
+"""Tell local from network file systems: scanning a local disk never waits for a network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-#: Of the file systems of Linux, those that are sure to be here.
+#: Linux file systems that are always local.
 _LOCAL = frozenset(
     b"bcachefs btrfs exfat ext2 ext3 ext4 f2fs overlay ramfs tmpfs vfat xfs zfs".split()
 )
@@ -16,24 +16,26 @@ _TABLE = Path("/proc/self/mountinfo")
 
 
 def is_local(directory: str, table: Path = _TABLE) -> bool:
-    """Of a real path, by the mount table; what it does not tell is taken for remote. Touches
-    nothing but the table."""
+    """Return True if a real path is on a local disk, by the mount table.
+
+    An unknown file system counts as remote. Reads nothing but the table.
+    """
     return os.fsencode(kind_of(directory, table)) in _LOCAL
 
 
 def kind_of(directory: str, table: Path = _TABLE) -> str:
-    """The file system of a real path, as the mount table calls it ("ext4"); "": not known."""
+    """Return the file system type of a real path ("ext4"), or "" if it is unknown."""
     wanted = _slashed(os.fsencode(directory))
     found, kind = b"", b""
     for place, its_kind in _mounts(table):
-        # The last of those at one place is what is seen there.
+        # The last mount at one place hides the others.
         if wanted.startswith(place) and len(place) >= len(found):
             found, kind = place, its_kind
     return os.fsdecode(kind)
 
 
 def remote_mounts(directory: str, table: Path = _TABLE) -> list[str]:
-    """Where something is mounted below a real path that is not sure to be here: relative paths."""
+    """Return the mount points below a real path that may be remote, as relative paths."""
     above = _slashed(os.fsencode(directory))
     kinds = {place: kind for place, kind in _mounts(table) if place.startswith(above)}
     kinds.pop(above, None)
@@ -45,7 +47,7 @@ def remote_mounts(directory: str, table: Path = _TABLE) -> list[str]:
 
 
 def _mounts(table: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Each mount's place, which ends in a slash, and the kind of its file system."""
+    """Yield the mount point, with a slash at its end, and the file system type of each mount."""
     try:
         lines = table.read_bytes().splitlines()
     except OSError:

@@ -1,10 +1,10 @@
-"""Names that one file system tells apart and another does not.
+"""Names that differ on one file system and are equal on another.
 
-Some fold case, some Unicode's composed and decomposed letters, at either end. Two names on
-the laptop that are one on the cluster are both left out, and said so. A file that only
-changed its spelling is a delete and a new file like any other, with two cares: where the
-cluster folds, the delete has to come first; where the laptop folds, lstat still finds the old
-spelling.
+Some file systems fold case, some Unicode's composed and decomposed letters, on the laptop or the
+cluster. Two names on the laptop that are one on the cluster are both left out and reported. A file
+that only changed its spelling is deleted and sent again like any other, with two precautions: if
+the cluster folds names, the delete comes first; if the laptop folds names, lstat still finds the
+old spelling.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tunnelkit.mirror.tree.scanner import Entry
 
 @dataclass(frozen=True, slots=True)
 class CaseFolding:
-    """What a file system holds for the same name."""
+    """The kinds of names that a file system takes for equal."""
 
     case: bool = False
     unicode: bool = False
@@ -30,14 +30,17 @@ class CaseFolding:
         return self.case or self.unicode
 
     def key(self, path: str) -> str:
-        """The same for all spellings of one path."""
+        """Return a key that is the same for all spellings of one path."""
         if self.case:
             path = path.casefold()
         # Folding may compose or take apart: normalize after it.
         return unicodedata.normalize("NFC", path) if self.unicode else path
 
     def collisions(self, paths: Iterable[str]) -> dict[str, str]:
-        """{path: why it is not sent}: those with another one in their place, and all below."""
+        """Return {path: reason} of the paths that can't be sent.
+
+        They, or a directory above them, collide with another path.
+        """
         if not self:
             return {}
         names = list(paths)
@@ -61,30 +64,35 @@ class CaseFolding:
         )
 
     def replaced(self, deletes: Collection[str], sends: Collection[str]) -> set[str]:
-        """Those of `deletes` whose place one of `sends` will take: to be deleted first."""
+        """Return those of `deletes` whose name one of `sends` will take: delete them first."""
         if not self:
             return set()
         keys = {self.key(path) for path in sends}
         return {path for path in deletes if self.key(path) in keys}
 
     def same_place(self, paths: Collection[str], among: Iterable[str]) -> set[str]:
-        """Those of `among` that are another spelling of one of `paths`: what is known of
-        them went with it."""
+        """Return those of `among` that are another spelling of one of `paths`.
+
+        After these paths were deleted, the other spellings are gone as well.
+        """
         if not self or not paths:
             return set()
         keys = {self.key(path) for path in paths}
         return {path for path in among if self.key(path) in keys}
 
 
-#: A file system that tells all names apart.
+#: A file system that folds nothing.
 EXACT = CaseFolding()
 
 
 def set_apart(
     sends: dict[str, Entry], entries: Iterable[str], folding: CaseFolding, failed: dict[str, str]
 ) -> None:
-    """Take out of `sends` what collides; the reasons go into `failed`, those of colliding
-    paths that were sent before, too. entries: all that is mirrored."""
+    """Take colliding paths out of `sends`, and put the reasons into `failed`.
+
+    The reasons include those of colliding paths that were sent before.
+    entries: all mirrored paths.
+    """
     found = folding.collisions(entries)
     failed.update(found)
     for path in found:
@@ -92,14 +100,17 @@ def set_apart(
 
 
 def renamed_by_case(root: str, path: str) -> bool:
-    """Whether lstat finds `path` (relative to root) only because the laptop's file system
-    folds names: what is there is listed under another spelling. Blocking."""
+    """Return True if lstat finds `path` only because the laptop's file system folds names.
+
+    The file is then listed under another spelling. Blocking.
+    path: relative to root.
+    """
     try:
         found = os.lstat(os.path.join(root, path))
     except OSError:
         return False
     if not any(_is(root, other, found) for other in _spellings(path)):
-        return False  # it tells them apart, as most do: one look was enough
+        return False  # it does not fold names, as most do
     base = root
     for part in path.split("/"):
         try:

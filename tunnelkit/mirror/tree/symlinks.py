@@ -1,7 +1,7 @@
-"""Symlinks by policy: sent as they are, or left out; and which of them lead out of the root.
+"""Symlinks by policy: sent as they are, or left out. Finds those that lead out of the root.
 
-A link is judged by its text alone. To follow it could take as long as a dead file server
-takes to answer, and what it leads to here says little about the cluster.
+A link is judged by its text alone. Following it could take as long as a dead file server takes to
+answer, and its target on the laptop says little about the cluster.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _NAMED = 3
 
 
 class SymlinkPolicy:
-    """The policy of one root, and what a person should know of its links."""
+    """The policy of one root, and the warnings about its links."""
 
     def __init__(self, policy: str = KEEP) -> None:
         self._policy = policy
-        #: Links that dangle on the cluster, and where they lead; as of the last scan.
+        #: Links that dangle on the cluster, with their targets, as of the last scan.
         self._out: dict[str, str] = {}
         self._known: dict[str, Entry] = {}
         self._told: set[str] = set()
@@ -30,8 +30,10 @@ class SymlinkPolicy:
     def judge(
         self, root: str, entries: Mapping[str, Entry], looked: Collection[str] | None = None
     ) -> None:
-        """Judge what a scan has found; called in its thread. looked: the paths that may have
-        changed since the last call; None: any."""
+        """Judge the links of a scan; called in its thread.
+
+        looked: the paths that may have changed since the last call. None: all may have.
+        """
         if looked is None:
             known, out = dict[str, Entry](), dict[str, str]()
             looked = [path for path, entry in entries.items() if entry.kind == LINK]
@@ -61,15 +63,15 @@ class SymlinkPolicy:
 
     @property
     def kinds(self) -> Collection[str]:
-        """What a scan is to look for."""
+        """The kinds of entries that a scan collects."""
         return (FILE, DIR) if self._policy == IGNORE else (FILE, DIR, LINK)
 
     def current(self) -> tuple[str, ...]:
-        """The warning, as one line, if there is one."""
+        """Return the warning as one line, if there is one."""
         return (_line(self._out),) if self._out else ()
 
     def news(self) -> list[str]:
-        """The same for links that it has not named yet."""
+        """Return the warning about links that were not named yet."""
         out = self._out
         new = {path: to for path, to in out.items() if path not in self._told}
         self._told = set(out)
@@ -77,8 +79,11 @@ class SymlinkPolicy:
 
 
 def leads_out(root: str, path: str) -> str | None:
-    """Where the symlink `path` (relative) leads, if not to something inside of the mirrored
-    directory that is there on the cluster too: its text. None if it does, or is gone."""
+    """Return the text of a symlink that leads out of the mirrored directory.
+
+    None if it stays inside, or is gone.
+    path: relative to root.
+    """
     try:
         target = os.readlink(os.path.join(root, path))
     except OSError:

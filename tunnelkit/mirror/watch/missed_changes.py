@@ -1,11 +1,11 @@
-"""What changed here without a file event: looked for by each barrier.
+"""Find changes on the laptop that had no file event. Each barrier does so.
 
-The kernel tells a directory's watch nothing of a file that is written by a hard link of another
-directory, nor of one that is written by mmap. Both change the file's ctime, so that a barrier asks
-for that of every file, while its cookie and its round trip are under way.
+The kernel sends a directory's watch no event for a file that is written through a hard link in
+another directory, or by mmap. Both change the file's ctime. So a barrier compares the ctime of
+every file while its cookie and its round trip are under way.
 
-Measured, 20,000 files on ext4, two cores: lstat by Python 32 ms and its comparison 10 ms (the GIL
-is held: threads don't help), one find 27 ms, two side by side 14 ms. The whole, on a busy machine:
+Measured, 20,000 files on ext4, two cores: lstat in Python 32 ms and the comparison 10 ms (the GIL
+is held: threads don't help), one find 27 ms, two side by side 14 ms. In all, on a busy machine:
 20,000 files 19 to 38 ms, 100,000 files 176 to 233 ms.
 """
 
@@ -22,26 +22,29 @@ from tunnelkit.mirror.tree.filesystem import is_local, remote_mounts
 from tunnelkit.mirror.tree.scanner import Entry, Scan, lstat
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
 
-#: Fewer files than this are looked at by lstat sooner than a process begins.
+#: For fewer files lstat is quicker than starting a process.
 _FEW_FILES = 2_000
 _FILES_A_PROCESS = 4_000
 _PROCESSES = 4
-#: Of one command line. Linux allows 2 MiB, less where the stack is limited.
+#: Limit of one command line. Linux allows 2 MiB, less where the stack is limited.
 _ARGUMENTS_BYTES = 100_000
 #: Time stamps are in steps of up to 2 s (vfat), and of a clock that lags by a tick.
 _MARGIN_NS = 2_500_000_000
 
 
 class MissedChanges:
-    """Looks at all files of one local root. One `changed` at a time."""
+    """Checks all files of one local root. One `changed` at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._since: _Moment | None = None
 
     async def changed(self, scan: Scan) -> DirtyPaths:
-        """The paths whose lstat is not the scan's any more; of a tree on a network, where other
-        machines write: everything. Paths that are new are left to the events."""
+        """Return the paths whose lstat differs from the scan's.
+
+        For a tree on a network file system, where other machines write: everything. New paths are
+        left to the events.
+        """
         if sys.platform == "linux" and not is_local(self._root):
             return DirtyPaths(everything="on a network")
         since, self._since = self._since, _Moment.now()
@@ -54,7 +57,7 @@ class MissedChanges:
         return DirtyPaths(frozenset(differing | far))
 
     async def _touched(self, scan: Scan, since_ns: int) -> list[str] | None:
-        """Paths with a ctime of that moment or later; None: find(1) can't tell."""
+        """Return the paths with a ctime of that moment or later; None if find(1) failed."""
         words = f"@{since_ns // 1_000_000_000}"
         finds = [
             _find(self._root, directories, words) for directories in _shares(scan.children.items())
@@ -68,7 +71,7 @@ class MissedChanges:
 
 
 class _Moment:
-    """A moment of the wall clock, and how that clock stood to one that is never set."""
+    """A moment of the wall clock, and its offset to the monotonic clock."""
 
     def __init__(self, wall_ns: int, offset_ns: int) -> None:
         self._wall_ns = wall_ns
@@ -76,18 +79,21 @@ class _Moment:
 
     @classmethod
     def now(cls) -> _Moment:
+        """Return the current moment."""
         wall_ns = time.time_ns()
         return cls(wall_ns, wall_ns - time.monotonic_ns())
 
     def earliest_ns(self, now: _Moment) -> int:
-        """What changed between the two moments has no earlier ctime, also if the wall clock was
-        set back in between."""
+        """Return a lower limit for the ctime of a change between the two moments.
+
+        It holds also if the wall clock was set back in between.
+        """
         set_back_ns = max(0, self._offset_ns - now._offset_ns)
         return self._wall_ns - set_back_ns - _MARGIN_NS
 
 
 def _differing(root: str, entries: dict[str, Entry], paths: Iterable[str] | None) -> set[str]:
-    """Those of the paths (None: of all) that are not as they were (blocking)."""
+    """Return those of the paths (None: of all) that changed since the scan (blocking)."""
     found = set()
     for path in entries if paths is None else paths:
         before = entries.get(path)
@@ -103,7 +109,7 @@ def _differing(root: str, entries: dict[str, Entry], paths: Iterable[str] | None
 
 
 def _shares(children: Iterable[tuple[str, set[str]]]) -> list[list[str]]:
-    """The directories that have any file, as finds' arguments: a list for each process."""
+    """Return the directories with files as find's arguments: a list for each process."""
     counted = [(f"./{base}", len(names)) for base, names in children if names]
     files = sum(count for _, count in counted)
     processes = min(_PROCESSES, os.cpu_count() or 1, 1 + files // _FILES_A_PROCESS)
@@ -117,7 +123,7 @@ def _shares(children: Iterable[tuple[str, set[str]]]) -> list[list[str]]:
 
 
 async def _find(root: str, directories: list[str], since: str) -> list[str] | None:
-    """What is in these directories and has changed since; None if find(1) did not succeed."""
+    """Return the paths in these directories that changed since; None if find(1) failed."""
     paths: list[str] = []
     for some in _chunks(directories):
         output = await _output(

@@ -1,4 +1,4 @@
-"""Whether this process was out of the world for a while: the laptop slept, or it was stopped."""
+"""Detector of pauses of this process: the laptop slept, or the process was stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LIMIT_S = 10.0
 
 
 class SuspendDetector:
-    """Asked once per `period_s`. The clocks can be given, for tests."""
+    """Detects pauses, if called once per `period_s`. Tests pass their own clocks."""
 
     def __init__(
         self,
@@ -24,9 +24,11 @@ class SuspendDetector:
         self._then = (wall(), mono())
 
     def noticed(self) -> bool:
-        """Whether there was a pause of more than 10 s since the last call. During sleep
-        monotonic clocks stand still and wall clocks don't; a stopped process is only late.
-        A wall clock that is set counts as well: that costs one look at everything."""
+        """Return True if there was a pause of more than 10 s since the last call.
+
+        During sleep monotonic clocks stand still and wall clocks go on. A stopped process is only
+        late. Setting the wall clock counts as a pause: that costs one full scan.
+        """
         wall, mono = self._wall(), self._mono()
         slept_s = abs((wall - self._then[0]) - (mono - self._then[1]))
         late_s = mono - self._then[1] - self._period_s
