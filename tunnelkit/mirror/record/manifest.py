@@ -1,8 +1,8 @@
-"""What tk has sent: the only paths it may ever delete or overwrite without asking.
+"""Manifest: the paths that tk has sent, the only ones that it may delete or overwrite silently.
 
-Kept in memory and in one SQLite file on the laptop, so that a killed session knows
-what is its own. What is about to be sent is noted first (`sent` False; in intent_log.py's notes or
-as a row), and its row completed afterwards.
+Kept in memory and in one SQLite file on the laptop, so that the session after a killed one knows
+which files are tk's. What is about to be sent is recorded first (`sent` False, in the notes of
+intent_log.py or as a row), and its row is completed afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNCLEAN = "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT R
 _VERSION = 3
 _NS = 1_000_000_000
 _MANY = 100
-#: What version 1, and what version 2 had not.
+#: Columns that versions 1 and 2 lack.
 _UPGRADES = tuple(
     f"ALTER TABLE entry ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("stamp", "tried")
 )
@@ -40,11 +40,15 @@ _UPGRADES = tuple(
 class ManifestEntry(NamedTuple):
     """One path that tk sent or began to send.
 
-    entry: lstat at that time. digest: sha256 hex, "" for directories. sent: the transfer
-    was completed. racy: may have changed without a trace in its time stamps. made: a
-    directory that was not there before. proven: the compute node has read the digest back.
-    stamp: how the agent saw the file there (opaque here), "" where no agent told. tried: other
-    digests that were sent without an answer, with spaces between: any of them may be there.
+    entry: lstat at that time.
+    digest: sha256 hex, "" for directories.
+    sent: the transfer was completed.
+    racy: may have changed without a trace in its time stamps.
+    made: a directory that did not exist before.
+    proven: the compute node has read the digest back.
+    stamp: the agent's stat of the remote file (opaque here), "" if no agent reported one.
+    tried: other digests that were sent without an answer, separated by spaces. The file there may
+        have any of them.
     """
 
     entry: Entry
@@ -58,14 +62,16 @@ class ManifestEntry(NamedTuple):
 
 
 def same_time(row: ManifestEntry, stamp: str) -> bool:
-    """Whether a stamp, whose first part is the mtime, tells the time that was sent: make there
-    goes by that. Whole seconds: some file systems keep no more."""
+    """Return True if a stamp has the mtime that was sent; make on the cluster goes by that.
+
+    stamp: its first part is the mtime. Compared in whole seconds: some file systems keep no more.
+    """
     mtime_ns = int(stamp.partition(":")[0])
     return row.entry.kind != FILE or mtime_ns // _NS == row.entry.mtime_ns // _NS
 
 
 def same_content(row: ManifestEntry | None, entry: Entry, digest: str) -> bool:
-    """Whether what was sent equals `entry` in all that the cluster can see."""
+    """Return True if what was sent equals `entry` in all that the cluster can see."""
     if row is None or not row.sent:
         return False
     sent = row.entry
@@ -76,13 +82,14 @@ def same_content(row: ManifestEntry | None, entry: Entry, digest: str) -> bool:
 
 
 class Manifest:
-    """The rows by path. `open` before use, `close` after. The methods may be called from any
-    thread; `rows` itself is for the one pass that is running.
+    """The rows by path. `open` before use, `close` after.
 
-    A thread may still be in one of them when `close` is called: a cancelled `to_thread`
-    leaves its thread running. So every use of the connection holds the lock. To close it
-    under another thread's statement is a crash of the interpreter (CPython 3.11) or, in
-    `open`, a healthy file that is taken for a damaged one.
+    The methods may be called from any thread. `rows` itself is for the one running pass.
+
+    A thread may still be in one of the methods when `close` is called: a cancelled `to_thread`
+    leaves its thread running. So every use of the connection holds the lock. Closing it under
+    another thread's statement crashes the interpreter (CPython 3.11) or, in `open`, makes a healthy
+    file look damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,8 +97,8 @@ class Manifest:
         self.rows: dict[str, ManifestEntry] = {}
         #: paths that stat alone can't settle: not (wholly) sent, or racy
         self.unsettled: set[str] = set()
-        #: directories in which a transfer that was broken off may have left what it had staged,
-        #: of paths that are not on record any more
+        #: directories in which a broken transfer may have left staged files of paths that are no
+        #: longer on record
         self.unclean: set[str] = set()
         self._unproven: set[str] = set()
         self._files = self._bytes = 0
@@ -102,20 +109,22 @@ class Manifest:
 
     @staticmethod
     def file_for(state_dir: Path, *, local_root: str, host: str, remote_root: str) -> Path:
-        """The manifest of this pair of directories, and of no other."""
+        """Return the path of the manifest for this pair of directories."""
         identity = "\0".join((local_root, host, remote_root))
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:20]
         return state_dir / f"mirror-{name}.sqlite"
 
     @staticmethod
     def any_in(state_dir: Path) -> bool:
-        """Whether anything was ever sent by who keeps its manifests there (blocking)."""
+        """Return True if the directory has any manifest: something was once sent (blocking)."""
         return any(state_dir.glob("mirror-*.sqlite"))
 
     def open(self) -> None:
-        """Read the rows. A damaged file is set aside: then nothing is known to be ours,
-        which is safe. Raises MirrorError if the directory can't be used, or if it comes
-        after `close`."""
+        """Read the rows.
+
+        A damaged file is set aside. Then no remote file counts as tk's, which is safe. Raises
+        MirrorError if the directory can't be used, and after `close`.
+        """
         with self._lock:
             if self._closed:
                 raise _stopped()
@@ -158,7 +167,7 @@ class Manifest:
             db.execute(upgrade)
         db.execute(f"PRAGMA user_version={_VERSION}")
         db.commit()
-        # All of it before any is believed: a damaged file may show that only half-way.
+        # Read everything before using any of it: a damaged file may show that only half-way.
         found = db.execute(
             "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
             " sent, racy, made, proven, stamp, tried FROM entry"
@@ -178,7 +187,7 @@ class Manifest:
         )
 
     def _set(self, path: str, row: ManifestEntry | None) -> None:
-        """Put (or, with None, forget) one row in memory, and what is counted of it."""
+        """Put one row (None: forget it) in memory, and update the counts."""
         old = self.rows.get(path)
         for one, sign in ((old, -1), (row, 1)):
             if one is not None and one.sent and one.entry.kind != DIR:
@@ -200,7 +209,7 @@ class Manifest:
             marked.discard(path)
 
     def intend(self, rows: Mapping[str, ManifestEntry]) -> None:
-        """As `put`, of what is about to be sent: quicker, and as durable."""
+        """Record what is about to be sent. As durable as `put`, and quicker."""
         with self._lock:
             if rows:
                 self._connection()
@@ -232,8 +241,10 @@ class Manifest:
     def _complete(
         self, db: sqlite3.Connection, rows: Mapping[str, ManifestEntry]
     ) -> Mapping[str, ManifestEntry]:
-        """Where what was put down as unsent is just that which was sent now: note that at one
-        stroke. Returns the rows that are left to be put."""
+        """Mark all unsent rows as sent with one statement, if just those were sent now.
+
+        Returns the rows that are left to put.
+        """
         done = {
             path
             for path, row in rows.items()
@@ -246,15 +257,17 @@ class Manifest:
         return {path: row for path, row in rows.items() if path not in done}
 
     def _shrink(self, count: int) -> None:
-        """A set keeps the table of its greatest size, and each save walks that of `unsettled`."""
+        """Rebuild big sets: they never shrink, and each save walks `unsettled`."""
         if count > _MANY or not self.unsettled:
             self.unsettled = set(self.unsettled)
         if count > _MANY or not self._unproven:
             self._unproven = set(self._unproven)
 
     def refresh(self, seen: Mapping[str, tuple[Entry, bool]]) -> None:
-        """Note the new stat (and `racy`) of paths whose content is as sent. All else of the
-        rows, proofs above all, stays what it is at this moment."""
+        """Record the new stat (and `racy`) of paths whose content is as sent.
+
+        All else of the rows, such as proofs, stays as it is at this moment.
+        """
         with self._lock:
             self.put(
                 {
@@ -293,7 +306,7 @@ class Manifest:
                 self.unclean -= known
 
     def tried(self) -> dict[str, set[str]]:
-        """The digests that may be there, of paths of which a killed session had no answer."""
+        """Return by path the possible digests of what a killed session sent without an answer."""
         with self._lock:
             return {
                 path: {self.rows[path].digest, *self.rows[path].tried.split()} - {""}
@@ -302,17 +315,19 @@ class Manifest:
             }
 
     def unproven(self) -> dict[str, str]:
-        """{path: sha256 hex} of the files that no compute node has read back yet."""
+        """Return {path: sha256 hex} of the files that no compute node has read back yet."""
         with self._lock:
             return {path: self.rows[path].digest for path in self._unproven}
 
     def prove(self, digests: Mapping[str, str], stamps: Mapping[str, str] | None = None) -> int:
-        """Note that these digests were read back, and the stamps that were seen with them; a
-        file sent again meanwhile stays open."""
+        """Record that these digests were read back, with their stamps; return the number of files.
+
+        A file that was sent again meanwhile stays unproven.
+        """
         return self._note(digests, stamps or {}, proven=True)
 
     def stamp(self, digests: Mapping[str, str], stamps: Mapping[str, str]) -> None:
-        """Note stamps seen together with these digests, by somebody whose word is no proof."""
+        """Record stamps for these digests from an unverified source: proves nothing."""
         self._note(digests, stamps, proven=False)
 
     def _note(self, digests: Mapping[str, str], stamps: Mapping[str, str], *, proven: bool) -> int:
@@ -332,7 +347,7 @@ class Manifest:
             return count
 
     def _put_proofs(self, rows: Mapping[str, ManifestEntry]) -> None:
-        """As `put`, where nothing but the proof and the stamp of complete rows is new."""
+        """Write rows of which only the proof and the stamp are new."""
         if not rows:
             return
         db = self._connection()
@@ -346,19 +361,19 @@ class Manifest:
         self._shrink(len(rows))
 
     def forget_proofs(self) -> None:
-        """Have every file proven anew: the compute node is another one."""
+        """Have every file proven again, by another compute node."""
         with self._lock:
             self.put(
                 {path: row._replace(proven=False) for path, row in self.rows.items() if row.proven}
             )
 
     def totals(self) -> tuple[int, int]:
-        """How many files and symlinks are on the cluster, and their bytes."""
+        """Return the number of files and symlinks on the cluster, and their size in bytes."""
         with self._lock:
             return self._files, self._bytes
 
     def close(self) -> None:
-        """For good. Waits for the thread that is at it; what comes later gets MirrorError."""
+        """Close for good. Waits for a thread that uses it; later calls raise MirrorError."""
         with self._lock:
             self._closed = True
             self._disconnect()
@@ -377,7 +392,7 @@ class Manifest:
 
 
 def _named(paths: Iterable[str]) -> list[tuple[bytes]]:
-    """For SQLite, a row each."""
+    """Return a row for SQLite for each path."""
     return [(os.fsencode(path),) for path in paths]
 
 

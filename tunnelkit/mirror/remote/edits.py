@@ -1,11 +1,11 @@
 """Mirrored files that somebody changed on the cluster.
 
-Before a path is overwritten its stat there is compared with what tk put there; the look
-goes with the one that each push makes anyway. Only where stat tells a difference (or the
-compute node read another digest) the content is read there: a file that was touched, or
-that already equals the laptop's, is no conflict. Any other is left alone until a person
-decides: the laptop's wins (`tk sync --ours`, the cluster's is kept in .tk-replaced there)
-or the cluster's (`tk sync --theirs`, the laptop's is kept in .tk-replaced here).
+Before a path is overwritten, its stat there is compared with what tk put there; each push makes
+that query anyway. Only where stat shows a difference (or the compute node read another digest) the
+content is read: a file that was only touched, or that already equals the laptop's, is no conflict.
+A file in conflict is left alone until the user decides: the laptop's version (`tk sync --ours`, the
+cluster's is kept in .tk-replaced there) or the cluster's (`tk sync --theirs`, the laptop's is kept
+in .tk-replaced on the laptop).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NS = 1_000_000_000
 
 
 def matches_sent(row: ManifestEntry, found: RemoteStat | None) -> bool:
-    """Whether a remote path still is what tk put there, as far as stat can tell."""
+    """Return True if a remote path still is what tk put there, as far as stat can tell."""
     if found is None or found.kind != row.entry.kind:
         return False
     if found.kind == DIR:
@@ -59,22 +59,24 @@ def suspects(
     there: Mapping[str, RemoteStat],
     doubted: Collection[str],
 ) -> set[str]:
-    """Which files about to be sent may have been changed on the cluster: by stat, or because
-    they are `doubted` for another reason."""
+    """Return the files about to be sent that may have been changed on the cluster.
+
+    doubted: paths that are suspect for another reason than their stat.
+    """
     found = set()
     for path, entry in sends.items():
         row, stat = rows.get(path), there.get(path)
         if row is None or not row.sent or stat is None:
             continue  # not tk's yet, or gone
         if DIR in (row.entry.kind, entry.kind, stat.kind):
-            continue  # a file and a directory that change places: obstacles.py sees to that
+            continue  # a file and a directory that change places: see obstacles.py
         if path in doubted or not matches_sent(row, stat):
             found.add(path)
     return found
 
 
 def parse_digest(line: bytes) -> tuple[str, str] | None:
-    """(path, sha256 hex) of one line of sha256sum's; None for anything else."""
+    """Return (path, sha256 hex) of one line of sha256sum's output; None for anything else."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None
@@ -87,9 +89,11 @@ def parse_digest(line: bytes) -> tuple[str, str] | None:
 async def remote_digests(
     remote: RemoteHost, root: str, found: Mapping[str, RemoteStat]
 ) -> dict[str, str]:
-    """sha256 hex of these files, and of the targets of these symlinks, below `root`; those that
-    can't be read are left out. The caller has made sure that no directory above them is a
-    symlink."""
+    """Return the sha256 hex of these files, and of the targets of these symlinks, below `root`.
+
+    Those that can't be read are left out. The caller has made sure that no directory above them is
+    a symlink.
+    """
     digests: dict[str, str] = {}
     links = sorted(path for path, stat in found.items() if stat.kind == LINK)
     if links:
@@ -128,9 +132,11 @@ async def retargeted(
     rows: Mapping[str, ManifestEntry],
     links: Mapping[str, RemoteStat],
 ) -> tuple[set[str], dict[str, RemoteStat | None]]:
-    """Which of these symlinks, which by stat are as tk put them there, lead elsewhere; and what
-    there is instead of those that have just gone: what tk sent over a link that broke is done
-    there while this looks."""
+    """Return the symlinks that lead elsewhere though stat shows no difference (first).
+
+    Second: by path, what is there instead of symlinks that vanished during this query. Data that
+    was sent over a link that then broke may still be applied meanwhile.
+    """
     digests = await remote_digests(remote, root, links)
     elsewhere = {path for path in digests if digests[path] != rows[path].digest}
     unread = links.keys() - digests.keys()
@@ -145,10 +151,11 @@ async def remotely_edited(
     suspects: Mapping[str, RemoteStat],
     known: Mapping[str, Collection[str]],
 ) -> set[str]:
-    """Which of these paths hold something on the cluster that tk never put there.
+    """Return the paths whose remote content tk never put there.
 
-    suspects: what stat says of them. known: per path the digests that are no conflict:
-    what tk sent last and what the laptop has now. One that is gone by now is nobody's edit.
+    suspects: their remote stat.
+    known: by path the digests that are no conflict: what tk sent last and what the laptop has now.
+        A path that has vanished by now is no edit.
     """
     digests = await remote_digests(remote, root, suspects)
     now = await _look_again(remote, root, suspects.keys() - digests.keys())
@@ -169,7 +176,7 @@ async def _look_again(
 
 
 def conflict_error(paths: Collection[str]) -> MirrorConflict:
-    """The error that `tk sync` and `tk ready --sync` end with."""
+    """Return the error that `tk sync` and `tk ready --sync` end with."""
     names = sorted(paths)
     what = "file was" if len(names) == 1 else "files were"
     return MirrorConflict(
@@ -180,7 +187,7 @@ def conflict_error(paths: Collection[str]) -> MirrorConflict:
 
 
 def paths_under(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
-    """Those of `paths` that are one of `wanted` or lie in it; "" is the root."""
+    """Return those of `paths` that are one of `wanted` or lie in it; "" is the root."""
     return {
         path
         for path in paths
@@ -189,7 +196,7 @@ def paths_under(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
 
 
 def select_conflicts(conflicts: Collection[str], wanted: Sequence[str]) -> set[str]:
-    """The conflicts that a person means. Raises MirrorError if a path names none."""
+    """Return the conflicts at or below `wanted`. Raises MirrorError for a path without one."""
     for one in wanted:
         if not paths_under(conflicts, [one]):
             raise MirrorError(
@@ -201,8 +208,10 @@ def select_conflicts(conflicts: Collection[str], wanted: Sequence[str]) -> set[s
 
 
 def relative_to(root: str, path: str) -> str:
-    """A local path as one relative to the mirrored root, "" for the root itself. The last
-    component is not followed. Raises MirrorError if it lies outside."""
+    """Return a local path relative to the mirrored root, "" for the root itself.
+
+    The last component is not followed. Raises MirrorError if it lies outside.
+    """
     full = os.path.abspath(path)
     parent, name = os.path.split(full)
     full = os.path.join(os.path.realpath(parent), name)

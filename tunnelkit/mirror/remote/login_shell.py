@@ -1,6 +1,6 @@
-"""A login shell that prints where nobody reads, and the file of the person's that makes it do so.
+"""Login shells that print output into a command's stream, and the start file that makes them do so.
 
-rsync takes what it prints for its own protocol and gives up. All else of tk waits for a mark.
+rsync takes that output for its own protocol and gives up. All else of tk waits for a mark.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 from tunnelkit.text_format import shown
 
 _SHOWN_CHARS = 40
-# The file that each shell reads also for a command by ssh, and how it asks whether a person is
-# there.
+# The file that each shell reads also for a command by ssh, and its test for an interactive shell.
 _FILES = {
     "bash": ("~/.bashrc", "[[ $- == *i* ]]"),
     "zsh": ("~/.zshenv", "[[ -o interactive ]]"),
@@ -23,7 +22,7 @@ _FILES = {
 
 
 def first_words(noise: bytes) -> str:
-    """What a login shell printed, short and safe for a terminal; "" if that shows nothing."""
+    """Return the printed text, short and safe for a terminal; "" if nothing is visible."""
     text = " ".join(noise.replace(b"\0", b" ").decode("utf-8", "replace").split())
     if len(text) > _SHOWN_CHARS:
         text = text[: _SHOWN_CHARS - 3] + "..."
@@ -31,7 +30,10 @@ def first_words(noise: bytes) -> str:
 
 
 def advice(shell: str) -> str:
-    """What to change so that the login shell (the far $SHELL, "" if unknown) is silent."""
+    """Return what to change so that the login shell is silent.
+
+    shell: the remote $SHELL, "" if unknown.
+    """
     name = os.path.basename(shell)
     if name not in _FILES:
         called = f"{shown(name)} reads" if name else "it reads"

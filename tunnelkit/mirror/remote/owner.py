@@ -1,10 +1,10 @@
-"""Who mirrors into a remote directory: one laptop directory at a time.
+"""Ownership of a remote directory: one laptop directory at a time may mirror into it.
 
-A small file beside the remote root (`.NAME.tk-owner`; where its parent can't be written,
-`.tk-owner` inside, which is never mirrored) names the owner. It is made by link(2), so two
-who start at once can't both win, and is looked at again with every push. There is no lock
-to go stale: the same laptop directory is known by its identity and goes on at once after a
-kill -9; any other is refused until the owner has ended, or is told `tk up --take-over`.
+A small file beside the remote root (`.NAME.tk-owner`; or `.tk-owner` inside, which is never
+mirrored, if the parent can't be written) names the owner. It is made by link(2), so of two that
+start at once only one can win, and it is checked with every push. No lock can become stale: the
+same laptop directory is known by its identity and continues at once after a kill -9. Any other one
+is refused until the owner has ended, or until `tk up --take-over`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from pathlib import Path
 
 from tunnelkit.errors import MirrorError, MirrorHalted
 
-#: The owner's file where it can't be beside the root.
+#: Name of the owner file if it can't be beside the root.
 OWNER_FILE = ".tk-owner"
 _LAPTOP_ID = "laptop-id"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One laptop directory. id: hex, tells it from all others; since: Unix time; turn: hex,
-    another one each time that what is still on its way to an agent must not be published."""
+    """One laptop directory.
+
+    id: hex, unique.
+    since: Unix time.
+    turn: hex, changes each time that what is still on its way to an agent must not be published.
+    """
 
     id: str
     host: str
@@ -41,16 +45,16 @@ class Owner:
     turn: str = ""
 
     def next_turn(self) -> Owner:
-        """The same, with another turn."""
+        """Return the same owner with another turn."""
         return replace(self, turn=secrets.token_hex(8))
 
     def dump(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def parse(text: str) -> Owner | None:
-        """What `dump` wrote; None if it is anything else."""
+        """Read what `dump` wrote; None for anything else."""
         try:
             data = json.loads(text)
             return Owner(
@@ -65,7 +69,7 @@ class Owner:
             return None
 
     def describe(self) -> str:
-        """Who that is, for a person."""
+        """Return the owner in words for the user."""
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
         text = f"{self.directory} on {self.host} (user {self.user}, since {since})"
         return text if text.isprintable() else ascii(text)
@@ -73,8 +77,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """A remote root that is ours. file: the owner's file there; taken_from: whom it was
-    taken from."""
+    """A remote root that this session owns.
+
+    file: the owner file there.
+    taken_from: the former owner, if it was taken over.
+    """
 
     file: str
     owner: Owner
@@ -82,12 +89,12 @@ class OwnerRecord:
 
     @property
     def token(self) -> str:
-        """What an agent is to find in the file before it publishes anything."""
+        """The text that an agent must find in the file before it publishes anything."""
         return self.owner.turn or self.owner.id
 
 
 def this_owner(state_dir: Path, local_root: str) -> Owner:
-    """The owner that this laptop directory is (blocking). Raises OSError."""
+    """Return this laptop directory as an owner (blocking). Raises OSError."""
     # The file tells laptops with the same name apart; machine-id, those that share a home.
     parts = (_laptop_id(state_dir), _machine_id(), local_root)
     identity = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
@@ -96,7 +103,7 @@ def this_owner(state_dir: Path, local_root: str) -> Owner:
 
 
 def describe_owner(text: str) -> str:
-    """An owner's file in words, whatever is in it."""
+    """Describe the content of an owner file, whatever it is."""
     owner = Owner.parse(text)
     if owner is not None:
         return owner.describe()
@@ -107,7 +114,7 @@ def describe_owner(text: str) -> str:
 
 
 def refused(host: str, root: str, text: str) -> MirrorError:
-    """The error of the second who wants to mirror into `root`."""
+    """Return the error for the second mirror into `root`."""
     return MirrorError(
         f"{host}:{root} already has a mirror",
         cause=f"it belongs to {describe_owner(text)}",
@@ -120,8 +127,11 @@ class Displaced(MirrorHalted):
 
 
 def refused_nested(host: str, root: str, file: str, other: str, text: str) -> MirrorError:
-    """The error of one who wants to mirror into `root`, while `other`, around it or in it, is
-    the target of the mirror that the owner's file tells of."""
+    """Return the error for a mirror into `root` while another one exists around it or in it.
+
+    other: the root of that mirror.
+    file, text: its owner file, and the content.
+    """
     where = "is inside" if root.startswith(other.rstrip("/") + "/") else "is around"
     return MirrorError(
         f"{host}:{root} {where} {other}, which has a mirror",
@@ -131,7 +141,7 @@ def refused_nested(host: str, root: str, file: str, other: str, text: str) -> Mi
 
 
 def displaced(host: str, root: str, text: str) -> Displaced:
-    """The error of the first, once another has taken over."""
+    """Return the error for the first mirror, once another one has taken over."""
     return Displaced(
         f"another mirror has taken over {host}:{root}",
         cause=f"it belongs to {describe_owner(text)} now; nothing more is sent from here",
@@ -144,7 +154,7 @@ def _laptop_id(state_dir: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Several mirrors of one session come here at once.
+    # Several mirrors of one session call this at once.
     temporary = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w") as stream:

@@ -1,9 +1,9 @@
-"""Where the mirror may write: the checks that stand before everything else.
+"""Allowed roots: the checks before anything is written.
 
-Refused are directories whose content is surely not all the project's: `/`, the home
-directory and what is above it, system directories. The remote root may be reached
-through symlinks of the user's own (`~/tk` often leads to a scratch file system); it is
-what they lead to that is judged. Below the root no symlink is ever followed.
+Refused are directories whose content surely is not all the project's: `/`, the home directory and
+those above it, system directories. The remote root may be reached through the user's own symlinks
+(`~/tk` often leads to a scratch file system); their target is checked. Below the root no symlink is
+ever followed.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ elif [ -e "$1/{OWNER_FILE}" ] || [ ! -w "${{1%/*}}/" ]; then file=$1/{OWNER_FILE
 else file=$beside
 fi
 """
-# Another mirror's target around this one (upwards, as far as it goes) or in it (two levels
-# down: a look, not a search). What the same laptop directory has left behind is no other.
+# Another mirror's root around this one (all levels up) or in it (two levels down, to be quick).
+# A record that the same laptop directory left behind does not count.
 _FIND_NESTED = rf"""
 nested() {{
   up=${{1%/*}}

@@ -38,16 +38,20 @@ class RemoteStat(NamedTuple):
 
 
 def encode(paths: Iterable[str]) -> bytes:
-    """Relative paths for a script's stdin. The `./` keeps a name like `-x` from being read
-    as an option."""
+    """Return relative paths for a script's stdin.
+
+    The `./` keeps a name like `-x` from being read as an option.
+    """
     return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
 
 
 async def stat_paths(
     remote: RemoteHost, root: str, paths: Collection[str], *, claim: OwnerRecord | None = None
 ) -> dict[str, RemoteStat]:
-    """What is at these paths below `root` now; those with nothing there are left out.
-    Raises MirrorHalted if `claim` no longer holds."""
+    """Return the current stat of these paths below `root`; missing ones are left out.
+
+    Raises MirrorHalted if `claim` no longer holds.
+    """
     if not paths:
         return {}
     done = await run_script(

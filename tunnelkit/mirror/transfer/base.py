@@ -14,9 +14,12 @@ PARTIAL = frozenset({11, 23, 24})
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """How a transfer ended. stdout: where files that gave way are told, a line of rsync's
-    `%i %n` for each. error_text: what failed, if `partial`. came: what `fetch` has put in
-    place."""
+    """The result of a transfer.
+
+    stdout: has a line of rsync's `%i %n` for each file that was replaced.
+    error_text: what failed, if `partial`.
+    came: the files that `fetch` has put in place.
+    """
 
     exit_code: int
     stdout: bytes
@@ -25,16 +28,20 @@ class TransferResult:
 
     @property
     def partial(self) -> bool:
+        """True if some files could not be transferred."""
         return self.exit_code in PARTIAL
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRule:
-    """What `fetch` does with what is on the laptop already. newer_stays: a local file that is
-    newer, or of the same size and time, is kept. safe_links: symlinks that lead out of the tree
-    don't come. partial_dir: where what has arrived of a file that broke off may wait for the
-    next call. backup_dir: where former content goes. stall_s: so long without a byte, and the
-    link is taken for dead."""
+    """Rules of `fetch` for files that are on the laptop already.
+
+    newer_stays: keep a local file that is newer, or of the same size and time.
+    safe_links: skip symlinks that lead out of the tree.
+    partial_dir: directory for partly received files, which the next call continues.
+    backup_dir: directory for the former content.
+    stall_s: after so long without a byte the link counts as dead.
+    """
 
     newer_stays: bool = False
     safe_links: bool = False
@@ -44,8 +51,11 @@ class FetchRule:
 
 
 class Transfer(Protocol):
-    """Sends and brings files by name; never deletes. Paths are relative to both roots. A
-    reader at either end sees the old content of a file or the new one."""
+    """Sends and fetches files by name; never deletes.
+
+    Paths are relative to both roots. A reader at either end sees the old content of a file or the
+    new one.
+    """
 
     async def push(
         self,
@@ -55,16 +65,21 @@ class Transfer(Protocol):
         size_bytes: int,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """Send these paths whatever their size and times there. on_output: told how far it
-        is, in words of `rsync --info=progress2`. Raises ConnectionFailed (transient) if the
-        link failed, MirrorError, MissingProgram or TimeoutExpired."""
+        """Send these paths whatever their size and times there.
+
+        on_output: called with the progress, in the format of `rsync --info=progress2`. Raises
+            ConnectionFailed (transient) if the link failed, MirrorError, MissingProgram or
+            TimeoutExpired.
+        """
         ...
 
     async def adopt(
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
     ) -> TransferResult:
-        """Send these paths where something that tk did not write is already there: equal
-        files stay, others are moved to `backup_dir` (absolute) first. stdout itemizes."""
+        """Send these paths where files exist that tk did not write.
+
+        Equal files stay; others are first moved to `backup_dir` (absolute). stdout itemizes.
+        """
         ...
 
     async def fetch(
@@ -76,13 +91,16 @@ class Transfer(Protocol):
         size_bytes: int,
         listen: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """Bring these paths to the laptop. size_bytes: what was listed of them; far more ends
-        it. listen: told how far it is, as `push` does. Raises as `push`, and MirrorError for a
-        far side that sends what was not asked for."""
+        """Bring these paths to the laptop.
+
+        size_bytes: their listed size; a transfer of far more is ended.
+        listen: called with the progress, as in `push`. Raises as `push`, and MirrorError if the
+            remote end sends files that were not requested.
+        """
         ...
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
     ) -> set[str]:
-        """Which of these paths are not the same at both ends, contents read."""
+        """Return the paths that are not the same at both ends, by content."""
         ...

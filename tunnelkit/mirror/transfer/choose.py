@@ -20,8 +20,10 @@ async def choose_transfer(
     *,
     say: Callable[[str], None] = lambda line: None,
 ) -> Transfer:
-    """rsync if both ends have one that will do and the login shell there is silent, else tar,
-    with one line to the person. Raises MissingProgram if neither will do."""
+    """Return rsync if both ends have a usable one and the login shell is silent, else tar.
+
+    Tar is announced with one line to the user. Raises MissingProgram if neither is usable.
+    """
     rsync, host = Rsync(remote, local_root), remote.destination()
     why = await rsync.defect()
     where = "this computer"

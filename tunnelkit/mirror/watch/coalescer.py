@@ -1,7 +1,7 @@
-"""What file events left to look at, and when a burst of them is over.
+"""Coalesce file events into paths to scan, and tell when a burst of them is over.
 
-Pure bookkeeping: no clock, no thread of its own. The observer's thread notes, the loop asks.
-Times are those of one monotonic clock, in seconds.
+Pure bookkeeping: no clock and no thread of its own. The observer's thread adds events, the event
+loop takes them. Times are in seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,32 +10,35 @@ import enum
 import threading
 from dataclasses import dataclass
 
-#: More paths than this are looked at faster by a scan of everything.
+#: For more paths than this a full scan is faster.
 MANY_PATHS = 500
-#: Events at once that make a loss by the kernel thinkable (see `EventCoalescer`).
+#: With so many events at once the kernel may have dropped some (see `EventCoalescer`).
 MANY_EVENTS = 4_000
 _DRAIN_PER_S = 500.0
 
 _QUIET_S = 0.002  # after a file was closed or moved into place
-_QUIET_BLIND_S = 0.02  # where nobody says that a file was closed
+_QUIET_BLIND_S = 0.02  # where there are no close events
 _BURST_PATHS = 20
 _BURST_QUIET_S = 0.03
 _BURST_LIMIT_S = 1.0  # from its first event: it may never end
 _FEW_LIMIT_S = 0.25
-_OPEN_S = 0.05  # how long a file that is written is waited for
-_GONE_S = 0.1  # likewise a file that some editors put away before they write it anew
-_SLOW_S = 0.25  # how often a file that is written for ever counts
+_OPEN_S = 0.05  # how long to wait for a file that is being written
+_GONE_S = 0.1  # likewise for a file that some editors remove before they write it again
+_SLOW_S = 0.25  # how often a file counts that is written without end
 _STEP_S = 0.002
 _SLOW_STEP_S = 0.01
 _SLOW_MAX = 1_000
-_MANY_CHANGED = 50  # more than a person saves while git waits for an editor
+_MANY_CHANGED = 50  # more than a user saves while git waits for an editor
 
 
 @dataclass(frozen=True, slots=True)
 class DirtyPaths:
-    """What may have changed. paths: relative to the root; files, or directories with all
-    that is in them, that may have changed, appeared or gone. everything: why that isn't
-    enough and the whole tree has to be looked at ("overflow", "many", ...), else None."""
+    """Paths that may have changed.
+
+    paths: relative to the root; files, or directories with everything in them, that may have
+        changed, appeared or gone.
+    everything: why the whole tree must be scanned instead ("overflow", "many", ...), else None.
+    """
 
     paths: frozenset[str] = frozenset()
     everything: str | None = None
@@ -44,23 +47,23 @@ class DirtyPaths:
         return bool(self.paths) or self.everything is not None
 
     def joined(self, other: DirtyPaths) -> DirtyPaths:
-        """What either of them asks for."""
+        """Return the union of both."""
         return DirtyPaths(self.paths | other.paths, self.everything or other.everything)
 
 
 class EventKind(enum.Enum):
-    """What an event says of its path."""
+    """The kind of change that an event reports of its path."""
 
     WRITTEN = "written"  # and not closed yet
     CREATED = "created"  # a new file that is open yet
     DONE = "done"  # closed after it was written, or another was moved over it
     TOUCHED = "touched"  # only its attributes changed
-    PLACED = "placed"  # there at one stroke, as it is
-    TREE = "tree"  # a new directory, to be looked at with all that is in it
-    AGAIN = "again"  # a directory to be looked at once more
+    PLACED = "placed"  # complete at once
+    TREE = "tree"  # a new directory: scan it with everything in it
+    AGAIN = "again"  # a directory to scan once more
     GONE = "gone"
-    LEFT = "left"  # moved over a file that was there: nobody waits for it to come back
-    TREE_GONE = "tree gone"  # a directory with all that was in it
+    LEFT = "left"  # moved over an existing file: do not wait for it to come back
+    TREE_GONE = "tree gone"  # a directory with everything in it
 
 
 _OPEN = (EventKind.WRITTEN, EventKind.CREATED)
@@ -69,7 +72,7 @@ _GONE = (EventKind.GONE, EventKind.TREE_GONE)
 
 @dataclass(slots=True)
 class _PathActivity:
-    """What this burst did with a path. born: it wasn't there before."""
+    """The activity of this burst at a path. born: it didn't exist before."""
 
     state: EventKind
     since: float
@@ -77,25 +80,25 @@ class _PathActivity:
 
 
 class EventCoalescer:
-    """Collects events until somebody takes what they left. Thread-safe.
+    """Collects events until they are taken. Thread-safe.
 
-    A loss is found by counting, too. The kernel drops events of a queue that holds its
-    maximum (16,384 unless someone lowered it), and all of those are read after the drop.
-    So a drop is followed by many thousand events at a stretch, and a scan that begins after
-    the last of them sees whatever the dropped ones spoke of. Hence: a stretch of
-    MANY_EVENTS, ignored paths included (they fill the queue as well), asks for a scan.
-    Events that trickle in don't add up: the count drains.
+    It also detects lost events by counting. The kernel drops events once a queue holds its maximum
+    (16,384 unless someone lowered it), and all of the queued ones are read after the drop. So a
+    drop is followed by many thousand events at a stretch, and a scan that begins after the last of
+    them sees all changes that the dropped ones reported. Hence a stretch of MANY_EVENTS, including
+    ignored paths (they fill the queue as well), asks for a scan. Events that trickle in don't add
+    up: the count drains.
     """
 
     def __init__(self, *, closes: bool = True) -> None:
         self._closes = closes
         self._lock = threading.Lock()
         self._paths: set[str] = set()
-        #: those of `_paths` that speak for all that is below them
+        #: those of `_paths` that stand for everything below them
         self._covers: set[str] = set()
         self._trees: set[str] = set()
         self._everything: str | None = None
-        #: some of what was noted since `many` was asked
+        #: some of the paths noted since the last call of `many`
         self._recent: set[str] = set()
         self._level = 0.0
         self._level_at = 0.0
@@ -104,12 +107,14 @@ class EventCoalescer:
         self._began = False
         self._first = self._last = 0.0
         self._burst = False
-        #: files that are written without an end: nobody waits for them any more
+        #: files that are written without end: no longer waited for
         self._slow: set[str] = set()
 
     def count(self, now: float) -> bool:
-        """Note that there was an event, whatever its path. True: now a scan is needed that
-        wasn't before."""
+        """Count an event, whatever its path.
+
+        Returns True if a scan is needed now that was not needed before.
+        """
         with self._lock:
             drained = (now - self._level_at) * _DRAIN_PER_S
             self._level = max(0.0, self._level - drained) + 1.0
@@ -120,12 +125,12 @@ class EventCoalescer:
             return self._all("many", now)
 
     def knows(self, path: str) -> bool:
-        """Whether this path is among those to be looked at."""
+        """Return True if this path is already among those to scan."""
         with self._lock:
             return path in self._paths
 
     def note(self, path: str, change: EventKind, now: float) -> bool:
-        """Note a change. True if it is the first since the last burst settled."""
+        """Note a change. Returns True if it is the first since the last burst settled."""
         with self._lock:
             self._collect(path, change)
             fresh = not self._began
@@ -136,35 +141,35 @@ class EventCoalescer:
             return fresh
 
     def all(self, reason: str, now: float) -> bool:
-        """Everything has to be looked at. True if that is the first since the last burst."""
+        """Ask for a full scan. Returns True if that is the first change since the last burst."""
         with self._lock:
             return self._all(reason, now)
 
     def trees(self) -> frozenset[str]:
-        """The new directories that `take` would tell of."""
+        """Return the new directories that `take` would return."""
         with self._lock:
             return frozenset(self._trees)
 
     def many(self) -> bool:
-        """Whether many different paths have changed since this was asked last."""
+        """Return True if many different paths have changed since the last call."""
         with self._lock:
             found, self._recent = len(self._recent) >= _MANY_CHANGED, set()
             return found
 
     @property
     def is_burst(self) -> bool:
-        """Whether more goes on than a person's saves."""
+        """True if there is more activity than a user's saves."""
         with self._lock:
             return self._burst
 
     def put_off(self, now: float) -> None:
-        """Something goes on that isn't seen in events: the burst begins anew."""
+        """Start the burst again: there is activity that events do not show."""
         with self._lock:
             self._began = self._burst = True
             self._first = self._last = now
 
     def rest_s(self, now: float) -> float:
-        """For how long to wait, and then ask again; not above 0: the burst is over."""
+        """Return how long to wait before the next call; 0 or less: the burst is over."""
         with self._lock:
             if not self._began:
                 return 0.0
@@ -181,7 +186,7 @@ class EventCoalescer:
             return min(_STEP_S, self._first + _FEW_LIMIT_S - now) if held else end - now
 
     def settled(self) -> None:
-        """The burst is over, or was waited for long enough. What it left is still to be taken."""
+        """End the burst, or the wait for it. Its paths still have to be taken."""
         with self._lock:
             for path, trace in self._traces.items():
                 if trace.state in _OPEN and len(self._slow) < _SLOW_MAX:
@@ -190,7 +195,7 @@ class EventCoalescer:
             self._began = self._burst = False
 
     def take(self) -> tuple[DirtyPaths, frozenset[str]]:
-        """What was gathered since the last call, and which of it are new directories."""
+        """Return what was gathered since the last call, and the new directories in it."""
         with self._lock:
             found = DirtyPaths(frozenset(self._paths), self._everything)
             if found.everything is not None:
@@ -230,7 +235,7 @@ class EventCoalescer:
             self._paths.clear()
 
     def _within(self, path: str) -> bool:
-        """Whether a directory above it is looked at as a whole."""
+        """Return True if a directory above it is scanned as a whole."""
         end = path.rfind("/")
         while end > 0:
             if path[:end] in self._covers:
@@ -264,19 +269,22 @@ class EventCoalescer:
 
     @staticmethod
     def _goes_on(state: EventKind, change: EventKind) -> bool:
-        """Whether what is waited for stays the same, since the same moment."""
+        """Return True if the wait stays the same, since the same moment."""
         return change is EventKind.TOUCHED or (state in _OPEN and change in _OPEN)
 
     def _at_one_stroke(self) -> bool:
-        """Whether all there is is one file that was there and is whole now: rewritten, or
-        moved over. A new one may be an editor's, about to be moved over the one that it saves."""
+        """Return True if the burst is just one complete file that existed before.
+
+        It was rewritten or replaced. A new file may be an editor's temporary one, about to be moved
+        over the file that it saves.
+        """
         if len(self._traces) != 1 or not self._closes:
             return False
         (trace,) = self._traces.values()
         return trace.state is EventKind.DONE and not trace.born
 
     def _holds(self, path: str, trace: _PathActivity, now: float) -> bool:
-        """Whether the next event of this path should be waited for."""
+        """Return True if the next event of this path should be waited for."""
         if trace.state is EventKind.GONE:
             return now < trace.since + _GONE_S
         if trace.state in _OPEN:

@@ -1,5 +1,7 @@
-"""Whether git is busy in the work tree: it holds `index.lock` while it writes there, and the
-index is another one afterwards."""
+"""Detect that git is busy in the work tree.
+
+It holds `index.lock` while it writes there, and replaces the index.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ import os
 import time
 from collections.abc import Callable
 
-#: A lock that is held for longer is a dead git's, or that of a `git commit` whose editor is open,
-#: unless many files change meanwhile; then it is waited for up to the second.
+#: A lock that is held for longer belongs to a dead git, or to a `git commit` whose editor is open,
+#: unless many files change meanwhile; then wait for it for up to `_MOST_S`.
 _LIMIT_S = 10.0
 _MOST_S = 120.0
-#: For so long a repository is where it was found: each save asks several times.
+#: For so long the location of the repository is kept: each save needs it several times.
 _SAME_S = 0.02
 
 
 class GitLock:
-    """The lock of the repository that `root` lies in, if it lies in one."""
+    """The lock of the repository that `root` lies in, if any."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -26,8 +28,10 @@ class GitLock:
         self._given_up: tuple[int, int] | None = None
 
     def held(self) -> bool:
-        """Whether git is at work. A lock that was older than 10 s when it was first seen does
-        not count."""
+        """Return True if git is at work.
+
+        A lock that was older than 10 s when it was first seen does not count.
+        """
         found = self._file("index.lock")
         if found is not None and found != self._known:
             self._known = found
@@ -40,7 +44,7 @@ class GitLock:
         self._given_up = self._file("index.lock")
 
     def index(self) -> tuple[int, int] | None:
-        """Which index there is: another one after each work of git's."""
+        """Return the identity of the index; it changes with each work of git."""
         return self._file("index")
 
     def _file(self, name: str) -> tuple[int, int] | None:
@@ -57,27 +61,27 @@ class GitLock:
 
 
 class GitActivity:
-    """When to wait for git, and whether a look at the tree can have met it in the middle.
+    """When to wait for git, and if a scan may have seen its work half done.
 
-    many: whether many files have changed since that was asked last.
+    many: returns True if many files have changed since its last call.
     """
 
     def __init__(self, root: str, many: Callable[[], bool]) -> None:
         self._lock = GitLock(root)
         self._many = many
-        #: since when it is waited for, and when it was last seen to work
+        #: when the wait for git began, and when it was last seen at work
         self._since: float | None = None
         self._busy_at = 0.0
-        #: the index when the whole tree was looked at last, and when anything was
+        #: the index at the last full scan, and at the last scan of any kind
         self._whole: tuple[int, int] | None = None
         self._settled: tuple[int, int] | None = None
 
     def begin(self) -> None:
-        """What it did so far does not count."""
+        """Ignore what git did so far."""
         self._whole = self._settled = self._lock.index()
 
     def at_work(self, now: float) -> bool:
-        """Whether to wait for it."""
+        """Return True if the caller should wait for git."""
         if not self._lock.held():
             return False
         if self._since is None:
@@ -92,36 +96,39 @@ class GitActivity:
 
     @property
     def waited_for(self) -> bool:
-        """Whether `at_work` has seen it since `settled`."""
+        """True if `at_work` has seen git since `settled`."""
         return self._since is not None
 
     def index(self) -> tuple[int, int] | None:
-        """Which index there is."""
+        """Return the identity of the index."""
         return self._lock.index()
 
     def worked(self, *, burst: bool) -> bool:
-        """Whether the whole tree has to be looked at: it was waited for; or, in a burst, it has
-        come and gone unseen, and events of what it did are still to come."""
+        """Return True if the whole tree must be scanned.
+
+        Either git was waited for; or, in a burst, it has come and gone unseen, and events of its
+        work are still to come.
+        """
         return self.waited_for or (burst and self._lock.index() != self._whole)
 
     def settled(self, *, whole: bool) -> None:
-        """A look begins, at the whole tree or a part."""
+        """Note that a scan begins, of the whole tree or a part."""
         self._since = None
         self._settled = self._lock.index()
         if whole:
             self._whole = self._settled
 
     def began(self) -> bool:
-        """Whether it has been at work since `settled`."""
+        """Return True if git has been at work since `settled`."""
         return self._lock.held() or self._lock.index() != self._settled
 
 
 def git_dir(root: str) -> str | None:
-    """The git directory of the work tree that `root` lies in; None: there is none."""
+    """Return the git directory of the work tree that `root` lies in, or None."""
     directory = root
     while True:
         git = os.path.join(directory, ".git")
-        if os.access(git, os.F_OK):  # the cheapest question: mostly there is none
+        if os.access(git, os.F_OK):  # the cheapest check: mostly there is none
             if os.path.isdir(git):
                 return git
             if os.path.isfile(git):
@@ -133,7 +140,7 @@ def git_dir(root: str) -> str | None:
 
 
 def _named(directory: str, file: str) -> str | None:
-    """What the `.git` file of a worktree or submodule names."""
+    """Return the directory that the `.git` file of a worktree or submodule names."""
     try:
         with open(file, "rb") as stream:
             text = stream.read(4096)

@@ -65,12 +65,12 @@ class InotifyQueue:
         return watch
 
     def forget(self, watch: int) -> None:
-        """It may be gone already."""
+        """Remove a watch; it may be gone already."""
         assert self._libc is not None
         self._libc.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> tuple[list[RawEvent], bool]:
-        """What there is now, and whether there may be more. Raises OSError."""
+        """Return the waiting events, and True if there may be more. Raises OSError."""
         try:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
@@ -79,8 +79,11 @@ class InotifyQueue:
 
 
 def _cut(data: bytes) -> Iterator[RawEvent]:
-    """The events of one read. That a file is written is left out where it is told right away
-    that it was closed, or written again: a save is several such."""
+    """Yield the events of one read.
+
+    A modification is left out if the next event is a close or another modification of that file: a
+    save makes several.
+    """
     position = 0
     last: RawEvent | None = None
     while position < len(data):

@@ -32,13 +32,13 @@ def limits(root: str = "/proc/sys") -> dict[str, int]:
 
 
 def explain(error: OSError) -> str:
-    """Why there are no file events, and what to do, in one line."""
+    """Return in one line why there are no file events, and what to do."""
     reached = _reached(error.errno or 0)
     return f"file events can't be had: {reached or error.strerror or error}"
 
 
 def explain_unwatched(count: int, path: str) -> str:
-    """That some directories have no watch, and what to do, in one line."""
+    """Return in one line that some directories have no watch, and what to do."""
     more = f" and {count - 1} more directories" if count > 1 else ""
     return f"no file events for {path}{more}: {_reached(_WATCHES) or 'they have no watch'}"
 
@@ -57,7 +57,7 @@ def _reached(number: int) -> str | None:
 
 
 def watched_inodes() -> set[int] | None:
-    """The inode numbers of all that this process watches; None where the kernel doesn't say."""
+    """Return the inode numbers of all watches of this process; None if they are unknown."""
     found: set[int] = set()
     known = False
     try:
@@ -111,7 +111,7 @@ def _directories(top: str, interesting: Callable[[str], bool]) -> Iterator[tuple
 
 
 def exhausted(directory: str) -> bool:
-    """Whether no more directory can be watched now: one is tried."""
+    """Return True if no more directory can be watched now; tries one."""
     libc = ctypes.CDLL(None, use_errno=True)
     fd = libc.inotify_init1(os.O_CLOEXEC)
     if fd < 0:
