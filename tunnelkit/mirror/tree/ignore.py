@@ -1,15 +1,15 @@
-"""Which paths are mirrored: .gitignore and .tkignore files, `[mirror] exclude`, tk's defaults.
+"""Rules for mirrored paths: .gitignore and .tkignore files, `[mirror] exclude`, tk's defaults.
 
-Patterns are compiled by pathspec. It answers for a whole path, parents included;
-git answers for one entry at a time, from the top down, and nested and negated rules
-only come out right that way. So each pattern is asked about the entry itself, and
-the scan never descends into an ignored directory.
+Patterns are compiled by pathspec. It decides for a whole path, parents included; git decides for
+one entry at a time, from the top down, and nested and negated rules only come out right that way.
+So each pattern is matched with the entry itself, and the scan never descends into an ignored
+directory.
 
-Strongest first: `[mirror] exclude`; the .tkignore nearest to the entry, ..., the root's;
-the defaults; the .gitignore nearest to the entry, ..., the root's. Within a list the
-last match decides. The defaults beat .gitignore, and of .tkignore a line that says no
-name (`!*/`), so that the `*`, `!*/`, `!*.py` idiom doesn't bring `.git` along; `!.git/`
-does. Not read: files above the root, core.excludesFile, .git/info/exclude.
+Strongest first: `[mirror] exclude`; the .tkignore nearest to the entry, ..., the root's; the
+defaults; the .gitignore nearest to the entry, ..., the root's. Within a list the last match
+decides. The defaults beat .gitignore, and lines of .tkignore without a name (`!*/`), so that the
+`*`, `!*/`, `!*.py` idiom doesn't include `.git`; `!.git/` does. Not read: files above the root,
+core.excludesFile, .git/info/exclude.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tunnelkit.errors import ConfigError
 
 #: Where former content of replaced remote files is kept, inside the remote root.
 REPLACED_DIR = ".tk-replaced"
-#: What tk itself puts into a root, here or there.
+#: Names that tk itself puts into a root, on the laptop or the cluster.
 _OWN = frozenset({REPLACED_DIR, ".tk-owner"})
-#: Files of a moment, in any directory: cookies of the watch, and what is not yet renamed.
+#: Temporary files, in any directory: cookies of the watcher, and files before their rename.
 COOKIE_PREFIX, PART_PREFIX = ".tk-cookie-", ".tk-part-"
 _OWN_PREFIXES = (COOKIE_PREFIX, PART_PREFIX)
 
 GITIGNORE, TKIGNORE = ".gitignore", ".tkignore"
 #: A directory that holds this file is a virtual environment (PEP 405), whatever its name.
 VENV_MARK = "pyvenv.cfg"
-#: Where a `Rule` comes from, unless it is a line of a file.
+#: Sources of a `Rule` that is no line of a file.
 EXCLUDE, DEFAULT, OWN = "[mirror] exclude", "default", "tk"
 
 #: Names of directories (and of git's worktree file) that nobody wants mirrored.
@@ -66,8 +66,12 @@ _NAMED = re.compile(r"\w")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line that decides. source: the ignore file (relative to the root), or EXCLUDE,
-    DEFAULT or OWN; line: 1-based, 0 where there is none. ignores: False for a `!` line."""
+    """One line that decides.
+
+    source: the ignore file (relative to the root), or EXCLUDE, DEFAULT or OWN.
+    line: 1-based, 0 if there is none.
+    ignores: False for a `!` line.
+    """
 
     source: str
     line: int
@@ -80,12 +84,12 @@ class Rule:
 
     @property
     def names(self) -> bool:
-        """Whether its last component says a name: `!.git/` does, `!*/` and `!.*` don't."""
+        """True if its last component contains a name: `!.git/` does, `!*/` and `!.*` don't."""
         return _NAMED.search(self.pattern.rstrip().rstrip("/").rpartition("/")[2]) is not None
 
 
 class _Pattern:
-    """One compiled line that is asked about one entry, not about its parents."""
+    """One compiled line, matched with one entry and not with its parents."""
 
     __slots__ = ("_anywhere", "_below", "_search", "_trailing", "rule")
 
@@ -131,8 +135,10 @@ class Rules:
     def parse(
         lines: Iterable[str], *, base: str = "", source: str = EXCLUDE, strict: bool = False
     ) -> Rules:
-        """Compile lines. A line that git can't read either is skipped, or raises
-        ConfigError when `strict`."""
+        """Compile lines.
+
+        A line that git can't read either is skipped, or raises ConfigError when `strict`.
+        """
         patterns = []
         for number, line in enumerate(lines, 1):
             try:
@@ -152,13 +158,13 @@ class Rules:
 
     @staticmethod
     def of_file(text: bytes, *, base: str, name: str) -> Rules:
-        """The lines of the ignore file `name` in the directory `base` ("" or "a/b/")."""
+        """Compile the ignore file `name` in the directory `base` ("" or "a/b/")."""
         plain = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
         lines = [line.removesuffix("\r") for line in plain.split("\n")]
         return Rules.parse(lines, base=base, source=base + name)
 
     def decide(self, path: str, is_dir: bool) -> Rule | None:
-        """The line that decides (it ignores, or is a `!` line), None: not mentioned."""
+        """Return the line that decides (it ignores, or is a `!` line), or None."""
         inner = path[len(self.base) :]
         for pattern in self._patterns:
             if pattern.matches(inner, is_dir):
@@ -171,25 +177,25 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """The rules that hold in one directory. `enter` gives those of a directory below."""
+    """The rules of one directory. `enter` returns those of a directory below."""
 
     exclude: Rules = field(default_factory=Rules)
     #: .gitignore files from the nearest to the root's.
     nested: tuple[Rules, ...] = ()
     #: .tkignore files, likewise.
     own: tuple[Rules, ...] = ()
-    #: paths (relative to the root) that are never mirrored, whatever the rules say.
+    #: paths (relative to the root) that are never mirrored, regardless of the rules.
     never: frozenset[str] = _OWN
     #: set inside a virtual environment: nothing in it is mirrored.
     closed: Rule | None = None
 
     @staticmethod
     def from_exclude(lines: Iterable[str], *, never: Iterable[str] = ()) -> IgnoreRules:
-        """The rules of the root before its ignore files are read. Raises ConfigError."""
+        """Return the rules of the root without its ignore files. Raises ConfigError."""
         return IgnoreRules(Rules.parse(lines, strict=True), never=_OWN.union(never))
 
     def enter(self, base: str, gitignore: bytes = b"", tkignore: bytes = b"") -> IgnoreRules:
-        """The rules inside directory `base` ("" or "a/b/"), given its ignore files' bytes."""
+        """Return the rules inside directory `base` ("" or "a/b/") with its ignore files' bytes."""
         rules = self
         if gitignore:
             found = Rules.of_file(gitignore, base=base, name=GITIGNORE)
@@ -200,12 +206,12 @@ class IgnoreRules:
         return rules
 
     def ignored(self, path: str, name: str, is_dir: bool) -> bool:
-        """Whether the entry `path`, of last component `name`, in this directory is ignored."""
+        """Return True if the entry `path`, of last component `name`, is ignored."""
         rule = self.rule_for(path, name, is_dir)
         return rule is not None and rule.ignores
 
     def rule_for(self, path: str, name: str, is_dir: bool) -> Rule | None:
-        """What decides over this entry; None if no rule speaks of it (then it is mirrored)."""
+        """Return the rule that decides for this entry; None: no rule matches, so it is mirrored."""
         if self.closed is not None:
             return self.closed
         if path in self.never:
@@ -227,15 +233,17 @@ class IgnoreRules:
         return None
 
     def venv(self, path: str) -> Rule | None:
-        """What leaves out the directory `path` of this directory, which was found to be a
-        virtual environment; None if `exclude` or a .tkignore wants it."""
+        """Return the rule that leaves out a directory that is a virtual environment.
+
+        None if `exclude` or a .tkignore includes it.
+        """
         asked = self._asked(path, True)
         if asked is not None and not asked.ignores and _beats_defaults(asked):
             return None
         return Rule(DEFAULT, 0, f"a virtual environment ({VENV_MARK})", True)
 
     def _asked(self, path: str, is_dir: bool) -> Rule | None:
-        """What `exclude` or else the .tkignore files say."""
+        """Return the rule of `exclude`, or else of the .tkignore files."""
         rule = self.exclude.decide(path, is_dir) if self.exclude else None
         for rules in self.own if rule is None else ():
             rule = rules.decide(path, is_dir)
@@ -249,6 +257,6 @@ def _beats_defaults(rule: Rule) -> bool:
 
 
 def inside(state_dir: Path, root: Path) -> list[str]:
-    """The state directory as a path to leave out, if it lies in the mirrored tree."""
+    """Return the state directory as a path to leave out, if it lies in the mirrored tree."""
     state = state_dir.resolve()
     return [state.relative_to(root).as_posix()] if state.is_relative_to(root) else []

@@ -1,7 +1,7 @@
-"""What is on the laptop: one walk of the tree by stat, and digests of single files.
+"""Scan of the local tree: one walk by stat, and digests of single files.
 
-Paths are relative to the root, `/`-separated `str`; bytes that are not UTF-8 travel as
-surrogates (PEP 383), so every name is exact.
+Paths are relative to the root, `/`-separated `str`. Bytes that are not UTF-8 travel as surrogates
+(PEP 383), so every name is exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tunnelkit.mirror.tree.ignore import GITIGNORE, TKIGNORE, VENV_MARK, IgnoreR
 
 FILE, DIR, LINK = "f", "d", "l"
 
-#: Files that say what is mirrored, be they mirrored themselves or not.
+#: Files that decide what is mirrored, whether they are mirrored themselves or not.
 DECIDING = (GITIGNORE, TKIGNORE, VENV_MARK)
 
 _CHUNK_BYTES = 1 << 20
@@ -27,14 +27,20 @@ _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIR, stat.S_IFLNK: LINK}
 
 
 def kept_mode(mode: int) -> int:
-    """Of a file's mode what the mirror keeps: with a umask of 0002 every file here is writable
-    for a group, which on a cluster may be a whole department. Nor setuid, setgid, sticky."""
+    """Return the bits of a file's mode that the mirror keeps.
+
+    With a umask of 0002 every local file is writable for a group, which on a cluster may be a whole
+    department. setuid, setgid and sticky are not kept either.
+    """
     return mode & 0o755
 
 
 class Entry(NamedTuple):
-    """One local path as lstat saw it. `mode`: the permission bits that the mirror keeps; size is 0
-    for directories."""
+    """One local path as lstat saw it.
+
+    mode: the permission bits that the mirror keeps.
+    size: in bytes, 0 for directories.
+    """
 
     kind: str
     mode: int
@@ -45,7 +51,7 @@ class Entry(NamedTuple):
 
     @staticmethod
     def of(info: os.stat_result) -> Entry | None:
-        """The entry, or None for a socket, fifo or device, which are not mirrored."""
+        """Return the entry, or None for a socket, fifo or device, which are not mirrored."""
         kind = _KINDS.get(stat.S_IFMT(info.st_mode))
         if kind is None:
             return None
@@ -60,9 +66,13 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """The tree at one moment. `unreadable`: directories that could not be listed, and why.
-    `rules` and `children` (names that are in `entries`, or of directories that were looked
-    into and left out) are by directory: "" or "a/b/". `kinds`: what is looked for at all."""
+    """The tree at one moment.
+
+    unreadable: directories that could not be listed, with the reason.
+    rules, children: by directory, "" or "a/b/". `children` are names in `entries`, or of
+        directories that were scanned and left out.
+    kinds: the kinds of entries that the scan collects.
+    """
 
     started_ns: int
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -73,20 +83,24 @@ class Scan:
     duration_s: float = 0.0
 
 
-#: So many new paths are told together.
+#: Number of new paths that are reported together.
 _FOUND_PATHS = 500
 
-#: (root, entries, paths that were looked at; None: all)
+#: (root, entries, scanned paths; None: all)
 OnLook = Callable[[str, Mapping[str, Entry], Collection[str] | None], None]
-#: told of paths that are new, while there are more to be looked at
+#: called with new paths while the scan goes on
 Found = Callable[[list[str]], None]
 
 
 class Scanner:
-    """Walks one root. Remembers which names were ignored while the ignore files in
-    force stay the same, since matching costs far more than stat. Not thread-safe: one
-    scan or update at a time. on_look: told the root, the entries and which of them were looked
-    at. kinds: all others are left out, as if they were not there."""
+    """Walks one root. Not thread-safe: one scan or update at a time.
+
+    It remembers which names are ignored while the ignore files stay the same: matching costs far
+    more than stat.
+
+    on_look: called with the root, the entries and the scanned paths.
+    kinds: all others are left out, as if they did not exist.
+    """
 
     def __init__(
         self,
@@ -102,7 +116,7 @@ class Scanner:
         self._kinds = kinds
         self._ignore_files: dict[str, tuple[bytes, bytes]] = {}
         self._verdicts: dict[tuple[str, bool], bool] = {}
-        #: in the update that is under way
+        #: True once the update under way has scanned the root
         self._root_seen = False
 
     def scan(self) -> Scan:
@@ -120,13 +134,15 @@ class Scanner:
     def update(
         self, scan: Scan, paths: Collection[str], found: Found | None = None
     ) -> tuple[Scan, set[str]]:
-        """Look again at these paths, of directories at all that is in them (blocking).
+        """Scan these paths again, and everything in those that are directories (blocking).
 
-        Changes `scan` in place, to what a scan would find if nothing else has changed since,
-        and returns it; or a new one, if a path decides over others (an ignore file, the mark
-        of a virtual environment, the root). Beside it all paths that were looked at, have
-        appeared or have gone. found: told of much that is new as soon as it is in `scan`, of a
-        directory before what is in it. Raises MirrorHalted as `scan` does.
+        Changes `scan` in place, to what a full scan would find if nothing else has changed since,
+        and returns it. If a path decides over others (an ignore file, the mark of a virtual
+        environment, the root), a new scan is returned. Also returns all paths that were scanned,
+        have appeared or have gone.
+
+        found: called with many new paths as soon as they are in `scan`, a directory before its
+            content. Raises MirrorHalted as `scan` does.
         """
         if any(path.rpartition("/")[2] in DECIDING or not path for path in paths):
             fresh = self.scan()
@@ -303,7 +319,7 @@ class Scanner:
         }
         found = (texts.get(GITIGNORE, b""), texts.get(TKIGNORE, b""))
         if self._ignore_files.get(base, (b"", b"")) != found:
-            # Changed rules: all that was decided below is decided anew.
+            # Changed rules: decide again about everything below.
             stale = [key for key in self._verdicts if key[0].startswith(base)]
             for key in stale:
                 del self._verdicts[key]
@@ -357,10 +373,10 @@ def digest(root: str, path: str, kind: str) -> str:
 
 
 def racy(entry: Entry, seen_ns: int) -> bool:
-    """Whether a write after `seen_ns` could have left the same time stamps.
+    """Return True if a write after `seen_ns` could have left the same time stamps.
 
-    Time stamps move in ticks of the kernel's clock (up to 10 ms), on some file systems
-    in steps of a second or two; a file younger than a step must be read again.
+    Time stamps move in ticks of the kernel's clock (up to 10 ms), on some file systems in steps of
+    a second or two. A file younger than a step must be read again.
     """
     coarse = entry.ctime_ns % 1_000_000_000 == 0
     window_ns = 2_500_000_000 if coarse else 50_000_000

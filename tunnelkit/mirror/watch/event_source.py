@@ -1,7 +1,7 @@
-"""Who tells of one tree's events: begun, ended, begun anew; and whether it can be relied on.
+"""Event source of one tree: start, stop, restart, and whether its events are complete.
 
-On Linux's own disks inotify_tree.py, else watchdog. What waits for a network must not do so in the
-event loop, so a tree on NFS is watchdog's, too.
+Uses inotify_tree.py on local Linux disks, else watchdog. Calls that may wait for a network must not
+run in the event loop, so a tree on NFS uses watchdog, too.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tunnelkit.mirror.watch import inotify_limits
 from tunnelkit.mirror.watch.inotify_tree import InotifyTree
 
 log = logging.getLogger("tunnelkit.mirror")
-#: What watchdog says at its own end, of which we know.
+#: Part of watchdog's warning at its own end, which is expected.
 _STOPPED = "when the thread is inactive"
 _CONFIRM_S = 0.3
 
 
 class Events(Protocol):
-    """Tells of events, from `begin` (OSError: there is no way) to `end`."""
+    """Sends events from `begin` (raises OSError if it can't) to `end`."""
 
     async def begin(self) -> None: ...
     async def end(self) -> None: ...
@@ -40,9 +40,11 @@ class Events(Protocol):
 
 
 class EventSource:
-    """Owns the source. `problem` says why events can't be relied on, or is None. wanted:
-    whether something in a directory may matter. on_loss: told when the source knows that
-    it has lost some."""
+    """Owns the source. `problem` says why events can't be relied on, or is None.
+
+    wanted: returns True if something in a directory may matter.
+    on_loss: called when the source has lost events.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class EventSource:
         self.problem: str | None = None
 
     async def begin(self) -> None:
-        """Watch. Never raises for want of watches: sets `problem`."""
+        """Start to watch. Never raises for lack of watches: sets `problem`."""
         self.problem = None
         self._limits = inotify_limits.limits()
         # Known from now on: a cancelled begin leaves its thread running, and `end` has to end
@@ -81,35 +83,35 @@ class EventSource:
         return Watchdog(self._root, self._handler, self._kinds)
 
     async def end(self) -> None:
-        """End it, also in the middle of its begin. Idempotent."""
+        """Stop, also in the middle of its begin. Idempotent."""
         source, self._source = self._source, None
         if source is not None:
             await source.end()
 
     def alive(self) -> bool:
-        """Whether it listens."""
+        """Return True if events arrive."""
         return self._source is not None and self._source.alive()
 
     @property
     def is_late(self) -> bool:
-        """Whether events come through threads: some of what has happened may not be told yet."""
+        """True if events come through threads: some may not have arrived yet."""
         return isinstance(self._source, Watchdog)
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is in the middle of telling."""
+        """True if it is in the middle of handing out events."""
         return isinstance(self._source, InotifyTree) and self._source.is_behind
 
     def widen(self, directories: Iterable[str]) -> list[str]:
-        """Watch these absolute paths, too; those that had no watch."""
+        """Watch these absolute paths, too. Return those that had no watch."""
         return self._source.widen(directories) if self._source is not None else []
 
     def limits_changed(self) -> bool:
-        """Whether the system's limits were changed since it was begun."""
+        """Return True if the system's limits were changed since the start."""
         return inotify_limits.limits() != self._limits
 
     async def missing(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """As `blind`, but not those that were only too new."""
+        """Run `blind`, without directories that were only too new."""
         found = await self.blind(paths)
         if found:
             await asyncio.sleep(_CONFIRM_S)
@@ -117,13 +119,15 @@ class EventSource:
         return found
 
     async def blind(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Directories at or below these absolute paths that have no watch now. watchdog says
-        nothing of those: a limit was reached; the directory was moved while its watches were
-        added; it was moved into the tree, which an old watchdog doesn't see."""
+        """Return the directories at or below these absolute paths that have no watch now.
+
+        watchdog does not report them: a limit was reached; the directory was moved while its
+        watches were added; or it was moved into the tree, which an old watchdog doesn't see.
+        """
         return tuple(await asyncio.to_thread(self._missing, list(paths)))
 
     async def despair(self, missing: tuple[str, ...]) -> None:
-        """These have no watch though the observer is new: find out why."""
+        """Find out why these have no watch though the observer is new."""
         if await asyncio.to_thread(inotify_limits.exhausted, self._root):
             self.problem = inotify_limits.explain_unwatched(len(missing), missing[0])
         else:
@@ -141,11 +145,11 @@ class EventSource:
 
 
 class Watchdog:
-    """watchdog's observer of one tree, and its threads.
+    """Watchdog's observer of one tree, and its threads.
 
-    On Linux it gets a reader of the kernel's queue of its own: the one that watchdog shares
-    ends for good, unseen, when it stumbles (7.1: a directory that left the tree is removed,
-    after another of its name was), and every later observer would hear nothing.
+    On Linux it gets its own reader of the kernel's queue. The reader that watchdog shares ends
+    silently when it fails (7.1: a directory that left the tree is removed, after another of its
+    name was), and every later observer would get no events.
     """
 
     def __init__(
@@ -156,26 +160,26 @@ class Watchdog:
         self._kinds = kinds
         self._observer: BaseObserver | None = None
         self._reader: BaseThread | None = None
-        #: held while it is begun or ended: never both at once
+        #: held by begin and end: never both at once
         self._lock = threading.Lock()
 
     async def begin(self) -> None:
-        """Walks the whole tree to add its watches. Raises OSError."""
-        # watchdog's way to say that a directory was moved; it floods the log.
+        """Walk the whole tree to add its watches. Raises OSError."""
+        # watchdog warns of each moved directory; that floods the log.
         warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
         observer, self._reader = _new_observer()
         self._observer = observer
         await asyncio.to_thread(self._begin, observer)
 
     async def end(self) -> None:
-        """End it, also in the middle of its begin. Idempotent."""
+        """Stop, also in the middle of its begin. Idempotent."""
         observer, self._observer = self._observer, None
         reader, self._reader = self._reader, None
         if observer is not None:
             await asyncio.to_thread(self._end, observer, reader)
 
     def alive(self) -> bool:
-        """Whether all its threads run."""
+        """Return True if all its threads run."""
         observer, reader = self._observer, self._reader
         return (
             observer is not None
@@ -185,7 +189,7 @@ class Watchdog:
         )
 
     def widen(self, directories: Iterable[str]) -> list[str]:
-        """It watches all there is."""
+        """Return nothing: it watches all directories."""
         return []
 
     def _begin(self, observer: BaseObserver) -> None:
@@ -200,7 +204,7 @@ class Watchdog:
         with self._lock:
             try:
                 observer.stop()
-            except LookupError as error:  # of its own: it loses count where names are exchanged
+            except LookupError as error:  # its own fault: it loses count of exchanged names
                 log.debug("watchdog's end: %r", error)
                 observer.event_queue.put(observer.stop_event)
             if observer.is_alive():
@@ -211,8 +215,10 @@ class Watchdog:
 
 
 def _new_observer() -> tuple[BaseObserver, BaseThread | None]:
-    """watchdog's observer for this system, and the thread that it reads by, which runs.
-    Raises OSError."""
+    """Return watchdog's observer for this system, and its running reader thread.
+
+    Raises OSError.
+    """
     if sys.platform != "linux":
         return Observer(), None
     from watchdog.observers.inotify import InotifyEmitter
@@ -229,7 +235,7 @@ def _new_observer() -> tuple[BaseObserver, BaseThread | None]:
 
 
 class Complaints(logging.Handler):
-    """Notices what watchdog itself says about lost events (7.1 does, older ones don't)."""
+    """Notices warnings that watchdog logs about lost events (7.1 does, older ones don't)."""
 
     def __init__(self, on_complaint: Callable[[], None]) -> None:
         super().__init__(logging.WARNING)
@@ -237,18 +243,21 @@ class Complaints(logging.Handler):
         self._logger = logging.getLogger("watchdog.observers")
 
     def attach(self) -> None:
+        """Listen to the logger of watchdog."""
         self._logger.addHandler(self)
 
     def detach(self) -> None:
+        """Stop listening."""
         self._logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Report a warning."""
         if _STOPPED not in record.msg:
             self._on_complaint()
 
 
 def identity(path: str) -> tuple[int, int] | None:
-    """Which directory this is, whatever its name; None if it is gone."""
+    """Return the identity of a directory, whatever its name; None if it is gone."""
     try:
         info = os.stat(path)
     except OSError:

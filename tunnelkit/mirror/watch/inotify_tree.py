@@ -1,12 +1,13 @@
 """Linux's file events of one tree, read in the event loop itself.
 
-watchdog hands each event through three threads; on a busy laptop of two cores they are a good
-part of the time from a save to the node. So on Linux, for a tree on a disk of this machine,
-the kernel is asked directly, and told on in watchdog's own words. Source: inotify(7).
+watchdog hands each event through three threads; on a busy laptop with two cores they are a good
+part of the time from a save to the node. So on Linux, for a tree on a local disk, the kernel's
+queue is read directly, and its events are passed on as watchdog's event classes. Source:
+inotify(7).
 
-Every directory that is wanted has a watch, added when it appears, before its event is told on:
-a tree of 50,000 directories that is ignored costs nothing. A directory that is moved loses its
-watches and gets new ones: what was there is looked at anew anyhow.
+Every directory that is wanted has a watch, added when it appears, before its event is passed on. An
+ignored tree of 50,000 directories costs nothing. A directory that is moved loses its watches and
+gets new ones: its content is scanned again anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tunnelkit.mirror.watch.inotify import InotifyQueue, RawEvent
 
 log = logging.getLogger("tunnelkit.mirror")
 
-#: The loop has others to serve, too: so long at a stretch.
+#: Handle events for so long at a stretch: the loop has others to serve, too.
 _STRETCH_S = 0.004
 #: The other half of a move comes right after the first, but maybe in the next read.
 _HALF_MOVE_S = 0.01
@@ -46,9 +47,11 @@ class _Half(NamedTuple):
 class InotifyTree:
     """The watches of one tree. `begin`, then `end`; both in the loop.
 
-    wanted: whether something in this directory, by its absolute path, may matter (called in
-    any thread). tell: called in the loop with each event. on_loss: called there when the kernel
-    dropped some, before and after all directories that exist were given a watch.
+    wanted: returns True if something in this directory (absolute path) may matter; called in any
+        thread.
+    tell: called in the loop with each event.
+    on_loss: called in the loop when the kernel dropped events, before and after all existing
+        directories were given a watch.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class InotifyTree:
         self._tell = tell
         self._on_loss = on_loss
         self._kernel = InotifyQueue()
-        #: held while watches are added in a thread, and by who closes
+        #: held while watches are added in a thread, and while closing
         self._lock = threading.Lock()
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
@@ -75,14 +78,14 @@ class InotifyTree:
         self._failed = False
 
     async def begin(self) -> None:
-        """Watch all directories there are. Raises OSError if the root can't be watched."""
+        """Watch all existing directories. Raises OSError if the root can't be watched."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._open)
         if self.alive():  # else it was ended meanwhile
             self._loop.add_reader(self._kernel.fd, self._ready)
 
     async def end(self) -> None:
-        """Let go of all; also in the middle of `begin`. Idempotent."""
+        """Remove all watches; also in the middle of `begin`. Idempotent."""
         loop, self._loop = self._loop, None
         for timer in self._timers:
             timer.cancel()
@@ -94,17 +97,19 @@ class InotifyTree:
         await asyncio.to_thread(self._close)
 
     def alive(self) -> bool:
-        """Whether it listens."""
+        """Return True if events arrive."""
         return self._loop is not None and self._kernel.fd >= 0 and not self._failed
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are events that were read but not told of yet."""
+        """True if there are events that were read but not passed on yet."""
         return self._steps is not None
 
     def widen(self, directories: Iterable[str]) -> list[str]:
-        """Watch these absolute paths, too. Those that had no watch: what happened there
-        before is known to nobody, and they may still have none."""
+        """Watch these absolute paths, too. Return those that had no watch.
+
+        Earlier changes there had no event, and they may still have no watch.
+        """
         news = [path for path in directories if path not in self._watches]
         for path in news:
             self._watch(path)
@@ -137,7 +142,7 @@ class InotifyTree:
     # --- in the loop
 
     def _ready(self) -> None:
-        """Take what there is, for a moment; then go on after the others."""
+        """Handle waiting events for a moment, then let the loop serve others."""
         loop = self._loop
         if loop is None or self._kernel.fd < 0:
             return
@@ -152,7 +157,7 @@ class InotifyTree:
                     loop.remove_reader(self._kernel.fd)
                     self._later(0.0, self._ready)
                     return
-        except Exception as error:  # who looks whether it lives begins a new one
+        except Exception as error:  # the check of `alive` starts a new one
             log.warning("file events: %s: %s", type(error).__name__, error)
             self._failed = True
             loop.remove_reader(self._kernel.fd)
@@ -192,7 +197,7 @@ class InotifyTree:
             half = None
         above = self._paths.get(watch)
         if above is None:
-            return  # of a directory that went; what is there now was told
+            return  # of a directory that is gone; a new one there was reported
         if mask & inotify.IGNORED:
             self._forget(watch)
             return
@@ -227,7 +232,7 @@ class InotifyTree:
             self._tell(events.FileClosedEvent(path))
 
     def _of_itself(self, path: str, mask: int) -> None:
-        """A watched directory's own: of all but the root its parent tells."""
+        """Handle a directory's event about itself; parents report all but the root's."""
         if path != self._root:
             return
         if mask & (inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.UNMOUNT):
@@ -236,7 +241,7 @@ class InotifyTree:
             self._tell(events.DirAttribEvent(path))
 
     def _arrived(self, half: _Half | None, path: str, is_dir: bool) -> Iterator[None]:
-        """Moved to here: from `half`, or from outside of the tree."""
+        """Handle a move to `path`: from `half`, or from outside of the tree."""
         if is_dir:
             if half is not None:
                 yield from self._left(half.path)
@@ -248,7 +253,7 @@ class InotifyTree:
             self._tell(events.DirCreatedEvent(path) if is_dir else events.FileClosedEvent(path))
 
     def _half_is_all(self, half: _Half) -> None:
-        """It was moved out of the tree."""
+        """Handle a move out of the tree."""
         if self._half is not half:
             return
         self._half = None
@@ -259,7 +264,7 @@ class InotifyTree:
         self._tell(gone(half.path))
 
     def _overflow(self) -> Iterator[None]:
-        """Events are lost: directories may have come without a watch, or have gone."""
+        """Handle lost events: directories may have come without a watch, or have gone."""
         self._half = None
         self._on_loss()
         yield from self._appeared(self._root)
@@ -268,8 +273,11 @@ class InotifyTree:
     # --- watches
 
     def _left(self, path: str) -> Iterator[None]:
-        """Another directory may be there by now, and have been told of before (two names that
-        are exchanged)."""
+        """Drop the watches of a path that was moved.
+
+        Another directory may be there by now, and may have been reported before (two exchanged
+        names).
+        """
         self._drop(path)
         yield from self._appeared(path)
 
@@ -280,7 +288,7 @@ class InotifyTree:
             yield from self._watch_below(path)
 
     def _watch_below(self, top: str) -> Iterator[None]:
-        """Watch every wanted directory below; a step for each. What comes later has an event."""
+        """Watch every wanted directory below, a step for each. Later ones have an event."""
         stack = [top]
         while stack:
             directory = stack.pop()
@@ -293,7 +301,7 @@ class InotifyTree:
             yield
 
     def _watch(self, path: str) -> bool:
-        """Whether it has a watch now. Who compares notices the others: a limit is reached."""
+        """Return True if it has a watch now. Others, over a limit, are found by `missing`."""
         try:
             self._keep(path, self._kernel.watch(path))
         except OSError:
@@ -301,7 +309,7 @@ class InotifyTree:
         return True
 
     def _keep(self, path: str, watch: int) -> None:
-        old = self._paths.get(watch)  # of the same directory, by another name
+        old = self._paths.get(watch)  # the same directory by another name
         if old is not None and old != path and self._watches.get(old) == watch:
             del self._watches[old]
         self._paths[watch] = path

@@ -1,11 +1,11 @@
-"""File events: which paths to look at again, and when a save is over.
+"""Watcher: reports from file events which paths to scan, and when a save is over.
 
-The events' own content is not used, only their paths: what a path is, a look at it tells.
-And they are hints: watchdog and the kernel lose some. Whatever may have been lost ends in
-`DirtyPaths.everything`, for which the caller scans.
+Only the paths of events are used: a scan finds out what is at a path. Events are hints: watchdog
+and the kernel lose some. Whatever may have been lost ends in `DirtyPaths.everything`, for which the
+caller scans the whole tree.
 
-Where watchdog tells them, ignored directories are watched, too: with one recursive watch it
-leaves none out, and with a watch for each directory it starts a thread for each.
+With watchdog ignored directories are watched, too: with one recursive watch it leaves none out, and
+with a watch for each directory it starts a thread for each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tunnelkit.mirror.watch.git_activity import GitActivity
 from tunnelkit.mirror.watch.suspend_detector import SuspendDetector
 
 _TICK_S = 1.0
-_SECOND_LOOK_S = 0.3  # a new directory: files may be older than its watch
+_SECOND_LOOK_S = 0.3  # a new directory: its files may be older than its watch
 _GIT_STEP_S = 0.01
 _LATE_S = 0.5  # for events that are on their way
 _BEHIND_S = 0.25  # for events that were read, where they do not come to an end
@@ -55,18 +55,20 @@ _ATTRIBUTES: list[type[FileSystemEvent]] = [
     for name in ("DirAttribEvent", "FileAttribEvent")
     if (kind := getattr(events, name, None)) is not None
 ] or [events.DirModifiedEvent]
-# Without opened and read-only-closed events, which our own reading causes.
+# Without opened and read-only-closed events: the mirror's own reading causes them.
 _KINDS: list[type[FileSystemEvent]] = [*_CHANGES, *_MOVES, *_ATTRIBUTES]
 
 
 class Watcher(FileSystemEventHandler):
-    """Gathers what changes below `root`, unless `interesting(path)` (called in the observer's
-    thread, with an absolute path) waves it through; `wanted` is asked the same of a directory
-    and what is in it. known: whether there was a file at that
-    relative path when it was looked last.
+    """Gathers changes below `root`.
 
-    `wake` is called in the loop at the first event of a burst. Who is woken: clear what that
-    set, `settle`, `take`, look; in this order nothing is lost.
+    interesting: called in the observer's thread with an absolute path; returns False for paths to
+        ignore.
+    wanted: the same for a directory and everything in it.
+    known: returns True if the last scan found a file at that relative path.
+
+    `wake` is called in the loop at the first event of a burst. The caller must then clear what
+    `wake` has set, call `settle` and `take`, and scan; in this order nothing is lost.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Watcher(FileSystemEventHandler):
         self._loop_thread = 0
         self._observation = EventSource(root, self, _KINDS, wanted, self._overflow)
         self._complaints = Complaints(self._overflow)
-        #: in `settle`, until it is told by `_whole`
+        #: True while `settle` waits for `_whole`
         self._resting = False
         self._whole = asyncio.Event()
         self._gathering = EventCoalescer(closes=sys.platform == "linux")
@@ -96,7 +98,7 @@ class Watcher(FileSystemEventHandler):
         self._lost_cookies = 0
         self._task: asyncio.Task[None] | None = None
         self._second_looks: set[asyncio.TimerHandle] = set()
-        #: new directories of which nobody knows whether they have a watch
+        #: new directories that may have no watch
         self._unchecked: set[str] = set()
         self._root_id: tuple[int, int] | None = None
         self._revived_at: float | None = None
@@ -105,15 +107,15 @@ class Watcher(FileSystemEventHandler):
 
     @property
     def problem(self) -> str | None:
-        """Why events can't be relied on (the caller must poll), with what to do; or None."""
+        """Reason why events can't be relied on (the caller must poll), and what to do; or None."""
         return self._observation.problem
 
     def alive(self) -> bool:
-        """Whether events can be relied on."""
+        """Return True if events can be relied on."""
         return self.problem is None and not self._anew and self._observation.alive()
 
     async def start(self) -> None:
-        """Watch. Never raises for want of watches: sets `problem`."""
+        """Start to watch. Never raises for lack of watches: sets `problem`."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._root_id = identity(self._root)
@@ -124,7 +126,7 @@ class Watcher(FileSystemEventHandler):
         self._task = asyncio.create_task(self._tick(), name="tk-watch")
 
     async def stop(self) -> None:
-        """End it, also in the middle of its start. Idempotent."""
+        """Stop, also in the middle of the start. Idempotent."""
         self._loop = None
         self._complaints.detach()
         task, self._task = self._task, None
@@ -137,8 +139,11 @@ class Watcher(FileSystemEventHandler):
         await self._observation.end()
 
     def take(self) -> DirtyPaths:
-        """What gathered since the last call. Of a new directory it tells twice: files that
-        were made before its watch was could be missed otherwise."""
+        """Return what was gathered since the last call.
+
+        A new directory is returned twice: files that were made before its watch could be missed
+        otherwise.
+        """
         self._root_changed()
         found, trees = self._gathering.take()
         self._look_again_at(trees)
@@ -147,8 +152,10 @@ class Watcher(FileSystemEventHandler):
         return found
 
     def widen(self, directories: Iterable[str]) -> None:
-        """These relative paths are mirrored as directories now ("a/b/"; "": the root): watch
-        those, too, that weren't when they were ignored."""
+        """Watch directories that are mirrored now, and were not watched while they were ignored.
+
+        directories: relative paths ("a/b/"; "": the root).
+        """
         paths = (self._prefix + path.rstrip("/") for path in directories if path)
         news = [self._relative(path) for path in self._observation.widen(paths)]
         self._unchecked.update(news)
@@ -158,10 +165,14 @@ class Watcher(FileSystemEventHandler):
             self._wake()
 
     async def settle(self, git_step_s: float | None = None) -> bool:
-        """Return once a save is over: nothing is being written, git is not at work, and it
-        was quiet for a moment; also if that doesn't come to an end (after 0.25 s for a few
-        files, 1 s for many, 10 s for a git that does nothing, 120 s for another). git_step_s:
-        while git is at work, return False every so often, to be called again."""
+        """Return True once a save is over: no open file, git not at work, and quiet for a moment.
+
+        It returns also if that never happens: after 0.25 s for a few files, 1 s for many, 10 s for
+        a git that does nothing, 120 s for another.
+
+        git_step_s: while git is at work, return False after so many seconds; the caller calls
+            again.
+        """
         begin = time.monotonic()
         while True:
             now = time.monotonic()
@@ -173,7 +184,7 @@ class Watcher(FileSystemEventHandler):
                 continue
             rest_s = self._gathering.rest_s(now)
             if rest_s <= 0 and self._observation.is_behind and now - begin < _BEHIND_S:
-                await asyncio.sleep(0)  # it goes on in the loop's next round
+                await asyncio.sleep(0)  # the source continues in the loop's next round
                 continue
             if self._git.waited_for or rest_s <= 0:
                 break
@@ -181,20 +192,22 @@ class Watcher(FileSystemEventHandler):
         worked = self._git.worked(burst=self._gathering.is_burst)
         told = False
         if not worked and self._observation.is_late and self._git.worked(burst=True):
-            # Of what it did in a moment there may be no more than the first events yet.
+            # Git may have finished although only its first events have arrived.
             index = self._git.index()
             told = await self.flush(_LATE_S) and self._git.index() == index
             worked = not told or self._gathering.is_burst
         if worked:
-            # A scan tells what it did; events of that may come for a while yet.
+            # A scan finds what it did; its events may arrive later.
             self._everything("git")
         self._git.settled(whole=worked or told)
         self._gathering.settled()
         return True
 
     async def git_began(self) -> bool:
-        """After a look at what `take` told: whether git has been at work meanwhile, so that it
-        may have seen half of that; then this waits for it, as `settle`."""
+        """Return True if git was at work during the scan that followed `take`.
+
+        The scan may have seen half of its work. Then this also waits for git, as `settle` does.
+        """
         if not self._git.began():
             return False
         await self.settle()
@@ -213,9 +226,11 @@ class Watcher(FileSystemEventHandler):
             self._resting = False
 
     async def flush(self, timeout_s: float = 1.0) -> bool:
-        """Whether every event of what happened before this call has been seen now, so that
-        `take` is complete. False: nobody can tell, scan. (Also where a file was moved out of
-        the tree just now: watchdog then holds all events back for 0.5 s.)"""
+        """Return True once all earlier events have been seen, so that `take` is complete.
+
+        False: unknown, so scan. That is also the case if a file was just moved out of the tree:
+        watchdog then holds all events back for 0.5 s.
+        """
         if not self.alive():
             return False
         path = cookie.place(self._root)
@@ -247,7 +262,7 @@ class Watcher(FileSystemEventHandler):
     # --- in the observer's thread, or the loop
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """Note what to look at; wake the loop once per burst."""
+        """Note the paths to scan; wake the loop once per burst."""
         now = time.monotonic()
         source = str_of(event.src_path)
         if cookie.is_cookie(source):
@@ -261,7 +276,7 @@ class Watcher(FileSystemEventHandler):
             target = str_of(event.dest_path)
             if gone is EventKind.GONE and self._known(self._relative(target)):
                 gone, placed = EventKind.LEFT, EventKind.DONE
-            # First what came: the loop may look between the two.
+            # The new path first: the loop may scan between the two.
             self._note(target, placed, now)
             self._note(source, gone, now)
         elif kind is not events.DirModifiedEvent or self._other_mode(source):
@@ -287,8 +302,10 @@ class Watcher(FileSystemEventHandler):
             self._call(self._whole.set)
 
     def _other_mode(self, path: str) -> bool:
-        """Whether a directory's "modified" is about itself. Old watchdogs say it for each
-        change of what is inside, too."""
+        """Return True if a directory's "modified" event is about its own attributes.
+
+        Old watchdogs send it for each change inside, too.
+        """
         try:
             mode = os.lstat(path).st_mode
         except OSError:
@@ -340,7 +357,7 @@ class Watcher(FileSystemEventHandler):
         self._second_looks.add(timer)
 
     def _root_changed(self) -> bool:
-        """Whether the root is another directory than when this was asked last."""
+        """Return True if the root is another directory than at the last call."""
         found = identity(self._root)
         if found == self._root_id:
             return False
@@ -349,7 +366,7 @@ class Watcher(FileSystemEventHandler):
         return True
 
     async def _tick(self) -> None:
-        """Once a second: did the laptop sleep, is the observer well and the root the same?"""
+        """Check once a second: sleep of the laptop, a dead observer, another root."""
         pauses = SuspendDetector(_TICK_S)
         watched = self._root_id
         await self._check([self._root])
@@ -373,14 +390,14 @@ class Watcher(FileSystemEventHandler):
     async def _deaf(self) -> bool:
         if not self._observation.alive():
             return True
-        # Callers may have had too little patience: one more, with much.
+        # The callers' time-outs may have been too short: try once more with a long one.
         if self._lost_cookies < _LOST_COOKIES:
             return False
         await self.flush(_DEAF_S)
-        return self._lost_cookies > 0  # one that is seen sets it back
+        return self._lost_cookies > 0  # a cookie that is seen resets it
 
     async def _revive(self) -> None:
-        """The observer died or hears nothing: begin a new one, but not again and again."""
+        """Replace an observer that died or gets no events, but not again and again."""
         now, last = time.monotonic(), self._revived_at
         self._revived_at = now
         self._lost_cookies = 0
@@ -406,20 +423,22 @@ class Watcher(FileSystemEventHandler):
         try:
             await self._observation.end()
             await self._observation.begin()
-            # Told before events count again: what happened in between is known to nobody.
+            # Before events count again: changes in between had no event.
             self._everything("restart")
         finally:
             self._anew = False
 
 
 def str_of(path: str | bytes) -> str:
-    """watchdog's paths are str or bytes."""
+    """Return a path of watchdog, which is str or bytes, as str."""
     return path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
 
 
 def _whole(path: str) -> bool:
-    """Whether a new path came into being at one stroke (a symlink, a further link), so that
-    no close follows."""
+    """Return True if a new path is complete at once (a symlink, a further hard link).
+
+    Then no close event follows.
+    """
     try:
         info = os.lstat(path)
     except OSError:
