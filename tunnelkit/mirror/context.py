@@ -26,7 +26,8 @@ class PassResult:
     """The result of one pass.
 
     changing: paths that changed while they were read or sent. failed: paths that can't be read
-    or written, with the reason. conflicts: paths that were changed on the cluster."""
+    or written, with the reason. conflicts: paths that were changed on the cluster.
+    """
 
     sent: int = 0
     sent_bytes: int = 0
@@ -56,7 +57,8 @@ class SyncContext:
     remote_root: absolute, symlinks resolved. fresh: tk has just made it, so it is empty.
     folding: the names that its file system takes for equal. delete_limit: number of files that
     may be deleted at once. quick: the local root is on a local disk, so a file that was just
-    written is in memory."""
+    written is in memory.
+    """
 
     remote: RemoteHost
     local_root: str
@@ -88,7 +90,7 @@ class SyncContext:
     progress: Progress | None = None
 
     def ours(self, path: str, found: RemoteStat) -> bool:
-        """True if the remote file is one that tk wrote: it may be replaced without asking."""
+        """Return True if tk wrote the remote file: it may be replaced without asking."""
         if path in self.in_flight:
             return True
         row = self.manifest.rows.get(path)
@@ -106,7 +108,8 @@ class SyncContext:
         """Remove deleted paths from the record (blocking).
 
         A path at which a broken transfer may still write stays on record for that time, and is
-        checked again."""
+        checked again.
+        """
         rows, own, kept = self.manifest.rows, self.own_digests(), {}
         if time.monotonic() < self.straggling_until:
             for path in paths:
@@ -124,7 +127,8 @@ class SyncContext:
         """Note that this content will be sent next.
 
         Returns `intent`, the new record of the path, with the digests that the file there may
-        have after a kill -9 in the middle."""
+        have after a kill -9 in the middle.
+        """
         if not digest:
             return intent  # a directory
         before, self.unanswered[path] = self.unanswered.get(path), digest

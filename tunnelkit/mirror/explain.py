@@ -97,7 +97,8 @@ def by_policy(found: Explanation, policy: str) -> Explanation:
 def relative_to_root(root: str, path: str) -> str | None:
     """Return `path` (absolute) relative to `root` (symlinks resolved), or None if outside.
 
-    "." for the root itself. The last component is not followed: a symlink is itself mirrored."""
+    "." for the root itself. The last component is not followed: a symlink is itself mirrored.
+    """
     plain = os.path.abspath(path)
     parent, name = os.path.split(plain)
     for full in (plain, os.path.join(os.path.realpath(parent), name)):
@@ -212,7 +213,8 @@ class RemoteComparison:
     """Both ends of a running mirror.
 
     check: reads digests back on the compute node. conflicts: paths that are known to have been
-    changed on the cluster."""
+    changed on the cluster.
+    """
 
     local_root: str
     remote: RemoteHost

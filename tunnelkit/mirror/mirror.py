@@ -296,7 +296,8 @@ class Mirror:
     async def resync(self, timeout_s: float = 600.0) -> SyncReport:
         """Check both ends in full and repair, after the link has come back.
 
-        Raises as `barrier`, and ConnectionFailed if the link is not back."""
+        Raises as `barrier`, and ConnectionFailed if the link is not back.
+        """
         begin = time.monotonic()
         self._running()
         target = await self._prepare()
@@ -324,7 +325,8 @@ class Mirror:
 
         The laptop's version wins, or `theirs`. The other one is kept in the report's
         `replaced_dir` (there or here). Raises as `barrier`, and MirrorError for a path without
-        a conflict."""
+        a conflict.
+        """
         begin = time.monotonic()
         deadline = begin + timeout_s
         worker, manifest = self._running()

@@ -31,7 +31,8 @@ async def prove(
     deadline: of `time.monotonic`. timeout_s: the caller's limit, for messages. greeting: a
     `Syncer.ping` that began after the call. resend: checks the files on the login host and sends
     again those that nobody has edited. Raises TimeoutExpired and MirrorError, which name the
-    files, and what `resend` raises."""
+    files, and what `resend` raises.
+    """
     waiting = len(manifest.unproven())
     # Files that the agent received are read back already, or just now. If there is nothing to
     # read, a sign of life of the node is part of the proof.

@@ -51,7 +51,8 @@ class Request:
     """A request for one pass that starts after it.
 
     partial_ok: complete after one pass even if some files could not be sent. done: set by the
-    worker only."""
+    worker only.
+    """
 
     done: asyncio.Future[SyncReport]
     wishes: PassOptions
@@ -104,7 +105,8 @@ class PushWorker:
     async def first(self, request: Request) -> None:
         """Wait for the first copy, without limit, but not through the back-off of a dead link.
 
-        Raises the error of the pass."""
+        Raises the error of the pass.
+        """
         while not request.done.done():
             await asyncio.wait([request.done], timeout=0.2)
             if not request.done.done() and self.error is not None:
@@ -222,7 +224,8 @@ class PushWorker:
     async def _vouched(self) -> tuple[bool, DirtyPaths]:
         """Return if all earlier events have arrived, and the paths that changed without one.
 
-        Both are checked side by side."""
+        Both are checked side by side.
+        """
         scan = self._syncer.last_scan
         if scan is None or not self._watcher.alive() or time.monotonic() >= self._scan_at:
             return await self._watcher.flush(_FLUSH_S), DirtyPaths()  # everything is scanned anyway

@@ -1,6 +1,7 @@
 """Reads the laptop's files as parcels for the live channel, and hashes them on the way.
 
-Each file is read once. All of this runs in a worker thread; nothing here waits for the network."""
+Each file is read once. All of this runs in a worker thread; nothing here waits for the network.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Slice:
 
     sends: (entry, digest, racy) of the paths in `data`, as they were read.
     refreshed: (entry, racy) of paths whose content is on the cluster already.
-    last: True if no slice follows."""
+    last: True if no slice follows.
+    """
 
     data: bytes = b""
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
@@ -65,7 +67,8 @@ def slices(
 ) -> Iterator[Slice]:
     """Read what may have changed, directories first (blocking).
 
-    `out` gets the paths that can't be read or that change while they are read."""
+    `out` gets the paths that can't be read or that change while they are read.
+    """
     piece, ways = Slice(), _ParentDirs(scan, known.rows, difference.changed)
     parts: list[bytes] = []
     size_bytes = 0
@@ -137,7 +140,8 @@ class _ParentDirs:
     def above(self, path: str) -> list[tuple[str, int, bool]]:
         """Return (path, mode, chmod) of each parent that was not returned yet, nearest first.
 
-        chmod: True if the agent must set the mode of a directory that exists."""
+        chmod: True if the agent must set the mode of a directory that exists.
+        """
         found: list[tuple[str, int, bool]] = []
         for above in parents(path):
             if above in self._told:
@@ -204,7 +208,8 @@ def _unlike(path: str, row: ManifestEntry | None, known: ExpectedState) -> str:
     """Return what the agent does with content that is not tk's: "backup" or "conflict".
 
     Content from before tk's first send is backed up and replaced. An edit of a user stays, until
-    the user decides."""
+    the user decides.
+    """
     return "conflict" if row is not None and row.sent and path not in known.ours else "backup"
 
 

@@ -1,7 +1,8 @@
 """The live channel: sends batches of files over the wire to the agent.
 
 The agent compares the remote files itself, and publishes each batch as one generation. The messages
-are in PROTOCOL.md."""
+are in PROTOCOL.md.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class BatchAnswer:
     """Result of a batch.
 
     results: (state, reason) of each path that was no plain success.
-    replaced_dir: directory that keeps the replaced files."""
+    replaced_dir: directory that keeps the replaced files.
+    """
 
     results: dict[str, tuple[str, str]] = field(default_factory=dict)
     replaced_dir: str | None = None
@@ -58,7 +60,8 @@ class MirrorChannel:
     """One channel to one agent for one root. Made by `open`; `close` at the end.
 
     place: host and root, for messages.
-    on_proof: called in the reader's task with what the agent has read back of a batch."""
+    on_proof: called in the reader's task with what the agent has read back of a batch.
+    """
 
     def __init__(
         self, agent: FileAgent, channel: Channel, place: tuple[str, str], claim: OwnerRecord | None
@@ -86,7 +89,8 @@ class MirrorChannel:
         """Open a channel.
 
         Raises NotThere, Fenced or ConnectionFailed; MirrorHalted if the root belongs to another
-        mirror."""
+        mirror.
+        """
         channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
         live = cls(agent, channel, (host, root), claim)
         try:
@@ -112,7 +116,8 @@ class MirrorChannel:
     def begin(self, replaced_stamp: str) -> tuple[int, bytes]:
         """Begin a batch. Return its number, and the bytes that must be sent first.
 
-        replaced_stamp: names the directory for replaced files."""
+        replaced_stamp: names the directory for replaced files.
+        """
         self._number += 1
         parcel = {"op": "begin", "batch": self._number, "replaced": replaced_stamp}
         return self._number, encode(parcel)
@@ -136,7 +141,8 @@ class MirrorChannel:
     async def commit(self, batch: int, rest: bytes) -> None:
         """Make the agent publish the batch, after the `rest` of its parcels.
 
-        `answer` waits for the result. Raises ConnectionFailed; after `close` too."""
+        `answer` waits for the result. Raises ConnectionFailed; after `close` too.
+        """
         loop = asyncio.get_running_loop()
         self._answers[batch] = loop.create_future()
         self._proofs[batch] = loop.create_future()
@@ -145,7 +151,8 @@ class MirrorChannel:
     async def answer(self, batch: int, *, files: int, size_bytes: int) -> BatchAnswer:
         """Return the result of the batch.
 
-        Raises ConnectionFailed. Then the batch may be published or not."""
+        Raises ConnectionFailed. Then the batch may be published or not.
+        """
         answer = self._answers[batch]
         try:
             budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50

@@ -1,6 +1,7 @@
 """Opens the mirror channel on the current agent, and reopens it when the agent changes.
 
-The only owner of the channel."""
+The only owner of the channel.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _ASK_AGAIN_S = 10.0
 class ChannelProvider:
     """Opens a live channel to the current agent, and closes it with the agent.
 
-    on_differ: called when a published file was changed before the agent could read it back."""
+    on_differ: called when a published file was changed before the agent could read it back.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,8 @@ class ChannelProvider:
     async def live(self) -> MirrorChannel | None:
         """Return the channel for the running pass, or None if no agent can serve it now.
 
-        Raises MirrorHalted if another mirror has taken over the target, or ConnectionFailed."""
+        Raises MirrorHalted if another mirror has taken over the target, or ConnectionFailed.
+        """
         agent = self._agent()
         if self._live is not None and (self._live.agent is not agent or not self._live.is_usable):
             await self.close()

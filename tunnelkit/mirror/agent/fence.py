@@ -2,7 +2,8 @@
 
 They may still be on their way when rsync or another agent sends newer files. So tk writes another
 turn into the owner file. An agent reads that file before it publishes, and refuses if the turn is
-not its own."""
+not its own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tunnelkit.mirror.remote.root import claim
 async def fence(ground: SyncContext) -> None:
     """Return once nothing is published any more that was sent without an answer.
 
-    Does nothing if all was answered. Raises ConnectionFailed."""
+    Does nothing if all was answered. Raises ConnectionFailed.
+    """
     held = ground.claim
     if not ground.is_owed or held is None:
         return

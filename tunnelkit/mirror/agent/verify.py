@@ -21,7 +21,8 @@ async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
     """Make the agent check every recorded path. Return the paths that are not as tk left them.
 
     If the agent is the node, correct files count as proven. Also removes what a broken transfer
-    left behind. Raises MirrorHalted, NotThere or TunnelkitError."""
+    left behind. Raises MirrorHalted, NotThere or TunnelkitError.
+    """
     wrong: set[str] = set()
     await _clean(agent, ground)
     for part in _parts(ground):

@@ -1,7 +1,8 @@
 """A pass over the live channel: one batch, one generation, no round trip before writing.
 
 The agent compares the remote files with what tk left there. So a saved file is sent as soon as it
-was read."""
+was read.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ class AgentPass:
         """Don't send staged files again that are still current.
 
         Discard all that is staged if a staged path is gone or has changed its kind, or if the user
-        asked for special options."""
+        asked for special options.
+        """
         sends, entries = self._batch.sends, scan.entries
         plain = not (wishes.force or wishes.again or wishes.ours)
         if not plain or any(
@@ -208,7 +210,8 @@ class AgentPass:
         """Record what is about to be published, and return the paths never sent before.
 
         After a kill -9 in the middle, the next session thus does not mistake these files for edits
-        on the cluster."""
+        on the cluster.
+        """
         ground, manifest = self._ground, self._ground.manifest
         rows, news = manifest.rows, set()
         intents = {}

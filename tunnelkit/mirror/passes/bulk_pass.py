@@ -1,7 +1,8 @@
 """A pass by commands on the login host and rsync: big files, repair, all without an agent.
 
 Also makes the first copy if there is no agent. The order matters: tk checks a remote path right
-before it changes it. It deletes or overwrites silently only what is still as tk left it."""
+before it changes it. It deletes or overwrites silently only what is still as tk left it.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ class BulkPass:
     async def _look_at_links(self, paths: Collection[str], there: dict[str, RemoteStat]) -> None:
         """Check the targets of symlinks that will be replaced or deleted, and correct `there`.
 
-        Stat can't tell a symlink with another target from the one that tk made."""
+        Stat can't tell a symlink with another target from the one that tk made.
+        """
         ground, rows = self._ground, self._ground.manifest.rows
         links = {
             path: there[path]
@@ -127,7 +129,8 @@ class BulkPass:
         """Mark remote files as tk's by their digests.
 
         After a send over the live channel without an answer, the cluster may have the new or the
-        former file. Only the content tells which one it is."""
+        former file. Only the content tells which one it is.
+        """
         ground, own = self._ground, self._ground.own_digests()
         unsure = {
             path: there[path]

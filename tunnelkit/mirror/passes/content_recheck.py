@@ -1,7 +1,8 @@
 """Find files whose content changed while size and times did not, a few per round.
 
 Writing to a mapped page that is already dirty doesn't change the file's times. On tmpfs this is
-true for every mapped page. Only reading the content finds such a change."""
+true for every mapped page. Only reading the content finds such a change.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class ContentRecheck:
         """Return the files whose content is not what was sent though lstat says so.
 
         Blocking: takes 0.2 s, and at most one file longer.
-        stop: called between two files. True ends the round at once."""
+        stop: called between two files. True ends the round at once.
+        """
         begin, found = time.monotonic(), set[str]()
         lately_ns = time.time_ns() - _LATELY_NS
         late = [path for path, row in rows.items() if row.entry.ctime_ns > lately_ns]

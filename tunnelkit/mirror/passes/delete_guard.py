@@ -1,7 +1,8 @@
 """Halt a pass that would delete so many files that the user must confirm it.
 
 An unmounted directory, a wrong `cd` before `rm` and a checkout of another project all look like
-deletes. A renamed file is no delete: the same pass sends its content again."""
+deletes. A renamed file is no delete: the same pass sends its content again.
+"""
 
 from __future__ import annotations
 

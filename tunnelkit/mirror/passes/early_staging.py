@@ -1,7 +1,8 @@
 """Early uploads: send complete files and their directories before a change is finished.
 
 Files are staged while git is still at work or while the scan is still running. They stay invisible
-until a pass has scanned everything and publishes them."""
+until a pass has scanned everything and publishes them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class EarlyStager:
         """Send the new and complete files of a scan.
 
         looked: the paths that were scanned. None: all may have changed.
-        Raises ConnectionFailed; then nothing is staged."""
+        Raises ConnectionFailed; then nothing is staged.
+        """
         staged, rows = self._open(live), self._ground.manifest.rows
         difference = await asyncio.to_thread(ahead_of, rows, scan, looked, staged.staged)
         if difference.changed and not is_bulk(difference):

@@ -1,6 +1,7 @@
 """Initial scan: reads the local tree while the connection is still being set up.
 
-Login prompts and slow hosts leave time for it."""
+Login prompts and slow hosts leave time for it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class InitialScan:
     """One scan by `scanner`. Call `begin`, and `close` in any case.
 
     state_dir: directory with the manifests of what was ever sent.
-    on_much: called to start an agent when many files will be sent for the first time."""
+    on_much: called to start an agent when many files will be sent for the first time.
+    """
 
     def __init__(
         self,
@@ -51,7 +53,8 @@ class InitialScan:
         """Return the scan, or None.
 
         None where a scan is so slow that only the first pass makes one (a network file system), or
-        where it failed. In that case the first pass meets the same error."""
+        where it failed. In that case the first pass meets the same error.
+        """
         assert self._task is not None
         return await asyncio.shield(self._task)
 

@@ -83,7 +83,8 @@ def classify_missing(
     """Return (deleted, ignored) of the paths that the scan lacks (blocking).
 
     A path whose state is unknown is in neither set. A path that exists again goes into
-    `out.changing`: an editor may save a file by creating it again under its name."""
+    `out.changing`: an editor may save a file by creating it again under its name.
+    """
     fate: dict[_Fate, set[str]] = {one: set() for one in _Fate}
     for path in absent:
         fate[_fate(root, path, scan)].add(path)
@@ -141,7 +142,8 @@ def _left_out(scan: Scan, path: str, is_dir: bool) -> bool:
 def _ruled_out(scan: Scan, path: str, is_dir: bool) -> bool:
     """Return True if the rules of that scan ignore a path or a directory above it.
 
-    False for a path in a directory that the scan did not find."""
+    False for a path in a directory that the scan did not find.
+    """
     base = ""
     *above, name = path.split("/")
     for part in above:

@@ -23,7 +23,8 @@ def drop_blocked(
 
     A path is blocked if it needs a directory where the cluster has a symlink, or a file that tk did
     not put there.
-    ours: returns True if the remote file is as tk left it."""
+    ours: returns True if the remote file is as tk left it.
+    """
     needed = with_parents(work.sends.keys() | work.deletes) - work.deletes
     blocked: dict[str, str] = {}
     for path in needed:

@@ -1,6 +1,7 @@
 """Read files before it is known what a pass will publish.
 
-Used while the scan is running, or while there is no connection yet."""
+Used while the scan is running, or while there is no connection yet.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Prefetch:
     """Reads the new and complete files of `scan` in a thread.
 
     Use it in one event loop, and always call `close`.
-    staged: the entries that were already sent, by path."""
+    staged: the entries that were already sent, by path.
+    """
 
     def __init__(
         self, root: str, scan: Scan, known: ExpectedState, staged: Mapping[str, Entry] | None = None
@@ -61,7 +63,8 @@ class Prefetch:
 
         Files found by `look` are read after those of `begin`. Raises what `look` raises. The scan's
         thread reads the files itself: two threads would only wait for each other because of
-        Python's lock (GIL)."""
+        Python's lock (GIL).
+        """
         self._loop = asyncio.get_running_loop()
         try:
             if self._task is not None:
@@ -106,7 +109,8 @@ def ahead_of(
 
     looked: paths that may have changed. None: all may have.
     staged: the entries that were already staged, by path.
-    Changes of kind, links and deletes wait for the pass."""
+    Changes of kind, links and deletes wait for the pass.
+    """
     horizon_ns = time.time_ns() - _SETTLED_NS
     difference = diff.compare(rows, scan.entries, only=looked)
     wanted = diff.Diff()

@@ -48,7 +48,8 @@ class SizeWatch:
 
         sends: the entries to send now.
         entries: all mirrored entries. A path that is gone or no longer big is forgotten, and would
-            be warned about again."""
+            be warned about again.
+        """
         for path, told in list(self._told.items()):
             now = sum_of(entries) if not path else _size(entries.get(path))
             if now <= (self._file_bytes if path else self._tree_bytes):
@@ -108,7 +109,8 @@ def tree_line(sends: Mapping[str, Entry], total_bytes: int) -> str:
 def heaviest(sends: Mapping[str, Entry]) -> str:
     """Return the deepest directory (ending in `/`) that holds most of the bytes.
 
-    If there is none, return the biggest top-level path."""
+    If there is none, return the biggest top-level path.
+    """
     sums: Counter[str] = Counter()
     for path, entry in sends.items():
         if entry.kind == DIR or not entry.size:

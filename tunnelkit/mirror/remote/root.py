@@ -139,10 +139,16 @@ _UNMAKE = (
 
 @dataclass(frozen=True, slots=True)
 class RemoteRoot:
-    """The remote root, made and checked. `root`: absolute, as the user names it; `real`:
-    with symlinks resolved. fresh: it did not exist before. rsync, tar: the first line of their
-    `--version`, "" where they are not found. folding: what its file system can't tell apart.
-    shell: the login shell's path, "" if unknown. noise: what it printed unasked."""
+    """The remote root, made and checked.
+
+    root: absolute, as the user names it.
+    real: with symlinks resolved.
+    fresh: it did not exist before.
+    rsync, tar: the first line of their `--version`, "" if they are missing.
+    folding: the names that its file system takes for equal.
+    shell: the login shell's path, "" if unknown.
+    noise: what the login shell printed unasked.
+    """
 
     root: str
     real: str
@@ -156,8 +162,10 @@ class RemoteRoot:
 
 
 def check_remote_dir(remote_dir: str) -> str:
-    """The remote directory in one plain form, `/abs/path` or `~/path`. Raises MirrorError
-    for what can be refused by its name alone."""
+    """Return the remote directory in one plain form, `/abs/path` or `~/path`.
+
+    Raises MirrorError for a directory that can be refused by its name alone.
+    """
 
     def refuse(cause: str) -> MirrorError:
         return MirrorError(
@@ -190,8 +198,10 @@ def check_remote_dir(remote_dir: str) -> str:
 
 
 def check_local_dir(local_dir: str) -> Path:
-    """The local root, absolute, symlinks resolved. Raises MirrorError if it is no
-    directory, or is `/`, the home directory or above it."""
+    """Return the local root, absolute, symlinks resolved.
+
+    Raises MirrorError if it is no directory, or is `/`, the home directory or above it.
+    """
     path = Path(local_dir).expanduser()
     try:
         root = path.resolve(strict=True)
@@ -218,9 +228,10 @@ def check_local_dir(local_dir: str) -> Path:
 
 
 async def prepare(remote: RemoteHost, remote_dir: str, *, guarded: bool = False) -> RemoteRoot:
-    """Make the remote root (0700 where it is new), resolve it, and refuse a dangerous one.
-    guarded: also one in a dot directory of the home.
-    Raises MirrorError, or ConnectionFailed."""
+    """Make the remote root (a new one 0700), resolve it, and refuse a dangerous one.
+
+    guarded: also refuse one in a dot directory of the home. Raises MirrorError or ConnectionFailed.
+    """
     plain = check_remote_dir(remote_dir)
     done = await run_script(
         remote,
@@ -267,9 +278,11 @@ async def prepare(remote: RemoteHost, remote_dir: str, *, guarded: bool = False)
 async def claim(
     remote: RemoteHost, real: str, owner: Owner, *, take_over: bool = False
 ) -> OwnerRecord:
-    """Make the remote root `real` (symlinks resolved) the owner's. It stays so after a kill;
-    `release` ends it. Raises MirrorError naming the one whose it is, unless `take_over`; and
-    whose the target is that lies around or in this one."""
+    """Make `owner` the owner of the remote root `real` (symlinks resolved).
+
+    It stays so after a kill; `release` ends it. Raises MirrorError naming the present owner, unless
+    `take_over`; and naming the owner of a root around or in this one.
+    """
     done = await run_script(
         remote,
         _CLAIM,
@@ -287,8 +300,10 @@ async def claim(
 
 
 async def unmake(remote: RemoteHost, real: str, *, timeout_s: float) -> None:
-    """Remove a remote root (symlinks resolved) that was made just now, if it is still empty and
-    nobody's. Raises TunnelkitError."""
+    """Remove a remote root that was just made, if it is still empty and has no owner.
+
+    real: symlinks resolved. Raises TunnelkitError.
+    """
     await run_script(remote, _UNMAKE, [real], what=f"can't remove {real}", timeout_s=timeout_s)
 
 

@@ -83,8 +83,10 @@ async def stat_paths(
 
 
 async def remove_files(remote: RemoteHost, root: str, paths: Collection[str]) -> str | None:
-    """Remove files and symlinks. Returns what rm said if some could not be removed. The
-    caller has made sure that no directory above them is a symlink."""
+    """Remove files and symlinks. Returns rm's output if some could not be removed.
+
+    The caller has made sure that no directory above them is a symlink.
+    """
     if not paths:
         return None
     done = await run_script(

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def parents(path: str) -> Iterable[str]:
-    """The directories above a relative path, nearest first, without the root."""
+    """Return the directories above a relative path, nearest first, without the root."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
 
 
 def with_parents(paths: Iterable[str]) -> set[str]:
-    """The paths and every directory above them."""
+    """Return the paths and every directory above them."""
     found = set(paths)
     for path in list(found):
         found.update(parents(path))

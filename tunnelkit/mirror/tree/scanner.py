@@ -163,8 +163,10 @@ class Scanner:
         return scan, looked
 
     def _known(self, scan: Scan, path: str, sound: dict[str, bool]) -> str:
-        """The path, or the topmost directory above it that must be looked at first: one that
-        is new, or is no directory any more."""
+        """Return the path, or the topmost directory above it that must be scanned first.
+
+        That is a directory that is new, or is none any more.
+        """
         end = path.find("/")
         while end > 0:
             if path[: end + 1] not in scan.rules or not self._is_dir(path[:end], sound):
@@ -331,7 +333,7 @@ class Scanner:
 
 
 def read_rules(path: str) -> bytes:
-    """An ignore file's bytes; none if it is no plain file (git follows no link here either)."""
+    """Return an ignore file's bytes; none if it is no plain file (git follows no link either)."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return b""
@@ -342,7 +344,7 @@ def read_rules(path: str) -> bytes:
 
 
 def root_lost(root: str, error: OSError) -> MirrorHalted:
-    """The error for a local root that can't be read any more."""
+    """Return the error for a local root that can't be read any more."""
     return MirrorHalted(
         f"the mirrored directory {root} can't be read",
         cause=f"{error.strerror or error}; nothing was deleted on the cluster",

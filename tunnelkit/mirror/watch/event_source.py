@@ -33,10 +33,19 @@ _CONFIRM_S = 0.3
 class Events(Protocol):
     """Sends events from `begin` (raises OSError if it can't) to `end`."""
 
-    async def begin(self) -> None: ...
-    async def end(self) -> None: ...
-    def alive(self) -> bool: ...
-    def widen(self, directories: Iterable[str]) -> list[str]: ...
+    async def begin(self) -> None:
+        """Start to watch."""
+
+    async def end(self) -> None:
+        """Stop. Idempotent."""
+
+    def alive(self) -> bool:
+        """Return True if events arrive."""
+        ...
+
+    def widen(self, directories: Iterable[str]) -> list[str]:
+        """Watch these absolute paths, too. Return those that had no watch."""
+        ...
 
 
 class EventSource:

@@ -41,7 +41,7 @@ class InotifyQueue:
         self.fd = -1
 
     def open(self) -> None:
-        """Raises OSError if there are too many queues."""
+        """Open the queue. Raises OSError if there are too many queues."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         fd = int(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         if fd < 0:
@@ -49,14 +49,16 @@ class InotifyQueue:
         self.fd = fd
 
     def close(self) -> None:
-        """Idempotent. Takes a while if there are thousands of watches."""
+        """Close the queue. Idempotent. Takes a while if there are thousands of watches."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
     def watch(self, directory: str) -> int:
-        """The number of its watch: the old one, if it has one. Raises OSError: it is gone, closed
-        to us, no directory, or a limit is reached."""
+        """Watch a directory, and return the watch's number: the old one, if it has one.
+
+        Raises OSError if it is gone, not readable or no directory, or if a limit is reached.
+        """
         assert self._libc is not None
         name = os.fsencode(directory)
         watch = int(self._libc.inotify_add_watch(self.fd, name, ctypes.c_uint32(_MASK)))

@@ -19,8 +19,10 @@ _ADVICE = {_WATCHES: 1_048_576, _INSTANCES: 1_024}
 
 
 def limits(root: str = "/proc/sys") -> dict[str, int]:
-    """The limits as they are now, by their sysctls' names; empty where there are none.
-    root: where the kernel shows its sysctls."""
+    """Return the present limits by their sysctls' names; empty on systems without them.
+
+    root: where the kernel shows its sysctls.
+    """
     found = {}
     for name in (name for names in _LIMITS.values() for name in names):
         try:
@@ -78,7 +80,7 @@ def watched_inodes() -> set[int] | None:
 
 
 def unwatched(top: str, watched: set[int], interesting: Callable[[str], bool]) -> list[str]:
-    """The readable directories from `top` downwards that have no watch (blocking)."""
+    """Return the readable directories from `top` downwards that have no watch (blocking)."""
     missing = []
     for path, inode in _directories(top, interesting):
         if inode in watched or not os.access(path, os.R_OK):

@@ -38,12 +38,13 @@ _WORST = (
 
 
 class MirrorSet:
-    """One `Mirror` for each of `specs`, the project's own first. Errors and paths of the others
-    begin with the root's name.
+    """One `Mirror` for each of `specs`, the project's own first.
+
+    Errors and paths of the others begin with the root's name.
 
     check: returns for a remote root the check by the compute node, or None.
     on_change, on_batch: called with the root's name, "" for the project's. For the rest see
-    `Mirror`.
+        `Mirror`.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class MirrorSet:
     async def look(self) -> None:
         """Begin the initial scans, after a check of all local directories.
 
-        Raises MirrorError for one that is missing or too wide; then nothing runs."""
+        Raises MirrorError for one that is missing or too wide; then nothing runs.
+        """
         for mirror in self.all:
             try:
                 await mirror.look()

@@ -18,10 +18,13 @@ class LinkRemoteHost:
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30.0
     ) -> Completed:
+        """Run a command there. Raises as `Link.run`."""
         return await self._link.run(argv, node=self._node, stdin=stdin, timeout_s=timeout_s)
 
     def remote_shell(self) -> list[str]:
+        """Return the argv of an ssh-like program that uses the link; see `Link.remote_shell`."""
         return self._link.remote_shell(node=self._node)
 
     def destination(self) -> str:
+        """Return the name of the host, for messages."""
         return self._link.destination(self._node)

@@ -18,10 +18,14 @@ class SourceRoot(Protocol):
     """A mirrored root; `remote_root` is empty before its mirror has started."""
 
     @property
-    def local_root(self) -> str: ...
+    def local_root(self) -> str:
+        """The directory on the laptop."""
+        ...
 
     @property
-    def remote_root(self) -> str: ...
+    def remote_root(self) -> str:
+        """The directory on the cluster."""
+        ...
 
 
 def place_of(
@@ -29,7 +33,8 @@ def place_of(
 ) -> SourceFiles:
     """Return the map of these roots, the project's first.
 
-    check: returns for a remote root the check by the node; None: nothing is compared."""
+    check: returns for a remote root the check by the node; None: nothing is compared.
+    """
     known = [root for root in roots if root.remote_root]
 
     async def differs(path: str) -> str | None:
