@@ -159,6 +159,9 @@ class Watchdog:
     On Linux it gets its own reader of the kernel's queue. The reader that watchdog shares ends
     silently when it fails (7.1: a directory that left the tree is removed, after another of its
     name was), and every later observer would get no events.
+
+    Ignored directories are watched, too: with one recursive watch watchdog leaves none out, and
+    with a watch for each directory it starts a thread for each.
     """
 
     def __init__(

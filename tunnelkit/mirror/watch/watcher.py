@@ -3,9 +3,6 @@
 Only the paths of events are used: a scan finds out what is at a path. Events are hints: watchdog
 and the kernel lose some. Whatever may have been lost ends in `DirtyPaths.everything`, for which the
 caller scans the whole tree.
-
-With watchdog ignored directories are watched, too: with one recursive watch it leaves none out, and
-with a watch for each directory it starts a thread for each.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 import sys
 import threading
 import time
@@ -24,6 +20,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from tunnelkit.mirror.watch import cookie
 from tunnelkit.mirror.watch.coalescer import DirtyPaths, EventCoalescer, EventKind
+from tunnelkit.mirror.watch.event_kinds import CHANGES, KINDS, MOVES, is_whole, str_of
 from tunnelkit.mirror.watch.event_source import Complaints, EventSource, identity
 from tunnelkit.mirror.watch.git_activity import GitActivity
 from tunnelkit.mirror.watch.suspend_detector import SuspendDetector
@@ -36,27 +33,6 @@ _BEHIND_S = 0.25  # for events that were read, where they do not come to an end
 _REVIVAL_S = 60.0  # observers that die more often than this are given up
 _LOST_COOKIES = 3
 _DEAF_S = 10.0
-
-_CHANGES: dict[type[FileSystemEvent], EventKind] = {
-    events.DirCreatedEvent: EventKind.TREE,
-    events.DirDeletedEvent: EventKind.TREE_GONE,
-    events.FileClosedEvent: EventKind.DONE,
-    events.FileCreatedEvent: EventKind.CREATED,
-    events.FileDeletedEvent: EventKind.GONE,
-    events.FileModifiedEvent: EventKind.WRITTEN,
-}
-_MOVES: dict[type[FileSystemEvent], tuple[EventKind, EventKind]] = {
-    events.DirMovedEvent: (EventKind.TREE_GONE, EventKind.TREE),
-    events.FileMovedEvent: (EventKind.GONE, EventKind.PLACED),
-}
-#: Attributes have events of their own since watchdog 7. Before, they are modifications.
-_ATTRIBUTES: list[type[FileSystemEvent]] = [
-    kind
-    for name in ("DirAttribEvent", "FileAttribEvent")
-    if (kind := getattr(events, name, None)) is not None
-] or [events.DirModifiedEvent]
-# Without opened and read-only-closed events: the mirror's own reading causes them.
-_KINDS: list[type[FileSystemEvent]] = [*_CHANGES, *_MOVES, *_ATTRIBUTES]
 
 
 class Watcher(FileSystemEventHandler):
@@ -87,7 +63,7 @@ class Watcher(FileSystemEventHandler):
         self._known = known
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        self._observation = EventSource(root, self, _KINDS, wanted, self._overflow)
+        self._observation = EventSource(root, self, KINDS, wanted, self._overflow)
         self._complaints = Complaints(self._overflow)
         #: True while `settle` waits for `_whole`
         self._resting = False
@@ -139,11 +115,7 @@ class Watcher(FileSystemEventHandler):
         await self._observation.end()
 
     def take(self) -> DirtyPaths:
-        """Return what was gathered since the last call.
-
-        A new directory is returned twice: files that were made before its watch could be missed
-        otherwise.
-        """
+        """Return what was gathered since the last call; a new directory twice (late watch)."""
         self._root_changed()
         found, trees = self._gathering.take()
         self._look_again_at(trees)
@@ -152,10 +124,7 @@ class Watcher(FileSystemEventHandler):
         return found
 
     def widen(self, directories: Iterable[str]) -> None:
-        """Watch directories that are mirrored now, and were not watched while they were ignored.
-
-        directories: relative paths ("a/b/"; "": the root).
-        """
+        """Watch these relative paths ("a/b/"; "": the root), which were ignored until now."""
         paths = (self._prefix + path.rstrip("/") for path in directories if path)
         news = [self._relative(path) for path in self._observation.widen(paths)]
         self._unchecked.update(news)
@@ -271,8 +240,8 @@ class Watcher(FileSystemEventHandler):
         if self._gathering.count(now):
             self._call(self._wake)
         kind = type(event)
-        if kind in _MOVES:
-            gone, placed = _MOVES[kind]
+        if kind in MOVES:
+            gone, placed = MOVES[kind]
             target = str_of(event.dest_path)
             if gone is EventKind.GONE and self._known(self._relative(target)):
                 gone, placed = EventKind.LEFT, EventKind.DONE
@@ -280,8 +249,8 @@ class Watcher(FileSystemEventHandler):
             self._note(target, placed, now)
             self._note(source, gone, now)
         elif kind is not events.DirModifiedEvent or self._other_mode(source):
-            change = _CHANGES.get(kind, EventKind.TOUCHED)
-            if change is EventKind.CREATED and _whole(source):
+            change = CHANGES.get(kind, EventKind.TOUCHED)
+            if change is EventKind.CREATED and is_whole(source):
                 change = EventKind.PLACED
             self._note(source, change, now)
 
@@ -302,10 +271,7 @@ class Watcher(FileSystemEventHandler):
             self._call(self._whole.set)
 
     def _other_mode(self, path: str) -> bool:
-        """Return True if a directory's "modified" event is about its own attributes.
-
-        Old watchdogs send it for each change inside, too.
-        """
+        """Return True if "modified" is about the directory itself, not its content."""
         try:
             mode = os.lstat(path).st_mode
         except OSError:
@@ -427,20 +393,3 @@ class Watcher(FileSystemEventHandler):
             self._everything("restart")
         finally:
             self._anew = False
-
-
-def str_of(path: str | bytes) -> str:
-    """Return a path of watchdog, which is str or bytes, as str."""
-    return path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
-
-
-def _whole(path: str) -> bool:
-    """Return True if a new path is complete at once (a symlink, a further hard link).
-
-    Then no close event follows.
-    """
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return False
-    return not stat.S_ISREG(info.st_mode) or info.st_nlink > 1
