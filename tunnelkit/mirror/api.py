@@ -18,7 +18,8 @@ DELETE_LIMIT_FILES = 200
 class FileAgent(Protocol):
     """An agent that sees the remote root.
 
-    is_node: the agent runs on the compute node, so a file that it reads back is proven."""
+    is_node: the agent runs on the compute node, so a file that it reads back is proven.
+    """
 
     is_node: bool
 
@@ -27,7 +28,7 @@ class FileAgent(Protocol):
         """True while a link to the agent is attached."""
         ...
 
-    def open(self, header: dict[str, Any]) -> Channel:
+    def open(self, header: dict[str, object]) -> Channel:
         """Open a channel to the agent."""
         ...
 
@@ -44,7 +45,8 @@ class MirrorState(Enum):
     """The state of a mirror.
 
     STALE: the cluster can't be reached or refuses. HALTED: to continue might destroy files.
-    CONFLICT: all files are sent but those that were changed on the cluster."""
+    CONFLICT: all files are sent but those that were changed on the cluster.
+    """
 
     STARTING = "starting"
     IN_SYNC = "in_sync"

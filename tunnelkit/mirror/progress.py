@@ -21,12 +21,24 @@ NAMED = 8
 _LINE = re.compile(rb"\s*(\d+)\s+\d+%\s+\S+\s+\S+(?:\s+\(xfr#(\d+),)?")
 
 
+class PassRecordInfo(TypedDict):
+    """A pass as JSON. time: Unix time of its end. paths: some of those sent or deleted."""
+
+    time: float
+    files: int
+    bytes: int
+    deleted: int
+    duration_s: float
+    paths: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class PassRecord:
     """One pass that changed something on the cluster.
 
     at: Unix time of its end. files, bytes: number and size of the files that were sent.
-    paths: the first of those sent or deleted."""
+    paths: the first of those sent or deleted.
+    """
 
     at: float
     files: int
@@ -35,7 +47,7 @@ class PassRecord:
     duration_s: float
     paths: tuple[str, ...]
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> PassRecordInfo:
         """Return the JSON object of `tk sync --watch --json`."""
         return {
             "time": self.at,

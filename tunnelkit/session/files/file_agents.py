@@ -27,7 +27,7 @@ _IN_USE_S = 0.5
 
 
 class HeldFileAgent:
-    """An agent as the mirror knows it."""
+    """An agent, as the mirror uses it. Counts its open channels."""
 
     def __init__(self, client: AgentClient, *, is_node: bool) -> None:
         self.client = client
@@ -36,6 +36,7 @@ class HeldFileAgent:
 
     @property
     def is_up(self) -> bool:
+        """True while a link to the agent is attached."""
         return self.client.is_up
 
     @property
@@ -43,13 +44,15 @@ class HeldFileAgent:
         """True if one of its channels is open."""
         return bool(self._still_open())
 
-    def open(self, header: dict[str, Any]) -> Channel:
+    def open(self, header: dict[str, object]) -> Channel:
+        """Open a channel to the agent."""
         channel = self.client.open(header)
         # Each link cut may bring a new channel: closed ones must not pile up.
         self._channels = [*self._still_open(), channel]
         return channel
 
     async def call(self, method: str, **params: Any) -> Any:
+        """Call the agent; wait while no link is attached. Raises TunnelkitError."""
         return await self.client.call(method, **params)
 
     def _still_open(self) -> list[Channel]:
@@ -91,7 +94,8 @@ class FileAgents:
     async def soon(self) -> None:
         """Wait until there is an agent, or until none can be started.
 
-        Starts one on the login host if there is none."""
+        Starts one on the login host if there is none.
+        """
         self._hurry = True
         self._tell()
         await self._until(lambda: self.current() is not None or self._refused, _SOON_S)
@@ -166,5 +170,5 @@ class FileAgents:
         return condition()
 
 
-def _unexpected(channel: Channel, header: dict[str, Any]) -> None:
+def _unexpected(channel: Channel, header: dict[str, object]) -> None:
     channel.close({"error": "unexpected channel"})

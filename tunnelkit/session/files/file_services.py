@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
@@ -42,7 +41,8 @@ class SessionFiles:
 
     agent: returns the node's agent, None while there is none. dial: opens a stream to
     `agent files` on the login host. may_write: returns once the cluster is known to be usable.
-    landed: called with some paths of each batch that has arrived. repair: see AgentClient."""
+    landed: called with some paths of each batch that has arrived. repair: see AgentClient.
+    """
 
     def __init__(
         self,
@@ -126,7 +126,8 @@ class SessionFiles:
     async def start_patiently(self, wait_up: Callable[[], Awaitable[None]]) -> None:
         """Call `start`, again if the connection is cut: the job request survives that, too.
 
-        wait_up: returns once the link is up."""
+        wait_up: returns once the link is up.
+        """
         for left in reversed(range(_STARTS)):
             try:
                 await self.start()
@@ -219,12 +220,13 @@ class SessionFiles:
     def _digest_check(self, root: str) -> DigestCheck | None:
         """Return the check by which the node reads files below a remote root; None without node.
 
-        While only the node's link is lost nothing is proven: the caller waits."""
+        While only the node's link is lost nothing is proven: the caller waits.
+        """
         agent = self._agent()
         if agent is None:
             return None
 
-        async def check(expected: Any) -> list[str]:
+        async def check(expected: Mapping[str, str]) -> list[str]:
             differ = await agent.call("mirror.differing", root=root, expected=dict(expected))
             return [str(path) for path in differ]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Literal, TypedDict
 
 from tunnelkit.mirror.api import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.progress import PassRecord
+from tunnelkit.mirror.progress import PassRecord, PassRecordInfo
 from tunnelkit.session.runtime.status import MirrorInfo, MirrorStateInfo
 from tunnelkit.text_format import human_bytes
 
@@ -17,6 +17,29 @@ _WORTH_TELLING_S = 5.0
 
 #: Sends one event to the commands that watch.
 Tell = Callable[[Mapping[str, object]], None]
+
+
+class StateEvent(MirrorStateInfo):
+    """A mirror's new state. root: its name. time: Unix time."""
+
+    event: Literal["state"]
+    root: str
+    time: float
+
+
+class BatchEvent(PassRecordInfo):
+    """A pass that changed something on the cluster. root: the mirror's name."""
+
+    event: Literal["batch"]
+    root: str
+
+
+class WarningEvent(TypedDict):
+    """A warning before something big is sent. time: Unix time."""
+
+    event: Literal["warning"]
+    time: float
+    text: str
 
 
 def describe(mirror: Mirror) -> MirrorInfo:
@@ -47,12 +70,12 @@ def _state(status: MirrorStatus) -> MirrorStateInfo:
     }
 
 
-def state_event(root: str, status: MirrorStatus) -> dict[str, Any]:
+def state_event(root: str, status: MirrorStatus) -> StateEvent:
     """Return the event of a mirror's new state."""
     return {"event": "state", "root": root, "time": time.time(), **_state(status)}
 
 
-def batch_event(root: str, batch: PassRecord) -> dict[str, Any]:
+def batch_event(root: str, batch: PassRecord) -> BatchEvent:
     """Return the event of a pass that changed something on the cluster."""
     return {"event": "batch", "root": root, **batch.to_json()}
 
@@ -63,6 +86,6 @@ def first_copy(status: MirrorStatus, duration_s: float) -> str:
     return f"{status.files} files ({human_bytes(status.bytes)}){took}"
 
 
-def warning_event(text: str) -> dict[str, Any]:
+def warning_event(text: str) -> WarningEvent:
     """Return the event of a warning before something big is sent."""
     return {"event": "warning", "time": time.time(), "text": text}

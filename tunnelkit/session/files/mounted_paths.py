@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mount.mount_table import resolve
@@ -14,7 +14,8 @@ from tunnelkit.mount.mounts import Mounts
 def check_outside(mountpoint: Path, mirrored: str) -> None:
     """Raise MirrorError if the mountpoint lies in a mirrored directory.
 
-    The mounted files would be sent back to the cluster."""
+    The mounted files would be sent back to the cluster.
+    """
     where = str(resolve(mountpoint))
     if mirrored and (where == mirrored or where.startswith(mirrored.rstrip("/") + "/")):
         raise MirrorError(
@@ -24,7 +25,7 @@ def check_outside(mountpoint: Path, mirrored: str) -> None:
         )
 
 
-def here_in(mounts: Mounts, header: dict[str, Any]) -> str | None:
+def here_in(mounts: Mounts, header: Mapping[str, object]) -> str | None:
     """Return the remote directory of a command's directory inside a mount; else None."""
     here = header.get("here")
     return mounts.remote_of(str(here)) if here and os.path.isabs(str(here)) else None
