@@ -1,17 +1,18 @@
 """One pass: scan what may have changed on the laptop, choose how to send it, send it.
 
 Changes and the first copy use the agent's live channel (agent_pass.py). rsync (bulk_pass.py) sends
-big files, very much at once, and everything if there is no agent."""
+big files, very much at once, and everything if there is no agent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
@@ -208,7 +209,8 @@ class Syncer:
     async def stage_ahead(self, dirty: DirtyPaths) -> None:
         """Send what has changed so far; the next pass publishes it with later changes.
 
-        Raises as `run`. Nothing is lost then: the next pass sends it."""
+        Raises as `run`. Nothing is lost then: the next pass sends it.
+        """
         owed, self._owed = self._owed, None
         live = await self._lane.live()
         if live is None or self.ground.folding or owed is None or self._displaced is not None:
@@ -228,7 +230,8 @@ class Syncer:
     def _goes_ahead(self, live: MirrorChannel | None, before: Scan, wishes: PassOptions) -> bool:
         """Return True if a pass may send found files before the scan has ended.
 
-        Then only the local files decide what is sent, and how."""
+        Then only the local files decide what is sent, and how.
+        """
         ground = self.ground
         if wishes.force or wishes.ours or ground.conflicts or ground.folding:
             return False
@@ -288,7 +291,8 @@ class Syncer:
     ) -> tuple[_T, MirrorChannel | None]:
         """Run `look`, and send what is new meanwhile. Return its result and the channel.
 
-        first: nothing was ever sent, and all of `before` is new."""
+        first: nothing was ever sent, and all of `before` is new.
+        """
         earlier, self._first = self._first, None
         read = earlier.reading if first and earlier is not None else None
         reading = read if read is not None else self._ahead.reading(before)
@@ -338,12 +342,12 @@ class Syncer:
     ) -> None:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
-        shell = BulkPass(ground, self._rsync, self._sizes)
         ahead = self._ahead.take()
         if live is None or ground.folding or (not ground.fresh and is_bulk(difference)):
             if ahead is not None:
                 ahead.abort()
-            run = shell.run(scan, difference, replace(wishes, again=again), out, on_pending)
+            bulk = BulkPass(ground, self._rsync, self._sizes)
+            run = bulk.run(scan, difference, replace(wishes, again=again), out, on_pending)
             await self._by_shell(run)
             return
         by_live = ahead
@@ -356,19 +360,21 @@ class Syncer:
         passes: list[tuple[AgentPass | BulkPass, diff.Diff, PassOptions]]
         passes = [(by_live, small, replace(wishes, again=again - big_again))]
         if big or big_again:
-            passes.append((shell, large, replace(wishes, again=big_again)))
+            bulk = BulkPass(ground, self._rsync, self._sizes)
+            passes.append((bulk, large, replace(wishes, again=big_again)))
             if small.absent:  # send new files first: a renamed file is never missing
                 passes.reverse()
         if doubted.changed:
             passes.append((by_live, doubted, replace(wishes, again=frozenset())))
         for one, part, wanted in passes:
             run = one.run(scan, part, wanted, out, on_pending)
-            await (self._by_shell(run) if one is shell else run)
+            await (self._by_shell(run) if isinstance(one, BulkPass) else run)
 
-    async def _by_shell(self, run: Coroutine[Any, Any, None]) -> None:
+    async def _by_shell(self, run: Awaitable[None]) -> None:
         """Await a pass by rsync, and schedule checks if its link breaks.
 
-        The remote rsync may then go on for a while, and overwrite newer files with older data."""
+        The remote rsync may then go on for a while, and overwrite newer files with older data.
+        """
         try:
             await run
         except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
