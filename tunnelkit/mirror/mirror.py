@@ -424,7 +424,7 @@ class Mirror:
 
     async def _greet(self) -> bool:
         assert self._syncer is not None
-        return self._verify() is not None and await self._syncer.ping()
+        return self._verify() is not None and await self._syncer.channels.ping()
 
     async def _prove(
         self, manifest: Manifest, greeting: Awaitable[bool], deadline: float, timeout_s: float
@@ -440,7 +440,7 @@ class Mirror:
             await self._wait(worker.post(PassOptions(force=paths)), deadline, timeout_s)
 
         return await prove(
-            self._syncer,
+            self._syncer.channels,
             check,
             manifest,
             greeting=greeting,

@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
+from tunnelkit.mirror.agent.channel_provider import ChannelProvider
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, name_paths
-from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.record.manifest import Manifest
 
 #: pauses between queries while the node's file system lags, growing between these
@@ -17,7 +17,7 @@ _RESEND_AFTER = 3
 
 
 async def prove(
-    syncer: Syncer,
+    channels: ChannelProvider,
     check: DigestCheck,
     manifest: Manifest,
     *,
@@ -28,15 +28,16 @@ async def prove(
 ) -> int:
     """Wait until the node has read back all files as they were sent; return their number.
 
-    deadline: of `time.monotonic`. timeout_s: the caller's limit, for messages. greeting: a
-    `Syncer.ping` that began after the call. resend: checks the files on the login host and sends
-    again those that nobody has edited. Raises TimeoutExpired and MirrorError, which name the
-    files, and what `resend` raises.
+    deadline: of `time.monotonic`.
+    timeout_s: the caller's limit, for messages.
+    greeting: a `ChannelProvider.ping` that began after the call.
+    resend: checks the files on the login host and sends again those that nobody has edited. Raises
+        TimeoutExpired and MirrorError, which name the files, and what `resend` raises.
     """
     waiting = len(manifest.unproven())
     # Files that the agent received are read back already, or just now. If there is nothing to
     # read, a sign of life of the node is part of the proof.
-    known = syncer.proofs_in() if waiting else _greet(greeting, check)
+    known = channels.proofs_in() if waiting else _greet(greeting, check)
     try:
         async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
             await known

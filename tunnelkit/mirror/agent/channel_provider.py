@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel, NotThere
 from tunnelkit.mirror.agent.fence import fence
+from tunnelkit.mirror.agent.verify import ping
 from tunnelkit.mirror.api import FileAgent
 from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.record.manifest import same_time
@@ -60,6 +61,17 @@ class ChannelProvider:
         if self._live is None and (agent is not who or time.monotonic() >= until):
             await self._open(agent)
         return self._live
+
+    async def ping(self) -> bool:
+        """Check that the node answers and sees the root (one round trip).
+
+        False: no live channel to it is open. Raises MirrorHalted, MirrorError or TunnelkitError.
+        """
+        node = self.node
+        if node is None:
+            return False
+        await ping(node, self._ground)
+        return True
 
     async def proofs_in(self) -> None:
         """Return once all sent files were read back there, or won't be."""

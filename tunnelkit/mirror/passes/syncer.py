@@ -17,7 +17,7 @@ from typing import TypeVar
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
-from tunnelkit.mirror.agent.verify import ping, verify
+from tunnelkit.mirror.agent.verify import verify
 from tunnelkit.mirror.api import FileAgent
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
@@ -82,7 +82,7 @@ class Syncer:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
-        self._lane = ChannelProvider(ground, agent, self._differ)
+        self.channels = ChannelProvider(ground, agent, self._differ)
         self._wake = wake
         self._first = first
         #: True if tk has just made the root, and has sent nothing yet
@@ -131,7 +131,7 @@ class Syncer:
             self._displaced = error
             raise
         except Fenced:
-            await self._lane.close()
+            await self.channels.close()
             self.ground.owe(None)
             raise
         finally:
@@ -142,7 +142,7 @@ class Syncer:
     ) -> PassResult:
         ground = self.ground
         owed, self._owed = self._owed, None  # if this pass fails early: everything
-        live, before = await self._lane.live(), self.last_scan
+        live, before = await self.channels.live(), self.last_scan
         look, trusted = partial(self._look, dirty, owed), False
         if self._is_little(dirty, owed):
             scan, looked = look()  # quicker than a thread
@@ -179,7 +179,7 @@ class Syncer:
         try:
             await self._do(live, scan, difference, looked, wishes, out, on_pending)
         except BaseException:
-            await self._lane.close()  # the agent must not publish later what it has staged
+            await self.channels.close()  # the agent must not publish later what it has staged
             raise
         ground.conflicts = frozenset(out.conflicts)
         self.pending = self._owed = frozenset({*out.failed, *out.changing})
@@ -212,7 +212,7 @@ class Syncer:
         Raises as `run`. Nothing is lost then: the next pass sends it.
         """
         owed, self._owed = self._owed, None
-        live = await self._lane.live()
+        live = await self.channels.live()
         if live is None or self.ground.folding or owed is None or self._displaced is not None:
             return  # the pass scans everything
         scan, looked = await asyncio.to_thread(self._look, dirty, owed)
@@ -224,7 +224,7 @@ class Syncer:
         try:
             return await work
         except BaseException:
-            await self._lane.close()
+            await self.channels.close()
             raise
 
     def _goes_ahead(self, live: MirrorChannel | None, before: Scan, wishes: PassOptions) -> bool:
@@ -300,17 +300,17 @@ class Syncer:
             self.ground.progress = Progress.of(before.entries, before.entries)
             if read is None:
                 reading.begin(before.entries)
-        live = self._first_live if first else self._lane.live
+        live = self._first_live if first else self.channels.live
         result = await self._sent_ahead(
             self._ahead.while_looking(live, reading, look, on_pending=on_pending)
         )
-        return result, await self._lane.live()
+        return result, await self.channels.live()
 
     async def _live_soon(self) -> MirrorChannel | None:
         """Return the channel. Wait a moment for an agent if there is none yet."""
         if self._agent_soon is not None:
             await self._agent_soon()
-        return await self._lane.live()
+        return await self.channels.live()
 
     async def _first_live(self) -> MirrorChannel | None:
         """Return the channel, after removing what an earlier attempt may have left."""
@@ -391,25 +391,6 @@ class Syncer:
         self._differs = True
         self._wake()
 
-    @property
-    def can_verify(self) -> bool:
-        """True if a node agent can verify files: this costs the login host nothing."""
-        return self._lane.node is not None
-
-    async def ping(self) -> bool:
-        """Check that the node answers and sees the root (one round trip).
-
-        False: no live channel to it is open. Raises MirrorHalted, MirrorError or TunnelkitError."""
-        node = self._lane.node
-        if node is None:
-            return False
-        await ping(node, self.ground)
-        return True
-
-    async def proofs_in(self) -> None:
-        """Return once all files sent over the live channel were read back, or won't be."""
-        await self._lane.proofs_in()
-
     async def close(self) -> None:
         """Close the channel to the agent. Idempotent."""
         timer, self._timer = self._timer, None
@@ -417,7 +398,7 @@ class Syncer:
             timer.cancel()
         for timer in self._stragglers:
             timer.cancel()
-        await self._lane.close()
+        await self.channels.close()
 
     def directories(self) -> Collection[str]:
         """Return the directories that are mirrored or were scanned and ignored: "" or "a/b/"."""
