@@ -119,10 +119,10 @@ FOLDERS = {
     ),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
-        "dap adapter agent_api loop_log loop_command loop_status rank_set",
-        "debug_target rank_ports vscode",
+        "dap adapter agent_api loop_command rank_set",
+        "debug_target loop_log loop_status rank_ports vscode",
         "generation",
-        "editor_dispatch interrupt rank_sessions",
+        "editor_dispatch interrupt rank_sessions runs",
         "loop",
         "attachment",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.debug.dap.peek import Message, section
+from tunnelkit.debug.dap.messages import Message, section
 
 #: Requests after which a stopped program runs again.
 _RESUMES = frozenset(
