@@ -119,7 +119,8 @@ FOLDERS = {
     ),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
-        "dap adapter agent_api loop_command rank_set",
+        "dap",
+        "adapter agent_api loop_command rank_set",
         "debug_target loop_log loop_status rank_ports vscode",
         "generation",
         "editor_dispatch interrupt rank_sessions runs",

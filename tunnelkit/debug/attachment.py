@@ -18,8 +18,10 @@ from tunnelkit.mux.loop_records import LoopRecord
 
 
 class Attachment(DebugLoop):
-    """One process that was given a debugger while it ran (agent/debug/injection.py). `start` or
-    `adopt`, then `close`. An editor that leaves lets it run on, for the next."""
+    """One process that was given a debugger while it ran (agent/debug/injection.py).
+
+    `start` or `adopt`, then `close`. An editor that leaves lets it run on, for the next.
+    """
 
     def __init__(
         self,
@@ -41,13 +43,14 @@ class Attachment(DebugLoop):
         return whole(self.info.get("attach")) or 0
 
     async def start(self, spec: Message) -> None:
-        """Begin to bring a debugger into the process of `spec`: pid, pythonpath, shown,
-        editor_port."""
+        """Begin to attach: `spec` has pid, pythonpath, shown and editor_port."""
         self._follow(await self._agent.call("attach.start", **spec), first=0)
 
     async def wait_attached(self) -> bool:
         """Return once an F5 finds the process; False: only when it is back in Python.
-        Raises DebugError, saying what to do, if it can't be attached to."""
+
+        Raises DebugError, saying what to do, if it can't be attached to.
+        """
         while True:
             changed = self.changed
             if self._failure:

@@ -39,8 +39,10 @@ class TargetIdentity:
 
     @staticmethod
     def from_header(header: Mapping[str, object]) -> TargetIdentity:
-        """Return the process of the agent's `debuggee` header (wire/PROTOCOL.md). Raises
-        DebugError."""
+        """Return the process of the agent's `debuggee` header (wire/PROTOCOL.md).
+
+        Raises DebugError.
+        """
         rank, ancestors = header.get("rank") or (), header.get("ancestors") or ()
         node, pid = str(header.get("node") or ""), whole(header.get("pid") or 0)
         try:
@@ -151,8 +153,10 @@ class DebugTarget:
         )
 
     async def carry_debuggee(self, channel: Channel) -> None:
-        """Carry the bytes of a debuggee that dialled in until it ends. Raises OSError and
-        DebugError if there is no adapter, or too many have come already."""
+        """Carry the bytes of a debuggee that dialled in until it ends.
+
+        Raises OSError and DebugError if there is no adapter, or too many have come already.
+        """
         if self._carried >= _MOST_PROCESSES:
             raise DebugError(
                 "too many processes of one program have dialled in",
@@ -229,8 +233,10 @@ class DebugTarget:
         return (self.editor.session.pid if self.editor is not None else None) or self.who.pid
 
     async def interrupt(self) -> bool:
-        """Pause the program, as its editor would. False: it has not stopped after a few
-        seconds, or nobody debugs it."""
+        """Pause the program, as its editor would.
+
+        False: it has not stopped after a few seconds, or nobody debugs it.
+        """
         return self._proxy is not None and await self._proxy.pause()
 
     async def close(self) -> None:
@@ -266,8 +272,10 @@ class DebugTarget:
             self.run.target_terminated(self)
 
     async def _gone(self, editor: Editor) -> None:
-        """Note that the editor leaves, before the adapter can know: at a disconnect it lets the
-        program run on."""
+        """Note that the editor leaves.
+
+        The adapter must not know it yet: at a disconnect it lets the program run on.
+        """
         # One that never attached (or debugs a child) takes nothing with it.
         if editor is self.editor and self.attached:
             # One that has ended is not left: with ranks, the others may go on.

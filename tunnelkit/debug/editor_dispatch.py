@@ -1,5 +1,4 @@
-"""Brings editors and targets together: an editor gets a debuggee, waits for one, or gets the
-reason.
+"""Dispatch of editors: each gets a debuggee, waits for one, or gets the reason.
 
 tk reads from an editor of a loop of ranks until its `attach`, which names the rank; only then is it
 given to an adapter. Others go to the adapter unread.
@@ -31,7 +30,9 @@ class DispatchedLoop(Protocol):
     """The part of a loop that the dispatch uses."""
 
     @property
-    def ranked(self) -> bool: ...
+    def ranked(self) -> bool:
+        """True for a loop whose runs are ranks."""
+        ...
 
     def first(self) -> Generation | None:
         """The first generation that is not spent: the one that an F5 of now is about."""

@@ -110,8 +110,10 @@ class Generation:
     # -- its targets ------------------------------------------------------
 
     def target_for(self, who: TargetIdentity) -> DebugTarget:
-        """The target that a process which dialled in belongs to; a new one for a new rank. Raises
-        DebugError if there are too many."""
+        """The target that a process which dialled in belongs to; a new one for a new rank.
+
+        Raises DebugError if there are too many.
+        """
         if not self.ranked:
             self.targets[0].who = self.targets[0].who if self.targets[0].who.pid else who
             return self.targets[0]

@@ -13,8 +13,10 @@ _HINT = "press F5 first; a process that runs without a debugger: tk attach"
 
 
 async def interrupt(generation: Generation | None, rank: int | None) -> list[InterruptStatus]:
-    """Pause all of a run that editors debug, or one rank of it; for each its rank, node, pid,
-    and whether it has stopped. Raises DebugError if no editor debugs it."""
+    """Pause all of a run that editors debug, or one rank of it.
+
+    Raises DebugError if no editor debugs it.
+    """
     targets = _targets(generation, rank)
     stopped = await asyncio.gather(*(one.interrupt() for one in targets))
     return [

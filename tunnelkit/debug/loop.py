@@ -143,8 +143,7 @@ class DebugLoop:
 
     @property
     def state(self) -> str:
-        """The state of the run in front: new, starting, armed, attached, kept, ended, waiting or
-        stopped."""
+        """The state of the run in front, as the agent names it; before: new."""
         return self._progress.state
 
     @property

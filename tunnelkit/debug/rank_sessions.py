@@ -42,8 +42,11 @@ def _waits(target: DebugTarget, primary: DebugTarget) -> bool:
 
 
 def _child(session: DapSession, target: DebugTarget, port: int) -> bytes:
-    """port: where the editor came to. It may know that from elsewhere than its configuration; an
-    empty `connect` would be null by the time that Emacs gives it back."""
+    """port: where the editor came to.
+
+    It may know that from elsewhere than its configuration; an empty `connect` would be null by the
+    time that Emacs gives it back.
+    """
     more = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
     configuration = session.child_configuration(target.who.name, **more)
     if not configuration["connect"]:

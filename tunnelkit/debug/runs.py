@@ -51,8 +51,11 @@ class Runs:
     def get_or_add(
         self, number: int, *, ranked: bool, only: Collection[int] | None
     ) -> Generation | None:
-        """Return the generation of that number, a new one if need be. None if it is over, or none
-        that the loop can have yet: each costs a debug adapter on this machine."""
+        """Return the generation of that number, a new one if need be.
+
+        None if it is over, or none that the loop can have yet: each costs a debug adapter on this
+        machine.
+        """
         ahead = sum(one > self.front for one in self._generations)
         room = number == self.front or ahead < _GENERATIONS_AHEAD
         if number not in self._generations and number >= self.front and room:
@@ -62,8 +65,7 @@ class Runs:
         return self._generations.get(number)
 
     def end(self, number: int, how: RunEnd, *, ahead: bool) -> None:
-        """Note the end of a generation, and with it of all before it, unless it was ahead of its
-        turn."""
+        """Note the end of a generation; all before it end, too, unless it was ahead."""
         if number in self._generations:
             self._generations[number].end(how)
         for one in self.in_order():

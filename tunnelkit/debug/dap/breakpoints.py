@@ -25,7 +25,7 @@ MakeEvent = Callable[[str, Mapping[str, object]], bytes]
 
 
 class BreakpointCheck(NamedTuple):
-    """A question for the caller: is the file of this `setBreakpoints` the same on the node?"""
+    """A question for the caller: whether the file of a `setBreakpoints` is the same on the node."""
 
     seq: int
     path: str

@@ -57,8 +57,11 @@ class Editor:
         return bodies
 
     async def receive_first(self) -> bool:
-        """Take bytes until the first message is whole. False if it is not the one that every
-        editor begins with, or the connection has ended: a web page or a port scan."""
+        """Take bytes until the first message is whole.
+
+        False if it is not the one that every editor begins with, or the connection has ended: a web
+        page or a port scan.
+        """
         while self._first is None:
             if not await self.receive_early():
                 return False
@@ -94,8 +97,7 @@ class Editor:
         await asyncio.get_running_loop().sock_sendall(self.sock, data)
 
     async def refuse(self, text: str, request: Message | None = None) -> None:
-        """Answer the editor's first request (or this one) with an error that it shows, then
-        hang up."""
+        """Answer the first request (or this one) with an error that editors show; hang up."""
         while request is None:
             if self._first is None and not await self.receive_early():
                 return

@@ -20,8 +20,11 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run, as the agent reports it. why: "ended", or who ended it. lost: the reason
-    why nothing will be known of it; "" if something is."""
+    """The end of a run, as the agent reports it.
+
+    why: "ended", or who ended it. lost: the reason why nothing will be known of it; "" if something
+    is.
+    """
 
     code: int | None = None
     signal: str | int | None = None
@@ -162,8 +165,10 @@ class EndOfSession:
 
 
 def early_end(end: Mapping[str, object], stderr: bytes) -> DebugError:
-    """The error for who waits for a debuggee that ended before any editor came. end: the agent's
-    `ended`. stderr: the last that the program wrote there."""
+    """The error for who waits for a debuggee that ended before any editor came.
+
+    end: the agent's `ended`. stderr: the last that the program wrote there.
+    """
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     error, signal = end.get("error"), end.get("signal")
     how = f"signal {signal}" if signal else f"exit code {end.get('code')}"

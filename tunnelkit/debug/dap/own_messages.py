@@ -57,8 +57,10 @@ class OwnMessages:
         return dump(request)
 
     def start_child(self, configuration: Message, *, by_request: bool) -> bytes:
-        """Return what makes an editor open a child session. by_request: False for one without
-        `startDebugging`."""
+        """Return what makes an editor open a child session.
+
+        by_request: False for one without `startDebugging`.
+        """
         if not by_request:
             return self.event("debugpyAttach", debugpy_attach(configuration))
         seq = self._number()

@@ -28,8 +28,11 @@ def _fold_here() -> bool:
 
 @dataclass(frozen=True)
 class MappedRoots:
-    """A mirror's two roots, absolute. fold_case: the laptop's file names ignore case. also:
-    further mirrors; no root lies in another, here or there."""
+    """A mirror's two roots, absolute.
+
+    fold_case: the laptop's file names ignore case. also: further mirrors; no root lies in another,
+    here or there.
+    """
 
     local_root: str
     remote_root: str

@@ -102,8 +102,11 @@ class DapProxy:
             await cancel_all(up, down, *self._tasks)
 
     async def _take_leave(self) -> None:
-        """Let the adapter finish with the editor that has gone. One that can't send its answer
-        to a `disconnect` dies, and takes the debuggee from the next editor."""
+        """Let the adapter finish with the editor that has gone.
+
+        One that can't send its answer to a `disconnect` dies, and takes the debuggee from the next
+        editor.
+        """
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LEAVE_PATIENCE_S):
@@ -200,8 +203,10 @@ class DapProxy:
             self._await_end()
 
     async def _is_silent(self) -> bool:
-        """Wait until the adapter says something (False), or has been silent for a while. One
-        whose words the editor is slow to take is not silent."""
+        """Wait until the adapter says something (False), or has been silent for a while.
+
+        One whose words the editor is slow to take is not silent.
+        """
         try:
             async with asyncio.timeout(_SILENCE_S):
                 await self._answered.wait()

@@ -99,14 +99,19 @@ class DapSession:
         }
 
     def prepare(self, mirror: MappedRoots | None, capabilities: Message | None = None) -> None:
-        """Set the mirror, before `attach`. capabilities: answer `initialize` with them, at once;
-        None: the adapter answers it."""
+        """Set the mirror, before `attach`.
+
+        capabilities: answer `initialize` with them, at once; None: the adapter answers it.
+        """
         self._mirror = mirror
         self._capabilities = capabilities
 
     def join(self, process_name: str, *, hold_end: bool) -> None:
-        """Set the process that the session is for. process_name: for the editor's list of stopped
-        processes; "": the editor's own name for it stays."""
+        """Set the process that the session is for.
+
+        process_name: for the editor's list of stopped processes; "": the editor's own name for it
+        stays.
+        """
         self._process_name = process_name
         self._hold_end = hold_end
 
@@ -266,10 +271,9 @@ class DapSession:
 
     def adapter_gone(self) -> list[bytes]:
         """The adapter hung up: all that is held, and the end if the adapter has not sent it."""
-        out = self._flush()
         if self.facts.attached and not self.facts.disconnected:
             self._end.terminated()
-        return [*out, *self._told_end()]
+        return [*self._flush(), *self._told_end()]
 
     @property
     def terminated(self) -> bool:
@@ -322,8 +326,7 @@ class DapSession:
         return [self._own.request("pause", everything)]
 
     def take_pause(self) -> int | None:
-        """A `pause` that was asked for since the last call: `not_paused` is due for it
-        after a few seconds."""
+        """Return a `pause` of since the last call; `not_paused` is due for it in seconds."""
         return self._pausing.take()
 
     def not_paused(self, asked: int) -> list[bytes]:
@@ -360,10 +363,7 @@ class DapSession:
         return list(self._said)
 
     def child_configuration(self, name: str, **more: object) -> Message:
-        """This session's attach arguments, as debugpy gives them to child sessions.
-
-        `more` goes on top, for example `**{RANK_KEY: 3}`.
-        """
+        """Return the attach arguments of a child session; `more` goes on top."""
         return child_configuration(self.facts.attach_arguments, name, **more)
 
     def start_child(self, configuration: Message) -> bytes:
