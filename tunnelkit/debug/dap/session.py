@@ -80,7 +80,6 @@ class DapSession:
         self._output = OutputLimiter(limits or OutputLimits(), self._own.event)
         self._breakpoints = BreakpointChecks(self._own.event)
         self._checks: list[BreakpointCheck] = []
-        #: The editor has said at which exceptions it stops.
         self._has_filters = False
         #: Responses that the editor has had from an adapter before this one.
         self._had: frozenset[int] = frozenset()
@@ -271,9 +270,10 @@ class DapSession:
 
     def adapter_gone(self) -> list[bytes]:
         """The adapter hung up: all that is held, and the end if the adapter has not sent it."""
+        out = self._flush()
         if self.facts.attached and not self.facts.disconnected:
             self._end.terminated()
-        return [*self._flush(), *self._told_end()]
+        return [*out, *self._told_end()]
 
     @property
     def terminated(self) -> bool:
