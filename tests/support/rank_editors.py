@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tunnelkit.debug.dap.peek import parse
+from tunnelkit.debug.dap.messages import parse
 from tunnelkit.demo.dap_client import Message
 from tunnelkit.mux.dap_framing import DapReader, encode
 from tunnelkit.mux.tasks import cancel_all

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.editor_port import EditorPort
+from tunnelkit.debug.dap.messages import Message, whole
 from tunnelkit.debug.dap.proxy import SourceFiles
-from tunnelkit.debug.debug_target import DebugTarget
+from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.loop_records import LoopRecord
 
 
 class Attachment(DebugLoop):
-    """One process that was given a debugger while it ran (agent/debug/injection.py). `start` or
-    `adopt`, then `close`. An editor that leaves lets it run on, for the next."""
+    """One process that was given a debugger while it ran (agent/debug/injection.py).
+
+    `start` or `adopt`, then `close`. An editor that leaves lets it run on, for the next.
+    """
 
     def __init__(
         self,
@@ -33,21 +35,22 @@ class Attachment(DebugLoop):
         super().__init__(
             agent, port, adapters, on_disconnect="continue", place=place, on_record=on_record
         )
-        self._failure: dict[str, Any] = {}
+        self._failure: Message = {}
 
     @property
     def pid(self) -> int:
         """The process on the node."""
-        return int(self.info.get("attach") or 0)
+        return whole(self.info.get("attach")) or 0
 
-    async def start(self, spec: dict[str, Any]) -> None:
-        """Begin to bring a debugger into the process of `spec`: pid, pythonpath, shown,
-        editor_port."""
+    async def start(self, spec: Message) -> None:
+        """Begin to attach: `spec` has pid, pythonpath, shown and editor_port."""
         self._follow(await self._agent.call("attach.start", **spec), first=0)
 
     async def wait_attached(self) -> bool:
         """Return once an F5 finds the process; False: only when it is back in Python.
-        Raises DebugError, saying what to do, if it can't be attached to."""
+
+        Raises DebugError, saying what to do, if it can't be attached to.
+        """
         while True:
             changed = self.changed
             if self._failure:
@@ -69,25 +72,24 @@ class Attachment(DebugLoop):
             await changed.wait()
 
     async def restart(self, reason: str, generation: int | None = None) -> None:
-        """Nothing: the process is not ours to end."""
+        """Do nothing: tk does not end a process that it has not started."""
 
     def stand(self) -> str | None:
-        """The reason why no debuggee will come; None if one may."""
+        """Return the reason why no debuggee will come; None if one may."""
         if self.state in ("ended", "stopped", "failed"):
             return f"Process {self.pid} can't be debugged (any more): see `tk logs`."
         return None
 
-    async def give_up(self, target: DebugTarget, why: str) -> None:
-        """Its adapter is gone, and with it the process's connection: attach again."""
-        target.left = True
-        await self.stop()
+    def run_given_up(self, generation: Generation, why: str) -> None:
+        """Let go of the process: its adapter is gone, and with it the process's connection."""
+        self.spawn(self.stop())
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _event(self, event: Message) -> None:
         name = event.get("event")
         if name == "failed":
             self._failure = event
         if name in ("pending", "failed"):
-            self.state = str(name)
+            self._progress.state = str(name)
         super()._event(event)
 
     async def wait_over(self) -> None:
@@ -96,5 +98,5 @@ class Attachment(DebugLoop):
         # Editors hear of the end before the port is given up.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2.0):
-                while self._editor() is not None:
+                while self.has_editor:
                     await self.changed.wait()

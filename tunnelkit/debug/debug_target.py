@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.dap.exit_report import RunEnd
+from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
-from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapGauge
@@ -37,20 +38,28 @@ class TargetIdentity:
     ancestors: tuple[int, ...] = ()
 
     @staticmethod
-    def from_header(header: dict[str, Any]) -> TargetIdentity:
-        """From the agent's `debuggee` header (wire/PROTOCOL.md). Raises DebugError."""
-        rank = header.get("rank")
+    def from_header(header: Mapping[str, object]) -> TargetIdentity:
+        """Return the process of the agent's `debuggee` header (wire/PROTOCOL.md).
+
+        Raises DebugError.
+        """
+        rank, ancestors = header.get("rank") or (), header.get("ancestors") or ()
+        node, pid = str(header.get("node") or ""), whole(header.get("pid") or 0)
         try:
+            if pid is None or not isinstance(rank, list | tuple):
+                raise ValueError
+            if not isinstance(ancestors, list | tuple):
+                raise ValueError
             return TargetIdentity(
-                pid=int(header.get("pid") or 0),
-                node=str(header.get("node") or ""),
+                pid=pid,
+                node=node,
                 rank=int(rank[0]) if rank else None,
                 world_size=int(rank[2]) if rank else 0,
-                ancestors=tuple(int(pid) for pid in header.get("ancestors") or ()),
+                ancestors=tuple(int(pid) for pid in ancestors),
             )
         except (TypeError, ValueError, LookupError, ArithmeticError):
             raise DebugError(
-                "the agent did not tell which process has dialled in",
+                "the agent did not report which process has dialled in",
                 hint="is it of another version? tk down, then tk up",
             ) from None
 
@@ -60,17 +69,50 @@ class TargetIdentity:
         return f"rank {self.rank} · {self.node}" if self.rank is not None else self.node
 
 
-@dataclass
-class TargetEvents:
-    """Events of a target, for its owner."""
+class TargetRun(Protocol):
+    """The run that a target belongs to (generation.py), as the target sees it.
 
-    armed: Callable[[DebugTarget], None] = lambda target: None
-    attached: Callable[[DebugTarget], None] = lambda target: None
-    terminated: Callable[[DebugTarget], None] = lambda target: None
-    #: The main editor is leaving; awaited before its adapter hears of it.
-    leaving: Callable[[DebugTarget], Awaitable[None]] | None = None
-    #: After each thing that the main editor said.
-    heard: Callable[[DebugTarget], Awaitable[None]] | None = None
+    `attached`, `heard`, `terminated`: before the other side can know it. `leaving`: the main editor
+    is leaving; awaited before its adapter hears of it. `editor_gone`: it has hung up.
+    """
+
+    @property
+    def ending(self) -> asyncio.Future[RunEnd]:
+        """The end of the run, once the agent has reported it."""
+        ...
+
+    @property
+    def primary(self) -> DebugTarget | None:
+        """The target that F5 is on; None: it has not come yet."""
+        ...
+
+    def target_armed(self, target: DebugTarget) -> None:
+        """A process of the target has dialled in."""
+        ...
+
+    def target_attached(self, target: DebugTarget) -> None:
+        """The main editor has asked for `attach`."""
+        ...
+
+    def target_heard(self, target: DebugTarget) -> None:
+        """The main editor has sent messages."""
+        ...
+
+    def target_terminated(self, target: DebugTarget) -> None:
+        """The adapter has sent `terminated`."""
+        ...
+
+    async def target_left(self, target: DebugTarget) -> None:
+        """The main editor says goodbye; its adapter waits for the return."""
+        ...
+
+    def editor_gone(self, target: DebugTarget) -> None:
+        """The main editor has hung up."""
+        ...
+
+    def give_up(self, why: str) -> None:
+        """End the run: its adapter is gone."""
+        ...
 
 
 @dataclass(eq=False)
@@ -79,27 +121,22 @@ class DebugTarget:
 
     Rules of this file: a target is over (`terminated`, `left`) before its editor can know it, so an
     editor that comes right after is never given the old one.
-
-    ending: done once the exit status of the run is known. hold_end: the run's end is this process's
-    own, so its exit code is sent as such.
     """
 
     adapter: asyncio.Task[Adapter]
-    ending: asyncio.Future[dict[str, Any]]
-    events: TargetEvents = field(default_factory=TargetEvents)
+    run: TargetRun
     who: TargetIdentity = field(default_factory=TargetIdentity)
-    hold_end: bool = True
     armed: bool = False
     attached: bool = False
     terminated: bool = False
     left: bool = False
-    #: The one that has it; others may be there for its child processes.
+    #: The main editor; others may be there for its child processes.
     editor: Editor | None = None
     children_expected: int = 0
     #: The editor on another rank was sent it.
     announced_as_child: bool = False
     _children_seen: dict[Editor, int] = field(default_factory=dict)
-    _conversation: DapProxy | None = None
+    _proxy: DapProxy | None = None
     _carried: int = 0
 
     @property
@@ -112,13 +149,14 @@ class DebugTarget:
         return any(
             child.pid == pid
             for editor in self._children_seen
-            if editor.view is not None
-            for child in editor.view.children
+            for child in editor.session.facts.children
         )
 
     async def carry_debuggee(self, channel: Channel) -> None:
-        """Carry the bytes of a debuggee that dialled in until it ends. Raises OSError and
-        DebugError if there is no adapter, or too many have come already."""
+        """Carry the bytes of a debuggee that dialled in until it ends.
+
+        Raises OSError and DebugError if there is no adapter, or too many have come already.
+        """
         if self._carried >= _MOST_PROCESSES:
             raise DebugError(
                 "too many processes of one program have dialled in",
@@ -133,7 +171,7 @@ class DebugTarget:
     async def _carry(self, channel: Channel) -> None:
         sock = await _connect((await self.adapter).server_port)
         self.armed = True
-        self.events.armed(self)
+        self.run.target_armed(self)
         await splice(sock, channel, quickack=True, fits=DapGauge().fits)
 
     async def carry_editor(
@@ -141,7 +179,7 @@ class DebugTarget:
     ) -> None:
         """Carry one editor's messages to the adapter and back until either hangs up.
 
-        opening: what the editor has said and been answered already. Raises AdapterGone if
+        opening: the editor's messages that were taken (and answered) already. Raises AdapterGone if
         the adapter is or goes away before the editor attached: the editor has lost nothing
         then and can be given to another.
         """
@@ -149,60 +187,57 @@ class DebugTarget:
             adapter = await _connect((await self.adapter).client_port)
         except (OSError, DebugError) as error:
             raise AdapterGone(str(error)) from None
-        view = editor.view = editor.view or DapSession(place.mirror if place is not None else None)
-        if not self.hold_end:
-            view.hold_end = False
-        if self.who.rank is not None and view.rank is None:
-            # Its session is called as the launch configuration, which does not tell the rank.
-            view.process_name = self.who.name
-        conversation = DapProxy(
+        session = editor.session
+        # A rank's end is not the run's. The launch configuration does not name the rank.
+        ranked = self.who.rank is not None and session.facts.rank is None
+        session.join(self.who.name if ranked else "", hold_end=self is self.run.primary)
+        proxy = DapProxy(
             editor,
             adapter,
-            view,
             place=place,
-            ending=self.ending,
+            ending=self.run.ending,
             opening=opening,
-            on_request=lambda: self._heard_editor(editor, view),
-            on_answer=lambda: self._heard_adapter(editor, view),
+            on_request=lambda: self._heard_editor(editor),
+            on_answer=lambda: self._heard_adapter(editor),
             on_gone=lambda: self._gone(editor),
         )
         if editor is self.editor:
-            self._conversation = conversation
+            self._proxy = proxy
         try:
             if opening:
                 # Before the adapter can answer it.
-                await self._heard_editor(editor, view)
-            adapter_first = await conversation.run()
-            if adapter_first and not view.attached and not view.over:
+                await self._heard_editor(editor)
+            adapter_first = await proxy.run()
+            if adapter_first and not session.facts.attached and not session.facts.over:
                 raise AdapterGone("the debug adapter ended")
         finally:
-            if self._conversation is conversation:
-                self._conversation = None
+            if self._proxy is proxy:
+                self._proxy = None
             adapter.close()
 
-    async def tell(self, bodies: list[bytes]) -> None:
-        """Messages of our own to the main editor, if it is there."""
-        if self._conversation is not None:
+    async def send_to_editor(self, bodies: list[bytes]) -> None:
+        """Send messages of tk's own to the main editor, if it is there."""
+        if self._proxy is not None:
             with contextlib.suppress(OSError):
-                await self._conversation.tell(bodies)
+                await self._proxy.send(bodies)
 
     @property
     def is_debugged(self) -> bool:
         """True while an editor is on it that could pause it."""
-        view = self.editor.view if self.editor is not None else None
-        talking = self._conversation is not None and view is not None and view.configuration_done
-        return talking and not self.over
+        ready = self.editor is not None and self.editor.session.facts.configuration_done
+        return ready and self._proxy is not None and not self.over
 
     @property
     def debugged_pid(self) -> int:
-        """Its pid as the debugger tells it, else as who dialled in."""
-        view = self.editor.view if self.editor is not None else None
-        return (view.pid if view is not None else None) or self.who.pid
+        """Its pid as the debugger reports it, else as it dialled in."""
+        return (self.editor.session.pid if self.editor is not None else None) or self.who.pid
 
     async def interrupt(self) -> bool:
-        """Pause the program, as its editor would. False: it has not stopped after a few
-        seconds, or nobody debugs it."""
-        return self._conversation is not None and await self._conversation.pause()
+        """Pause the program, as its editor would.
+
+        False: it has not stopped after a few seconds, or nobody debugs it.
+        """
+        return self._proxy is not None and await self._proxy.pause()
 
     async def close(self) -> None:
         """End the adapter, started or not."""
@@ -212,42 +247,40 @@ class DebugTarget:
         if isinstance(result, Adapter):
             result.close()
 
-    async def _heard_editor(self, editor: Editor, view: DapSession) -> None:
-        """Before the adapter hears it."""
-        if self._has(editor, view) and not self.attached:
-            self.attached = True
-            self.events.attached(self)
-        if editor is self.editor and self.events.heard is not None:
-            await self.events.heard(self)
-        if view.goodbye is not None:
+    async def _heard_editor(self, editor: Editor) -> None:
+        """Note the editor's messages, before the adapter gets them."""
+        if editor is self.editor:
+            if editor.session.facts.has_program and not self.attached:
+                self.attached = True
+                self.run.target_attached(self)
+            self.run.target_heard(self)
+        if editor.session.facts.goodbye is not None:
             await self._gone(editor)
 
-    def _has(self, editor: Editor, view: DapSession) -> bool:
-        return editor is self.editor and view.attached and view.sub_process_id is None
-
-    def _heard_adapter(self, editor: Editor, view: DapSession) -> None:
-        """Before the editor hears it."""
-        self.children_expected += len(view.children) - self._children_seen.get(editor, 0)
-        self._children_seen[editor] = len(view.children)
+    def _heard_adapter(self, editor: Editor) -> None:
+        """Note the adapter's messages, before the editor gets them."""
+        session = editor.session
+        children = len(session.facts.children)
+        self.children_expected += children - self._children_seen.get(editor, 0)
+        self._children_seen[editor] = children
         # Of an editor that never attached, or that has let the program go, it is the adapter's
         # goodbye, not the program's.
-        let_go = view.goodbye is not None and not view.goodbye.ends_debuggee
-        if let_go or self.terminated or not self.attached:
+        if session.facts.lets_go or self.terminated or not self.attached:
             return
-        if view.terminated and editor is self.editor:
+        if session.terminated and editor is self.editor:
             self.terminated = True
-            self.events.terminated(self)
+            self.run.target_terminated(self)
 
     async def _gone(self, editor: Editor) -> None:
-        """The editor leaves: recorded before the adapter receives it, whose habit at a disconnect
-        is to let the program run on.
+        """Note that the editor leaves.
+
+        The adapter must not know it yet: at a disconnect it lets the program run on.
         """
         # One that never attached (or debugs a child) takes nothing with it.
         if editor is self.editor and self.attached:
             # One that has ended is not left: with ranks, the others may go on.
             self.left = not self.terminated
-            if self.events.leaving is not None:
-                await self.events.leaving(self)
+            await self.run.target_left(self)
 
 
 async def _connect(port: int) -> socket.socket:

@@ -1,5 +1,4 @@
-"""Brings editors and targets together: an editor gets a debuggee, waits for one, or gets the
-reason.
+"""Dispatch of editors: each gets a debuggee, waits for one, or gets the reason.
 
 tk reads from an editor of a loop of ranks until its `attach`, which names the rank; only then is it
 given to an adapter. Others go to the adapter unread.
@@ -10,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from tunnelkit.debug.dap.attach_handshake import AttachRequest, read_until_attach
 from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import AdapterGone, DebugTarget
 from tunnelkit.debug.generation import Generation, Reservation
@@ -30,7 +30,9 @@ class DispatchedLoop(Protocol):
     """The part of a loop that the dispatch uses."""
 
     @property
-    def ranked(self) -> bool: ...
+    def ranked(self) -> bool:
+        """True for a loop whose runs are ranks."""
+        ...
 
     def first(self) -> Generation | None:
         """The first generation that is not spent: the one that an F5 of now is about."""
@@ -43,14 +45,6 @@ class DispatchedLoop(Protocol):
     @property
     def changed(self) -> asyncio.Event:
         """Set (and replaced) with every change."""
-        ...
-
-    async def give_up(self, target: DebugTarget, why: str) -> None:
-        """End the generation of this target."""
-        ...
-
-    def editor_gone(self, target: DebugTarget) -> None:
-        """The main editor of this target has hung up."""
         ...
 
 
@@ -67,7 +61,7 @@ class EditorDispatch:
         *,
         place: Callable[[], SourceFiles | None],
         refresh: Callable[[], Awaitable[None]],
-        capabilities: Callable[[], Awaitable[dict[str, Any]]],
+        capabilities: Callable[[], Awaitable[Message]],
     ) -> None:
         self._loop = loop
         self._place = place
@@ -77,32 +71,34 @@ class EditorDispatch:
     async def serve(self, editor: Editor, rank: int | None = None) -> None:
         """Serve one editor to its end. rank: the one whose own port it came to."""
         await self._refresh()
+        wish: AttachRequest | None = AttachRequest()
         if self._loop.ranked:
-            place = self._place()
-            mirror = place.mirror if place is not None else None
-            wish = await read_until_attach(editor, await self._capabilities(), mirror)
-            if wish is None:
-                return
+            self._place_of(editor, await self._capabilities())
+            wish = await read_until_attach(editor)
+        if wish is not None:
             await self._give(editor, wish if rank is None else wish.for_rank(rank))
-        else:
-            await self._give(editor, AttachRequest())
+
+    def _place_of(self, editor: Editor, capabilities: Message | None = None) -> SourceFiles | None:
+        """Return where the editor's files are on the node; its session learns it, too."""
+        place = self._place()
+        editor.session.prepare(place.mirror if place is not None else None, capabilities)
+        return place
 
     async def _give(self, editor: Editor, wish: AttachRequest) -> None:
         while (target := await self._claim(editor, wish)) is not None:
-            generation = self._loop.first()
-            target.hold_end = generation is not None and target is generation.primary
+            place = self._place() if wish.request is not None else self._place_of(editor)
             try:
-                await target.carry_editor(editor, self._place(), wish.opening)
+                await target.carry_editor(editor, place, wish.opening)
                 return
             except AdapterGone:
-                # The editor has not been heard yet: it waits for the next debuggee.
-                await self._loop.give_up(target, "its adapter died")
+                # The editor has not been answered yet: it waits for the next debuggee.
+                target.run.give_up("its adapter died")
                 if wish.opening is not None:
                     return
             finally:
                 if target.editor is editor:
                     target.editor = None
-                    self._loop.editor_gone(target)
+                    target.run.editor_gone(target)
 
     async def _claim(self, editor: Editor, wish: AttachRequest) -> DebugTarget | None:
         """Wait for a debuggee for this editor. None: it hung up or was refused."""
@@ -131,7 +127,7 @@ class EditorDispatch:
             if receiving is not None:
                 await cancel_all(receiving)
         with contextlib.suppress(OSError):
-            await editor.refuse(answer, wish.request or None)
+            await editor.refuse(answer, wish.request)
         return None
 
     def _answer(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Coroutine
 from enum import Enum
-from typing import Any
+from typing import Protocol
 
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor
-from tunnelkit.debug.debug_target import DebugTarget, TargetEvents, TargetIdentity
-from tunnelkit.errors import DebugError
+from tunnelkit.debug.dap.exit_report import RunEnd
+from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
+from tunnelkit.errors import DebugError, TunnelkitError
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
 #: the lowest of those that are there takes its place.
@@ -32,22 +34,62 @@ class Reservation(Enum):
     SPENT = "spent"
 
 
+class RunHost(Protocol):
+    """The loop of a generation."""
+
+    @property
+    def ends_left_runs(self) -> bool:
+        """True: an editor that leaves ends the program. False: it runs on, for the next editor."""
+        ...
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set (and replaced) with every change."""
+        ...
+
+    def wake(self) -> None:
+        """Something has changed."""
+        ...
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run work that nobody waits for."""
+        ...
+
+    def announce_ranks(self, generation: Generation) -> None:
+        """Open child sessions for the ranks that have none yet."""
+        ...
+
+    async def restart(self, reason: str, generation: int | None = None) -> None:
+        """End the debuggee of that generation and arm the next."""
+        ...
+
+    async def report_attached(self, generation: int, editor: str) -> None:
+        """Report to the agent that an editor has the program."""
+        ...
+
+    def run_given_up(self, generation: Generation, why: str) -> None:
+        """End a generation whose adapter is gone."""
+        ...
+
+    def run_abandoned(self, generation: Generation) -> None:
+        """The last editor has left a generation that has ended."""
+        ...
+
+
 class Generation:
     """A run as the laptop sees it: one target, or one for each rank.
 
-    only: the ranks that are debugged, None for all. make: starts an adapter. changed: called
-    when a while has made a difference.
+    only: the ranks that are debugged, None for all. make: starts an adapter.
     """
 
     def __init__(
         self,
         number: int,
         make: Callable[[], asyncio.Task[Adapter]],
+        host: RunHost,
         *,
         ranked: bool = False,
         only: Collection[int] | None = None,
-        events: TargetEvents | None = None,
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.number = number
         self.ranked = ranked
@@ -56,11 +98,10 @@ class Generation:
         #: Given up: its processes are being ended.
         self.left = False
         #: Its exit status, once the agent has reported it.
-        self.ending: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.ending: asyncio.Future[RunEnd] = asyncio.get_running_loop().create_future()
         self.targets: list[DebugTarget] = []
         self._make = make
-        self._events = events or TargetEvents()
-        self._changed = changed
+        self._host = host
         self._settled = False
         self._timer: asyncio.TimerHandle | None = None
         if not ranked:
@@ -69,8 +110,10 @@ class Generation:
     # -- its targets ------------------------------------------------------
 
     def target_for(self, who: TargetIdentity) -> DebugTarget:
-        """The target that a process which dialled in belongs to; a new one for a new rank. Raises
-        DebugError if there are too many."""
+        """The target that a process which dialled in belongs to; a new one for a new rank.
+
+        Raises DebugError if there are too many.
+        """
         if not self.ranked:
             self.targets[0].who = self.targets[0].who if self.targets[0].who.pid else who
             return self.targets[0]
@@ -134,17 +177,11 @@ class Generation:
         """All of its processes have said goodbye."""
         return bool(self.targets) and all(one.terminated for one in self.targets)
 
-    @property
-    def exit_grace_s(self) -> float:
-        """Seconds that its processes may take to exit once all have said goodbye."""
-        return _RANKS_GRACE_S if self.ranked else EXIT_GRACE_S
-
     async def tell(self, text: str) -> None:
-        """A line for the debug console of every editor that is on it."""
+        """Send a line to the debug console of every editor that is on it."""
         for target in self.targets:
-            view = target.editor.view if target.editor is not None else None
-            if view is not None:
-                await target.tell([view.console(text, "important")])
+            if target.editor is not None:
+                await target.send_to_editor([target.editor.session.console(text, "important")])
 
     async def close(self) -> None:
         """End its adapters."""
@@ -153,7 +190,82 @@ class Generation:
         for target in self.targets:
             await target.close()
 
+    # -- what its editors do ------------------------------------------------
+
+    def target_armed(self, target: DebugTarget) -> None:
+        """Note that a process of the target has dialled in."""
+        self._host.wake()
+        self.target_heard(target)
+
+    def target_heard(self, target: DebugTarget) -> None:
+        """Offer the other ranks to the editor on the primary."""
+        if self.ranked:
+            self._host.announce_ranks(self)
+
+    def target_attached(self, target: DebugTarget) -> None:
+        """Report to the agent that an editor has the program."""
+        name = target.editor.name if target.editor is not None else ""
+        self._host.spawn(self._host.report_attached(self.number, name))
+
+    def target_terminated(self, target: DebugTarget) -> None:
+        """See that the processes end once all have said goodbye."""
+        if self.terminated:
+            self._host.spawn(self._end_later())
+
+    async def target_left(self, target: DebugTarget) -> None:
+        """End the debuggee where it stands, if that is the policy."""
+        if self.terminated or self.ended or target is not self.primary or target.terminated:
+            return  # other ranks stay where they are
+        if not self._host.ends_left_runs:
+            # It runs on, and is the next editor's again.
+            target.left = False
+            return
+        with contextlib.suppress(TunnelkitError, TimeoutError):
+            async with asyncio.timeout(EXIT_GRACE_S):
+                await self._host.restart("editor left", self.number)
+                await self._wait_ended()
+
+    def editor_gone(self, target: DebugTarget) -> None:
+        """Note that the main editor has hung up."""
+        self._host.wake()
+        if self.ended:
+            if self.editor is None:
+                self._host.run_abandoned(self)
+        elif target.terminated or not target.attached:
+            pass
+        elif target is not self.primary:
+            # One rank was let go: it runs on, the others are still debugged.
+            target.left = True
+        elif self._host.ends_left_runs:
+            target.left = True
+            self._host.spawn(self._host.restart("editor left", self.number))
+        else:
+            target.left = False
+            target.attached = False
+
+    def give_up(self, why: str) -> None:
+        """End the run: its adapter is gone."""
+        self.left = True
+        self._host.run_given_up(self, why)
+
+    def end(self, how: RunEnd) -> None:
+        """Note the exit status; the first one counts."""
+        if not self.ending.done():
+            self.ending.set_result(how)
+
     # -- inside -----------------------------------------------------------
+
+    async def _wait_ended(self) -> None:
+        while not self.ended:
+            await self._host.changed.wait()
+
+    async def _end_later(self) -> None:
+        """A debuggee that has said goodbye must exit soon; one that hangs is ended."""
+        try:
+            async with asyncio.timeout(_RANKS_GRACE_S if self.ranked else EXIT_GRACE_S):
+                await self._wait_ended()
+        except TimeoutError:
+            await self._host.restart("hung at exit", self.number)
 
     def _kin(self, who: TargetIdentity) -> DebugTarget | None:
         """The target that this process is, or descends from."""
@@ -167,7 +279,7 @@ class Generation:
         return known if known is not None and not known.over else None
 
     def _add(self, who: TargetIdentity) -> DebugTarget:
-        target = DebugTarget(self._make(), self.ending, self._events, who, hold_end=not self.ranked)
+        target = DebugTarget(self._make(), self, who)
         self.targets.append(target)
         if self.ranked and self._timer is None:
             loop = asyncio.get_running_loop()
@@ -176,24 +288,4 @@ class Generation:
 
     def _settle(self) -> None:
         self._settled = True
-        self._changed()
-
-
-class Closing:
-    """Generations that nobody wants any more, until their adapters have ended.
-
-    Never cancel it: an adapter that gets no end lives on.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def add(self, generation: Generation) -> None:
-        """Close it."""
-        task = asyncio.create_task(generation.close())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def wait(self) -> None:
-        """Return once all are closed."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._host.wake()

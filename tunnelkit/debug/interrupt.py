@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
+from tunnelkit.debug.loop_status import InterruptStatus
 from tunnelkit.errors import DebugError
 
 _HINT = "press F5 first; a process that runs without a debugger: tk attach"
 
 
-async def interrupt(generation: Generation | None, rank: int | None) -> list[dict[str, Any]]:
-    """Pause all of a run that editors debug, or one rank of it; for each its rank, node, pid,
-    and whether it has stopped. Raises DebugError if no editor debugs it."""
+async def interrupt(generation: Generation | None, rank: int | None) -> list[InterruptStatus]:
+    """Pause all of a run that editors debug, or one rank of it.
+
+    Raises DebugError if no editor debugs it.
+    """
     targets = _targets(generation, rank)
     stopped = await asyncio.gather(*(one.interrupt() for one in targets))
     return [

@@ -1,43 +1,36 @@
 """The laptop's side of a restart loop: an adapter for every debuggee, a debuggee for every F5.
 
 The loop itself runs in the agent (agent/debug/restart_loop.py) and outlives this object. Here its
-events are followed and adapters are kept one ahead; editor_dispatch.py matches editors with
-debuggees.
-
-Rules of this file: generations are taken in their order. One that stands by is
-nobody's before all earlier ones are spent.
+events are followed (loop_status.py) and its runs kept (runs.py); editor_dispatch.py matches editors
+with debuggees.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Mapping
 
-from tunnelkit.debug.adapter.adapter import AdapterAhead, Adapters
+from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
-from tunnelkit.debug.dap.editor_port import Editor, EditorPort
-from tunnelkit.debug.dap.exit_report import early_end
-from tunnelkit.debug.dap.peek import whole
+from tunnelkit.debug.dap.editor_port import EditorPort
+from tunnelkit.debug.dap.exit_report import RunEnd
+from tunnelkit.debug.dap.messages import Message, section, whole
 from tunnelkit.debug.dap.proxy import SourceFiles
-from tunnelkit.debug.debug_target import DebugTarget, TargetEvents, TargetIdentity
+from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.editor_dispatch import EditorDispatch
-from tunnelkit.debug.generation import EXIT_GRACE_S, MOST_TARGETS, Closing, Generation, Reservation
+from tunnelkit.debug.generation import MOST_TARGETS, Generation, Reservation
 from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.loop_log import no_log, read_log
-from tunnelkit.debug.loop_status import LoopStatus
+from tunnelkit.debug.loop_status import InterruptStatus, LoopProgress, LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks
+from tunnelkit.debug.runs import Runs
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, STDERR, LoopRecord
 from tunnelkit.mux.tasks import cancel_all
 
-_STDERR_TAIL_BYTES = 4096
-_GENERATIONS_AHEAD = 2  # of their turn, beside the one in front: the agent never has more
-#: The states of the generation in front; others are reported beside it.
-_STATES = frozenset({"starting", "armed", "attached", "kept", "ended", "waiting", "stopped"})
 #: Of debuggees at once: ranks, and what they start. A node could dial any number.
 _MOST_CONNECTIONS = MOST_TARGETS + 256
 
@@ -45,9 +38,9 @@ _MOST_CONNECTIONS = MOST_TARGETS + 256
 class DebugLoop:
     """One loop of the agent, seen from the laptop. `start` or `adopt`, then `close`.
 
-    on_record gets every event and piece of output, in order. on_disconnect:
-    "restart" ends a debuggee whose editor left, "continue" lets it run on. place: where the
-    editor's files are on the node, None without a mirror.
+    info: the agent's description of it. on_record gets every event and piece of output, in order.
+    on_disconnect: "restart" ends a debuggee whose editor left, "continue" lets it run on. place:
+    where the editor's files are on the node, None without a mirror.
     """
 
     def __init__(
@@ -61,48 +54,37 @@ class DebugLoop:
         on_record: Callable[[LoopRecord], None] = lambda record: None,
     ) -> None:
         self.id = 0
-        self.state = "new"
-        self.info: dict[str, Any] = {}
-        self.last_end: dict[str, Any] = {}
+        self.info: Message = {}
+        self.changed = asyncio.Event()
+        self.ends_left_runs = on_disconnect == "restart"
         self._agent = agent
         self._port = port
-        self._adapters = adapters
-        self._on_disconnect = on_disconnect
         self._on_record = on_record
+        self._progress = LoopProgress()
+        self._runs = Runs(adapters, self)
         self._editors = EditorDispatch(
             self, place=place, refresh=self._refresh, capabilities=adapters.capabilities
         )
         self._rank_ports = RankPorts(port.port, self._editors.serve)
-        #: Those that have not ended, by number; `_front` is the one whose turn it is.
-        self._generations: dict[int, Generation] = {}
-        self._over_with = Closing()
-        self._front = 0
-        self.standby: dict[str, Any] = {}
-        #: The exception that the program is kept at, while no editor is on it.
-        self.kept: dict[str, Any] = {}
-        #: How often it has come to wait after a debuggee that nobody saw.
-        self._failures = 0
-        self._ahead = AdapterAhead(adapters)
-        self.changed = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._stderr, self._carried = b"", 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._carried = 0
         self._over = False
         self._orphaned = False
 
     # -- life -------------------------------------------------------------
 
-    async def start(self, spec: dict[str, Any]) -> None:
+    async def start(self, spec: Message) -> None:
         """Start a new loop in the agent; `spec` as agent/debug/restart_loop.py describes it."""
         self._follow(await self._agent.call("loop.start", **spec), first=0)
 
-    async def adopt(self, description: dict[str, Any]) -> None:
+    async def adopt(self, description: Message) -> None:
         """Go on with a loop that a killed session left behind.
 
         Its debuggees, armed, running or stopped, get new adapters: the next F5 finds
         them where they were. One whose connection is lost is replaced by the next F5.
         """
         self._follow(description, first=-1)
-        self.state = str(description["state"])
+        self._progress.state = str(description["state"])
         offered = await self._agent.call("loop.claim", loop=self.id)
         self._orphaned = self.state == "attached" and not offered
 
@@ -110,7 +92,7 @@ class DebugLoop:
         """End the debuggee and arm the next."""
         await self._agent.call("loop.restart", loop=self.id, reason=reason, generation=generation)
 
-    async def interrupt(self, rank: int | None = None) -> list[dict[str, Any]]:
+    async def interrupt(self, rank: int | None = None) -> list[InterruptStatus]:
         """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
         return await interrupt(self.first(), rank)
 
@@ -122,50 +104,57 @@ class DebugLoop:
         """Release all on the laptop; the agent's loop stays. lost: the reason for editors."""
         self._over = True
         self._port.serve(None)
-        self._wake()
+        self.wake()
         await self._rank_ports.close()
         await cancel_all(*self._tasks)
-        for generation in self._generations.values():
-            if lost and not generation.ending.done():
-                generation.ending.set_result({"lost": lost})
-            await generation.close()
-        await self._over_with.wait()
-        await self._ahead.close()
+        await self._runs.close(lost)
 
-    def _follow(self, description: dict[str, Any], *, first: int) -> None:
-        self.id = int(description["id"])
+    def _follow(self, description: Message, *, first: int) -> None:
+        self.id = whole(description["id"]) or 0
         self.info = description
-        self._front = int(description.get("generation") or 0)
-        if description.get("debug"):
+        self._progress.front = self._runs.front = whole(description.get("generation")) or 0
+        self._progress.pid = description.get("pid")
+        if self.debugs:
             self._port.serve(self._editors.serve)
-            self._ahead.prepare()
+            self._runs.prepare()
         channel = self._agent.open({"type": "loop-log", "loop": self.id, "from": first})
-        self._spawn(self._follow_log(channel))
+        self.spawn(self._follow_log(channel))
 
     # -- for `tk ready` and `tk status` -----------------------------------
 
     def describe(self) -> LoopStatus:
         """The loop as a JSON object."""
-        editor = self._editor()
+        editor, progress = self._runs.editor, self._progress
+        kept = {key: progress.kept.get(key) for key in ("error", "where")}
         return {
             "id": self.id,
             "command": self.info.get("shown") or self.info.get("argv"),
-            "debug": bool(self.info.get("debug")),
+            "debug": self.debugs,
             "port": self._port.port,
-            "state": self.state,
-            "generation": self._front,
-            "pid": self.info.get("pid"),
+            "state": progress.state,
+            "generation": progress.front,
+            "pid": progress.pid,
             "editor": editor.name if editor is not None else None,
-            "standby": self.standby or None,
-            "kept": {key: self.kept.get(key) for key in ("error", "where")} if self.kept else None,
+            "standby": progress.standby or None,
+            "kept": kept if progress.kept else None,
             "ranks": describe_ranks(self.first(), self._rank_ports) if self.ranked else None,
-            "last_end": self.last_end,
+            "last_end": progress.last_end,
         }
+
+    @property
+    def state(self) -> str:
+        """The state of the run in front, as the agent names it; before: new."""
+        return self._progress.state
+
+    @property
+    def debugs(self) -> bool:
+        """True for a loop whose program waits for an editor."""
+        return bool(self.info.get("debug"))
 
     @property
     def has_editor(self) -> bool:
         """True while an editor is on it."""
-        return self._editor() is not None
+        return self._runs.editor is not None
 
     @property
     def port(self) -> int:
@@ -177,15 +166,9 @@ class DebugLoop:
         """True for a loop whose runs are ranks."""
         return bool(self.info.get("ranks"))
 
-    def _editor(self) -> Editor | None:
-        return next((one.editor for one in self._in_order() if one.editor is not None), None)
-
-    def _in_order(self) -> list[Generation]:
-        return [self._generations[number] for number in sorted(self._generations)]
-
     def first(self) -> Generation | None:
-        """The first generation that is not spent: the one that an F5 of now is about."""
-        return next((one for one in self._in_order() if one.claim is not Reservation.SPENT), None)
+        """Return the first generation that is not spent: the one that an F5 of now is about."""
+        return self._runs.first()
 
     async def wait_armed(self) -> int:
         """Wait until an F5 would find a debuggee; return its generation.
@@ -207,10 +190,10 @@ class DebugLoop:
             if self.state == "waiting":
                 if asked_after is None:
                     # It may have failed on the code before the last save: one more try.
-                    asked_after = self._failures
+                    asked_after = self._progress.failures
                     await self.restart("ready")
-                elif self._failures > asked_after:
-                    raise early_end(self.last_end, self._stderr)
+                elif self._progress.failures > asked_after:
+                    raise self._progress.early_end()
             await changed.wait()
 
     async def wait_over(self) -> None:
@@ -218,7 +201,7 @@ class DebugLoop:
         while self.state != "stopped" and not self._over:
             await self.changed.wait()
 
-    # -- what the agent tells ---------------------------------------------
+    # -- what the agent reports --------------------------------------------
 
     async def _follow_log(self, channel: Channel) -> None:
         try:
@@ -227,57 +210,32 @@ class DebugLoop:
             # Of any kind: a reader that dies unheard leaves a loop that never changes.
             self._on_record(no_log(error))
             channel.abort({"error": "no log of a loop"})
-        self.state = "stopped"
+        self._progress.state = "stopped"
         self._port.serve(None)
-        self._wake()
+        self.wake()
 
     async def _read_log(self, channel: Channel) -> None:
         async for record, event in read_log(channel):
             if record.kind == EVENT:
                 self._event(event)
             elif record.kind == STDERR:
-                self._stderr = (self._stderr + record.payload)[-_STDERR_TAIL_BYTES:]
+                self._progress.note_stderr(record.payload)
             self._on_record(record)
 
-    def _event(self, event: dict[str, Any]) -> None:
-        name, number = str(event.get("event")), int(event.get("generation", 0))
-        if name == "standby":
-            self.standby = {key: event[key] for key in event if key not in ("event", "time")}
-        ahead = bool(event.get("ahead"))
-        if name in _STATES and number >= self._front and not ahead:
-            self.state = name
-            self._front = number
-            self.kept = event if name == "kept" else {}
-        if name == "waiting":
-            self._failures += 1
-        if name == "starting":
-            self.info["pid"] = event.get("pid")
-            self.standby = {}
-            self._stderr = b""
-            if self.info.get("debug"):
-                self._generation_of(number)
+    def _event(self, event: Message) -> None:
+        number = _number_of(event)
+        self._progress.note(event, number)
+        self._runs.front = self._progress.front
+        name = event.get("event")
+        if name == "starting" and self.debugs:
+            self._run_of(number)
         elif name == "ended":
-            if number == self._front:
-                self.last_end = event
-            ended = self._generations.get(number)
-            if ended is not None and not ended.ending.done():
-                ended.ending.set_result(event)
-            if ahead:
-                self.standby = {}
-            self._forget(number, ahead=ahead)
-        self._wake()
+            self._runs.end(number, RunEnd.from_event(event), ahead=bool(event.get("ahead")))
+        self.wake()
 
-    def _forget(self, number: int, *, ahead: bool) -> None:
-        """A generation has ended, and with it all before it, unless it was ahead of its turn."""
-        first = number if ahead else 0
-        for one in [one for one in self._in_order() if first <= one.number <= number]:
-            one.ended = True
-            if one.editor is None:
-                self._over_with.add(self._generations.pop(one.number))
-
-    def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
+    def debuggee(self, channel: Channel, header: Mapping[str, object]) -> None:
         """Take a process of this loop that dialled in. header: the agent's description of it."""
-        generation = self._generation_of(whole(header.get("generation")) or 0)
+        generation = self._run_of(whole(header.get("generation")) or 0)
         if generation is None or generation.ended or self._carried >= _MOST_CONNECTIONS:
             channel.abort({"error": "too late, or too many"})
             return
@@ -288,7 +246,7 @@ class DebugLoop:
             return
         if target.who.rank is not None:
             self._rank_ports.open(target.who.rank, target.who.world_size)
-        self._spawn(self._carry_debuggee(channel, target))
+        self.spawn(self._carry_debuggee(channel, target))
 
     async def _carry_debuggee(self, channel: Channel, target: DebugTarget) -> None:
         self._carried += 1
@@ -299,34 +257,11 @@ class DebugLoop:
         finally:
             self._carried -= 1
 
-    def _armed(self, target: DebugTarget) -> None:
-        self._wake()
-        self._announce(self._generation_with(target))
-
-    def _generation_with(self, target: DebugTarget) -> Generation | None:
-        return next((one for one in self._generations.values() if target in one.targets), None)
-
-    def _generation_of(self, number: int) -> Generation | None:
-        """The generation of that number; None if it is over, or none that the loop can have
-        yet: each costs a debug adapter on this machine."""
-        ahead = sum(one > self._front for one in self._generations)
-        room = number == self._front or ahead < _GENERATIONS_AHEAD
-        if number not in self._generations and number >= self._front and room:
-            self._generations[number] = Generation(
-                number,
-                self._ahead.take,
-                ranked=self.ranked,
-                only=(self.info.get("ranks") or {}).get("only"),
-                events=TargetEvents(
-                    armed=self._armed,
-                    attached=self._attached,
-                    terminated=self._terminated,
-                    leaving=self._leaving,
-                    heard=self._heard,
-                ),
-                changed=self._wake,
-            )
-        return self._generations.get(number)
+    def _run_of(self, number: int) -> Generation | None:
+        """Return the generation of that number; None if it is over, or too far ahead."""
+        only = section(self.info, "ranks").get("only")
+        chosen: Collection[int] | None = only if isinstance(only, list) else None
+        return self._runs.get_or_add(number, ranked=self.ranked, only=chosen)
 
     # -- what editors do ---------------------------------------------------
 
@@ -335,15 +270,15 @@ class DebugLoop:
         if not self.info.get("preload"):
             return
         if await self._agent.call("loop.refresh", loop=self.id) is not None:
-            for one in self._in_order():
+            for one in self._runs.in_order():
                 # Those that nobody has are being replaced.
                 one.left = one.left or one.editor is None
-            self._wake()
+            self.wake()
 
     def stand(self) -> str | None:
         """The reason why no debuggee will come; None if one may."""
         if self.state == "waiting":
-            error = early_end(self.last_end, self._stderr)
+            error = self._progress.early_end()
             return f"{error.message}: {error.cause}"
         if self.state == "stopped":
             return "The debug loop has ended. Start it again: tk loop ..."
@@ -351,94 +286,31 @@ class DebugLoop:
             self._replace_orphan()
         return None
 
-    async def give_up(self, target: DebugTarget, why: str) -> None:
-        """End the generation of this target."""
-        generation = self._generation_with(target)
-        if generation is not None:
-            generation.left = True
-            self._spawn(self.restart(why, generation.number))
+    # -- for its generations (RunHost) --------------------------------------
 
-    def _attached(self, target: DebugTarget) -> None:
-        generation = self._generation_with(target)
-        if generation is None:
-            return
-        name = target.editor.name if target.editor is not None else ""
-        number = generation.number
-        self._spawn(self._agent.call("loop.attached", loop=self.id, generation=number, client=name))
+    def announce_ranks(self, generation: Generation) -> None:
+        """Offer the other ranks that are there to the editor on the primary."""
+        self.spawn(announce(generation, self._rank_ports))
 
-    async def _heard(self, target: DebugTarget) -> None:
-        self._announce(self._generation_with(target))
+    async def report_attached(self, generation: int, editor: str) -> None:
+        """Report to the agent that an editor has the program."""
+        await self._agent.call("loop.attached", loop=self.id, generation=generation, client=editor)
 
-    def _announce(self, generation: Generation | None) -> None:
-        """Tell the editor on the primary of the other ranks that are there."""
-        if generation is not None and generation.ranked:
-            self._spawn(announce(generation, self._rank_ports))
+    def run_given_up(self, generation: Generation, why: str) -> None:
+        """End a generation whose adapter is gone."""
+        self.spawn(self.restart(why, generation.number))
 
-    async def _leaving(self, target: DebugTarget) -> None:
-        """The editor says goodbye: end its debuggee where it stands, if that is the policy."""
-        generation = self._generation_with(target)
-        if generation is None or generation.terminated or generation.ended:
-            return
-        if target is not generation.primary or target.terminated:
-            return  # the other ranks stay where they are
-        if self._on_disconnect != "restart":
-            # It runs on, and is the next editor's again.
-            target.left = False
-            return
-        with contextlib.suppress(TunnelkitError, TimeoutError):
-            async with asyncio.timeout(EXIT_GRACE_S):
-                await self.restart("editor left", generation.number)
-                while not generation.ended:
-                    await self.changed.wait()
+    def run_abandoned(self, generation: Generation) -> None:
+        """Close a generation that has ended and that its last editor has left."""
+        self._runs.drop(generation)
 
-    def editor_gone(self, target: DebugTarget) -> None:
-        """The main editor of this target has hung up."""
-        self._wake()
-        generation = self._generation_with(target)
-        if generation is None:
-            return
-        if generation.ended:
-            if generation.editor is None:
-                self._generations.pop(generation.number, None)
-                self._over_with.add(generation)
-        elif target.terminated or not target.attached:
-            pass
-        elif target is not generation.primary:
-            # One rank was let go: it runs on, the others are still debugged.
-            target.left = True
-        elif self._on_disconnect == "restart":
-            target.left = True
-            self._spawn(self.restart("editor left", generation.number))
-        else:
-            target.left = False
-            target.attached = False
-
-    def _terminated(self, target: DebugTarget) -> None:
-        generation = self._generation_with(target)
-        if generation is not None and generation.terminated:
-            self._spawn(self._end_later(generation))
-
-    async def _end_later(self, generation: Generation) -> None:
-        """A debuggee that has said goodbye must exit soon; one that hangs is ended."""
-        try:
-            async with asyncio.timeout(generation.exit_grace_s):
-                while not generation.ended:
-                    await self.changed.wait()
-        except TimeoutError:
-            await self.restart("hung at exit", generation.number)
-
-    def _replace_orphan(self) -> None:
-        self._orphaned = False
-        self._spawn(self.restart("replaced by a new F5"))
-
-    # -- inside -----------------------------------------------------------
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake all that wait for a change."""
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Work that nobody waits for. If the agent is gone meanwhile, so is its purpose."""
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run work that nobody waits for. If the agent is gone meanwhile, so is its purpose."""
 
         async def quietly() -> None:
             with contextlib.suppress(TunnelkitError):
@@ -447,3 +319,17 @@ class DebugLoop:
         task = asyncio.create_task(quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # -- inside -----------------------------------------------------------
+
+    def _replace_orphan(self) -> None:
+        self._orphaned = False
+        self.spawn(self.restart("replaced by a new F5"))
+
+
+def _number_of(event: Message) -> int:
+    """Return the generation of an event. Raises ValueError."""
+    number = whole(event.get("generation", 0))
+    if number is None:
+        raise ValueError(f"generation {event.get('generation')!r}")
+    return number

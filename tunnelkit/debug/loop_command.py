@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Any
 
 from tunnelkit.debuggee import python_command
 from tunnelkit.errors import UsageError
@@ -82,13 +81,13 @@ def loop_spec(
     post_mortem: bool = False,
     reload: bool = False,
     collectives: str = "raise",
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The agent's parameters for the command in a loop (agent/debug/restart_loop.py).
 
     only: the ranks to debug, None for all. collectives: "keep" leaves torch's timeouts as they are.
     reload: is only remembered there.
     """
-    ranks: dict[str, Any] = {"only": None if only is None else sorted(set(only))}
+    ranks: dict[str, object] = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
         ranks["collectives"] = collectives
     env = {**command.env, "TK_POST_MORTEM": "1"} if post_mortem else command.env
@@ -110,16 +109,21 @@ def loop_spec(
 
 
 def understand(words: Sequence[str], *, ranks: bool = False) -> LoopCommand:
-    """Turn a command line into a LoopCommand. ranks: it starts ranks, also if it does not look
-    so (a script that calls srun). Raises UsageError for a malformed one."""
+    """Turn a command line into a LoopCommand.
+
+    ranks: it starts ranks, also if it does not look so (a script that calls srun). Raises
+    UsageError for a malformed one.
+    """
     if words and (ranks or starts_ranks(words)):
         return _launcher(words)
     return replace(_understand(words), shown=shlex.join(words))
 
 
 def starts_ranks(words: Sequence[str]) -> bool:
-    """True if this command line calls a launcher: `torchrun`, `srun`, `python -m deepspeed`,
-    also behind `env`, `uv run` and the like."""
+    """Return True if this command line calls a launcher.
+
+    For example `torchrun`, `srun`, `python -m deepspeed`, also behind `env`, `uv run` and the like.
+    """
     split = _split_python(words)
     if split is not None:
         program = python_command.parse(words[1:])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
+from tunnelkit.debug.dap.messages import Message
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, RecordReader, event_payload
 
@@ -13,7 +13,7 @@ _SESSIONS_OWN = frozenset({"loop", "lost", "notice", "time-limit"})
 _MAX_WHY_CHARS = 200
 
 
-async def read_log(channel: Channel) -> AsyncIterator[tuple[LoopRecord, dict[str, Any]]]:
+async def read_log(channel: Channel) -> AsyncIterator[tuple[LoopRecord, Message]]:
     """Each record, and its event ({} for output). Raises RecordError."""
     reader = RecordReader()
     while data := await channel.read():

@@ -23,8 +23,10 @@ class RankPorts:
         self._ports: dict[int, EditorPort] = {}
 
     def open(self, rank: int, world_size: int = 0) -> None:
-        """Listen for that rank, and for all of its world: none of them is refused an editor
-        because it comes a moment later than another."""
+        """Listen for that rank, and for all of its world.
+
+        No rank refuses an editor because it comes a moment later than another.
+        """
         for one in {rank, *range(min(world_size, _MAX_RANKS))}:
             self._open(one)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tunnelkit.debug.dap.session import RANK_KEY, DapSession
+from tunnelkit.debug.dap.session import DapSession
+from tunnelkit.debug.dap.session_facts import RANK_KEY
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop_status import RankStatus
@@ -18,18 +17,18 @@ async def announce(generation: Generation, ports: RankPorts) -> None:
     """
     primary = generation.primary
     editor = primary.editor if primary is not None else None
-    if primary is None or editor is None or editor.view is None:
+    if primary is None or editor is None:
         return
-    view = editor.view
-    if not view.configuration_done or view.rank is not None or view.goodbye is not None:
+    session, facts = editor.session, editor.session.facts
+    if not facts.configuration_done or facts.rank is not None or facts.goodbye is not None:
         return
     others = [one for one in generation.targets if _waits(one, primary)]
     for one in others:
         one.announced_as_child = True
-    if others and not view.supports_start_debugging:
-        await primary.tell([view.console(_by_hand(others, ports))])
+    if others and not facts.supports_start_debugging:
+        await primary.send_to_editor([session.console(_by_hand(others, ports))])
     for one in others:
-        await primary.tell([_child(view, one, editor.port)])
+        await primary.send_to_editor([_child(session, one, editor.port)])
 
 
 def _waits(target: DebugTarget, primary: DebugTarget) -> bool:
@@ -42,14 +41,17 @@ def _waits(target: DebugTarget, primary: DebugTarget) -> bool:
     )
 
 
-def _child(view: DapSession, target: DebugTarget, port: int) -> bytes:
-    """port: where the editor came to. It may know that from elsewhere than its configuration; an
-    empty `connect` would be null by the time that Emacs gives it back."""
-    more: dict[str, Any] = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
-    configuration = view.child_configuration(target.who.name, **more)
+def _child(session: DapSession, target: DebugTarget, port: int) -> bytes:
+    """port: where the editor came to.
+
+    It may know that from elsewhere than its configuration; an empty `connect` would be null by the
+    time that Emacs gives it back.
+    """
+    more = {} if target.who.rank is None else {RANK_KEY: target.who.rank}
+    configuration = session.child_configuration(target.who.name, **more)
     if not configuration["connect"]:
         configuration["connect"] = {"host": "127.0.0.1", "port": port}
-    return view.start_child(configuration)
+    return session.start_child(configuration)
 
 
 def _by_hand(targets: list[DebugTarget], ports: RankPorts) -> str:

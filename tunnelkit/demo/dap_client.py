@@ -41,7 +41,7 @@ class DapClient:
         *,
         path_mappings: list[dict[str, str]] | None = None,
         timeout_s: float = 30.0,
-        **arguments: Any,
+        **arguments: object,
     ) -> None:
         """The whole handshake: initialize, attach, breakpoints (local path: lines), go."""
         async with asyncio.timeout(timeout_s):
@@ -84,7 +84,7 @@ class DapClient:
             finally:
                 await cancel_all(attached, initialized)
 
-    async def request(self, command: str, **arguments: Any) -> Message:
+    async def request(self, command: str, **arguments: object) -> Message:
         """Send a request and return the response's body. Raises DebugError if refused."""
         seq = next(self._seq)
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

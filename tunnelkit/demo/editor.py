@@ -6,9 +6,8 @@ import ast
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tunnelkit.demo.dap_client import DapClient
+from tunnelkit.demo.dap_client import DapClient, Message
 from tunnelkit.errors import DebugError
 
 _STOP_TIMEOUT_S = 60.0
@@ -35,7 +34,7 @@ class DemoEditor:
         self._port = port
         self._client = DapClient("the demo's editor")
         self._thread = 0
-        self._frame: dict[str, Any] = {}
+        self._frame: Message = {}
 
     async def attach(self, line: int) -> Stop:
         """F5 with a breakpoint; returns once the program stopped there. Raises DebugError."""

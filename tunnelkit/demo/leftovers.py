@@ -15,8 +15,10 @@ _AGENT_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only looke
 
 
 def processes(places: Places) -> set[ProcessId]:
-    """Every live process that carries the demo's directory in its environment or command
-    line, and all below; never this one or its ancestors."""
+    """Return the processes of the demo, never this one or its ancestors.
+
+    They carry its directory in their environment or command line, or descend from one that does.
+    """
     named = {
         found
         for pid in _pids()
@@ -35,7 +37,7 @@ def ssh_processes(daemon_pid: int) -> list[ProcessId]:
 
 
 def kill(victims: list[ProcessId]) -> None:
-    """kill -9 each."""
+    """Send KILL to each."""
     for process in victims:
         send(process, signal.SIGKILL)
 
@@ -75,7 +77,7 @@ def _names(pid: int, base: bytes) -> bool:
 
 
 def _lineage() -> set[ProcessId]:
-    """This process and its ancestors."""
+    """Return this process and its ancestors."""
     found, pid = set(), os.getpid()
     while pid > 0 and (process := identify(pid)):
         found.add(process)

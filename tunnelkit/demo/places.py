@@ -57,30 +57,37 @@ class Places:
 
     @property
     def lab(self) -> Path:
+        """The directory of the demo's cluster."""
         return self.base / "lab"
 
     @property
     def project(self) -> Path:
+        """The user's project."""
         return self.base / "fit"
 
     @property
     def program(self) -> Path:
+        """The program that is debugged."""
         return self.project / "train.py"
 
     @property
     def config(self) -> Path:
+        """The directory of tk's settings."""
         return self.base / "config"
 
     @property
     def state(self) -> Path:
+        """The directory of tk's state."""
         return self.base / "state"
 
     @property
     def runtime(self) -> Path:
+        """The sessions' sockets and launch files."""
         return self.base / "run"
 
     @property
     def cache(self) -> Path:
+        """The directory of tk's cache."""
         return self.base / "cache"
 
     @property

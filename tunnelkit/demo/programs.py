@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.demo.places import tk_argv
 from tunnelkit.errors import ExitCode, TimeoutExpired, TunnelkitError
+from tunnelkit.session.runtime.status import SessionStatus
 
 #: Seconds that a program may take to stop: `tk lab up` takes down what it began.
 _STOP_S = 15.0
@@ -64,9 +64,9 @@ class Tk:
             )
         return out.decode(errors="replace")
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> SessionStatus:
         """The answer of `tk status --json`."""
-        answer: dict[str, Any] = json.loads(await self.run("status", "--json"))
+        answer: SessionStatus = json.loads(await self.run("status", "--json"))
         return answer
 
     @asynccontextmanager

@@ -24,8 +24,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
-    """Play the demo; returns the exit code. Whatever happens, nothing of it is left, but for
-    a success with `keep`: then lab and session stay up."""
+    """Play the demo; returns the exit code.
+
+    Whatever happens, nothing of it is left, but for a success with `keep`: then lab and session
+    stay up.
+    """
     # It warns of a child whose start was cancelled; that one was reaped all the same.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     show = Timeline(out, paint)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import time
-from typing import Any
 
 from tunnelkit import lab
 from tunnelkit.demo import leftovers
@@ -45,8 +44,10 @@ class Story:
         self._seen: set[ProcessId] = set()
 
     async def play(self) -> None:
-        """From nothing to a program that has ended well. Raises TunnelkitError, OSError,
-        TimeoutError."""
+        """From nothing to a program that has ended well.
+
+        Raises TunnelkitError, OSError, TimeoutError.
+        """
         await self._lab_up()
         await self._init()
         await self._up()
@@ -226,10 +227,10 @@ class Story:
         """The exit status of the run, once the loop knows it: a moment after the editor does."""
         deadline = time.monotonic() + _ARMED_S
         while time.monotonic() < deadline:
-            ended: dict[str, Any] = (await self._tk.status())["loops"][0]["last_end"]
+            ended = (await self._tk.status())["loops"][0]["last_end"]
             if ended.get("generation") == self._run:
-                code: int | None = ended.get("code")
-                return code
+                code = ended.get("code")
+                return code if isinstance(code, int) else None
         raise TimeoutExpired(f"run {self._run} of train.py did not end")
 
     def _last_printed(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from tunnelkit.errors import TimeoutExpired
 from tunnelkit.session.runtime import control_client
@@ -18,7 +17,7 @@ class Watch:
     def __init__(self) -> None:
         self._states: asyncio.Queue[str] = asyncio.Queue()
 
-    async def take(self, params: dict[str, Any]) -> None:
+    async def take(self, params: dict[str, object]) -> None:
         """The session's notice of a new state."""
         self._states.put_nowait(str(params["state"]))
 

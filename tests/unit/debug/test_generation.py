@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.debug.test_loop_close import Agent, Pipes
 from tunnelkit.debug.adapter.adapter import Adapter
-from tunnelkit.debug.dap.editor_port import Editor
+from tunnelkit.debug.dap.editor_port import Editor, EditorPort
 from tunnelkit.debug.debug_target import TargetIdentity
 from tunnelkit.debug.generation import Generation, Reservation
+from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.errors import DebugError
 
 
@@ -18,7 +20,8 @@ def generation(*, ranked: bool = True, only: list[int] | None = None) -> Generat
     def make() -> asyncio.Task[Adapter]:
         return asyncio.create_task(asyncio.sleep(0, Adapter(0, 0, -1)))
 
-    return Generation(1, make, ranked=ranked, only=only)
+    loop = DebugLoop(Agent(), EditorPort(0), Pipes())
+    return Generation(1, make, loop, ranked=ranked, only=only)
 
 
 def who(rank: int | None, pid: int, *ancestors: int, world: int = 4) -> TargetIdentity:

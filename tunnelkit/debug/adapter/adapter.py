@@ -9,11 +9,20 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 from tunnelkit.debug.adapter.adapter_server import ONE_MORE
+from tunnelkit.debug.dap.messages import (
+    REQUEST,
+    RESPONSE,
+    InitializeArguments,
+    Message,
+    Request,
+    dump,
+    parse,
+    section,
+)
 from tunnelkit.errors import DebugError
-from tunnelkit.mux.dap_framing import DapReader, encode
+from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.tasks import cancel_all, first_of
 
 _START_TIMEOUT_S = 30.0
@@ -43,14 +52,16 @@ class Adapter:
 
 
 class Adapters:
-    """Makes adapters, from a process that is started with the first of them. `close` it at
-    the end; adapters live on without it."""
+    """Makes adapters, from a process that is started with the first of them.
+
+    `close` it at the end; adapters live on without it.
+    """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._starting = asyncio.Lock()
-        self._capabilities: asyncio.Task[dict[str, Any]] | None = None
+        self._capabilities: asyncio.Task[Message] | None = None
 
     async def start(self) -> Adapter:
         """Start an adapter and wait until it listens. Raises DebugError."""
@@ -80,9 +91,8 @@ class Adapters:
             os.close(life_read)
         return Adapter(ports[0], ports[1], life_write)
 
-    async def capabilities(self) -> dict[str, Any]:
-        """The adapter's answer to `initialize`; it is the same for every editor, so it is asked
-        once.
+    async def capabilities(self) -> Message:
+        """Return the adapter's answer to `initialize`: one for all editors, so it is asked once.
 
         Raises DebugError.
         """
@@ -90,19 +100,25 @@ class Adapters:
             self._capabilities = asyncio.create_task(self._ask_capabilities())
         return await asyncio.shield(self._capabilities)
 
-    async def _ask_capabilities(self) -> dict[str, Any]:
+    async def _ask_capabilities(self) -> Message:
         adapter = await self.start()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", adapter.client_port)
             try:
-                request = {"seq": 1, "type": "request", "command": "initialize"}
-                writer.write(encode({**request, "arguments": {"adapterID": "tunnelkit"}}))
+                arguments: InitializeArguments = {"adapterID": "tunnelkit"}
+                request: Request = {
+                    "seq": 1,
+                    "type": REQUEST,
+                    "command": "initialize",
+                    "arguments": arguments,
+                }
+                writer.write(frame(dump(request)))
                 frames = DapReader()
                 while data := await reader.read(65536):
                     for body in frames.feed(data):
-                        message = json.loads(body)
-                        if message.get("type") == "response":
-                            return dict(message.get("body") or {})
+                        message = parse(body)
+                        if message.get("type") == RESPONSE:
+                            return section(message, "body")
             finally:
                 writer.close()
         except OSError as error:

@@ -1,5 +1,7 @@
-"""Forks debug adapters: a process that has debugpy's adapter imported, so that one costs
-milliseconds instead of a quarter of a second of the laptop's CPU.
+"""A process that forks debug adapters.
+
+It has debugpy's adapter imported, so that one costs milliseconds instead of a quarter of a second
+of the laptop's CPU.
 
     python -m tunnelkit.debug.adapter.adapter_server FD
 
@@ -20,6 +22,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from tunnelkit.mux.peer_credentials import same_user
@@ -57,9 +60,9 @@ def _prepared() -> Callable[[], None]:
     if "DEBUGPY_LOG_DIR" not in os.environ:
         # It lists all installed packages for a log that is not kept.
         log.describe_environment = lambda header: None
-    serve: Callable[..., Any] = sockets.serve
+    serve: Callable[..., object] = sockets.serve
 
-    def guarded(name: str, handler: Callable[[socket.socket], object], *args: Any) -> Any:
+    def guarded(name: str, handler: Callable[[socket.socket], object], *args: object) -> object:
         def accept(sock: socket.socket) -> None:
             if same_user(sock.getpeername(), sock.getsockname()):
                 handler(sock)
@@ -74,10 +77,12 @@ def _prepared() -> Callable[[], None]:
     return run
 
 
-def _save_round_trips(clients: Any, servers: Any) -> None:
-    """At F5 the adapter waits for two answers of the debuggee that say nothing. The debuggee
-    takes requests in their order: don't wait. Where a release names things otherwise, its own
-    pace stays."""
+def _save_round_trips(clients: ModuleType, servers: ModuleType) -> None:
+    """Let the adapter send on without waiting for two answers of the debuggee.
+
+    They say nothing, and the debuggee takes requests in their order. Where a release of debugpy
+    names things otherwise, its own pace stays.
+    """
     if hasattr(servers.Server, "initialize") and hasattr(servers.Server, "Capabilities"):
         servers.Server.initialize = _initialize
     client = clients.Client
@@ -97,8 +102,10 @@ def _initialize(self: Any, request: Any) -> None:
 
 
 def _set_exception_breakpoints(self: Any, request: Any) -> Any:
-    """While the editor configures and the program stands still: pydevd grants plain filters
-    always, by an empty answer."""
+    """Grant plain filters while the editor configures and the program stands still.
+
+    pydevd grants them always, by an empty answer.
+    """
     filters = request.arguments.get("filters")
     options = request.arguments.get("exceptionOptions") or request.arguments.get("filterOptions")
     plain = isinstance(filters, list) and all(isinstance(one, str) for one in filters)
@@ -114,12 +121,12 @@ class _Answer(socket.socket):
     A TCP connection that is closed before it is accepted has no owner that could be checked.
     """
 
-    def connect(self, address: Any) -> None:
+    def connect(self, address: object) -> None:
         """It is connected."""
 
 
 def _be_adapter(run: Callable[[], None], answer_fd: int, life_fd: int) -> None:
-    """debugpy's adapter in this process's own child: its `main` daemonizes by a fork."""
+    """Run debugpy's adapter in this process's own child: its `main` daemonizes by a fork."""
     from debugpy.common import sockets
 
     answer = _Answer(fileno=answer_fd)

@@ -7,17 +7,25 @@ later changes in `breakpoint` events, which would turn the red dot on again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tunnelkit.debug.dap.peek import Message, dump, parse, section, whole
+from tunnelkit.debug.dap.messages import (
+    BreakpointBody,
+    Message,
+    dump,
+    objects,
+    parse,
+    section,
+    whole,
+)
 
-MakeEvent = Callable[[str, Message], bytes]
+MakeEvent = Callable[[str, Mapping[str, object]], bytes]
 
 
 class BreakpointCheck(NamedTuple):
-    """A question for the caller: is the file of this `setBreakpoints` the same on the node?"""
+    """A question for the caller: whether the file of a `setBreakpoints` is the same on the node."""
 
     seq: int
     path: str
@@ -85,7 +93,8 @@ class BreakpointChecks:
         if asked_of.state != "differs" or not told.get("verified"):
             return [body]
         message = parse(body)
-        message["body"] = {**message["body"], "breakpoint": _unverified(told, asked_of.reason)}
+        unverified = _unverified(told, asked_of.reason)
+        message["body"] = {**section(message, "body"), "breakpoint": unverified}
         return [dump(message)]
 
     def verdict(self, seq: int, reason: str | None) -> list[bytes]:
@@ -102,10 +111,11 @@ class BreakpointChecks:
             return self._show(asked) if asked.response is not None else []
         if before == (asked.state, asked.reason) or (before[0] == "" and asked.state == "same"):
             return []
-        return [
-            self._make_event("breakpoint", {"reason": "changed", "breakpoint": told})
-            for told in (self._told(asked, known) for known in asked.known.values())
+        bodies: list[BreakpointBody] = [
+            {"reason": "changed", "breakpoint": self._told(asked, known)}
+            for known in asked.known.values()
         ]
+        return [self._make_event("breakpoint", body) for body in bodies]
 
     def forget(self, path: str) -> None:
         """The breakpoints that the editor had in a file are gone."""
@@ -136,7 +146,7 @@ class BreakpointChecks:
         self._replace(asked)
         if asked.state == "differs" and listed:
             fields = [self._told(asked, one) for one in listed]
-            message["body"] = {**message["body"], "breakpoints": fields}
+            message["body"] = {**section(message, "body"), "breakpoints": fields}
             body = dump(message)
         behind, asked.behind = asked.behind, []
         return [body, *(out for event in behind for out in self.event(event))]
@@ -160,10 +170,7 @@ def _unverified(breakpoint: Message, reason: str) -> Message:
 
 
 def _listed(message: Message) -> list[Message]:
-    listed: Any = section(message, "body").get("breakpoints")
-    if not isinstance(listed, list):
-        return []
-    return [one for one in listed if isinstance(one, dict)]
+    return objects(section(message, "body").get("breakpoints"))
 
 
 def _ids(body: bytes) -> set[int]:

@@ -12,9 +12,10 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 
+from tunnelkit.debug.dap.messages import Message, dump, refused, section
 from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.errors import DebugError
-from tunnelkit.mux.dap_framing import DapError, DapReader, encode, error_response
+from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.splice import quick_ack
 from tunnelkit.mux.tasks import cancel_all
@@ -23,29 +24,67 @@ _READ_BYTES = 64 * 1024
 
 
 class Editor:
-    """One editor's connection.
+    """One editor's connection, and its DAP session.
 
-    early: what it sent and nobody has read. view: its session, once an adapter received it; the
-    same can be sent to another adapter.
+    Its bytes are cut into messages here, once; only the first message is parsed, for its name.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.early = b""
-        #: For who carries it on: what it has said is split here, from `early` on.
-        self.frames = DapReader()
-        self.view: DapSession | None = None
         self.name = "an editor"
-        self._reader = DapReader()
-        self._first: dict[str, object] | None = None
+        self.session = DapSession()
+        self._frames = DapReader()
+        #: What it sent and nobody has taken.
+        self._early: list[bytes] = []
+        self._first: Message | None = None
 
     @property
     def port(self) -> int:
         """The port that it came to."""
         return int(self.sock.getsockname()[1])
 
-    async def receive(self) -> bytes:
-        """The next bytes; b"" at the end or after a reset."""
+    async def receive(self) -> list[bytes]:
+        """Return the next messages; [] at the end, after a reset, and for bytes that are no DAP."""
+        bodies, self._early = self._early, []
+        while not bodies:
+            data = await self._receive_bytes()
+            if not data:
+                return []
+            try:
+                bodies = self._frames.feed(data)
+            except DapError:
+                return []
+        return bodies
+
+    async def receive_first(self) -> bool:
+        """Take bytes until the first message is whole.
+
+        False if it is not the one that every editor begins with, or the connection has ended: a web
+        page or a port scan.
+        """
+        while self._first is None:
+            if not await self.receive_early():
+                return False
+        return self._first.get("command") == "initialize"
+
+    async def receive_early(self) -> bool:
+        """Take bytes for later; False at the end, and for bytes that are no DAP."""
+        data = await self._receive_bytes()
+        try:
+            self._early += self._frames.feed(data)
+            if self._first is None and self._early:
+                first = json.loads(self._early[0])
+                if not isinstance(first, dict):
+                    return False
+                self._first = first
+                arguments = section(first, "arguments")
+                name = arguments.get("clientName") or arguments.get("clientID")
+                self.name = str(name or self.name)
+        except (DapError, ValueError, RecursionError):
+            return False
+        return bool(data)
+
+    async def _receive_bytes(self) -> bytes:
         try:
             data = await asyncio.get_running_loop().sock_recv(self.sock, _READ_BYTES)
         except OSError:
@@ -53,54 +92,22 @@ class Editor:
         quick_ack(self.sock)
         return data
 
-    async def receive_first(self) -> bool:
-        """Take bytes until the first message is whole. False if it is not the one that every
-        editor begins with, or the connection has ended: a web page or a port scan."""
-        while self._first is None:
-            if not await self.receive_early():
-                return False
-        return self._first.get("command") == "initialize"
-
-    async def receive_early(self) -> bool:
-        """Take bytes for later; False at the end."""
-        data = await self.receive()
-        self.early += data
-        if data and self._first is None:
-            try:
-                for body in self._reader.feed(data):
-                    message = json.loads(body)
-                    if not isinstance(message, dict):
-                        return False
-                    self._note_first(message)
-            except (DapError, ValueError, RecursionError):
-                return False
-        return bool(data)
-
-    def _note_first(self, message: dict[str, object]) -> None:
-        if self._first is None:
-            self._first = message
-            arguments = message.get("arguments")
-            if isinstance(arguments, dict):
-                name = arguments.get("clientName") or arguments.get("clientID")
-                self.name = str(name or self.name)
-
     async def send(self, data: bytes) -> None:
         """Send bytes. Raises OSError if the editor is gone."""
         await asyncio.get_running_loop().sock_sendall(self.sock, data)
 
-    async def refuse(self, text: str, request: dict[str, object] | None = None) -> None:
-        """Answer the editor's first request (or this one) with an error that it shows, then
-        hang up."""
+    async def refuse(self, text: str, request: Message | None = None) -> None:
+        """Answer the first request (or this one) with an error that editors show; hang up."""
         while request is None:
             if self._first is None and not await self.receive_early():
                 return
             request = self._first
         try:
-            await self.send(encode(error_response(request, text)))
+            await self.send(frame(dump(refused(request, 1, text))))
             self.sock.shutdown(socket.SHUT_WR)
             # Wait for the editor to hang up: closing first could discard the answer.
             async with asyncio.timeout(2.0):
-                while await self.receive():
+                while await self._receive_bytes():
                     pass
         except (OSError, TimeoutError):
             pass

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from tunnelkit.debug.dap.peek import Message
+from tunnelkit.debug.dap.messages import ExitedBody, OutputBody, text, whole
 from tunnelkit.errors import DebugError
 
 #: Numbers of Linux, where debuggees run; the laptop's own may differ (SIGBUS on macOS).
@@ -17,6 +16,32 @@ _LINUX = (
 )
 _NUMBERS = {name: number for number, name in enumerate(_LINUX.split(), 1)}
 _NAMES = {number: name for name, number in _NUMBERS.items()}
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """The end of a run, as the agent reports it.
+
+    why: "ended", or who ended it. lost: the reason why nothing will be known of it; "" if something
+    is.
+    """
+
+    code: int | None = None
+    signal: str | int | None = None
+    why: str = "ended"
+    peak_rss_bytes: int | None = None
+    lost: str = ""
+
+    @staticmethod
+    def from_event(event: Mapping[str, object]) -> RunEnd:
+        """Return the end that an agent's `ended` describes."""
+        signal = event.get("signal")
+        return RunEnd(
+            code=whole(event.get("code")),
+            signal=signal if isinstance(signal, str) else whole(signal),
+            why=text(event.get("why")) or "ended",
+            peak_rss_bytes=whole(event.get("peak_rss_bytes")),
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +119,7 @@ class EndOfSession:
     known how the debuggee ended, or that nobody can tell.
     """
 
-    def __init__(self, make_event: Callable[[str, Message], bytes]) -> None:
+    def __init__(self, make_event: Callable[[str, Mapping[str, object]], bytes]) -> None:
         self.ending: ExitReport | None = None
         #: Do not wait (any longer) for how it ended.
         self.given_up = False
@@ -133,14 +158,17 @@ class EndOfSession:
         out = []
         if self.ending.told and aloud:
             category = "console" if self.ending.signal is None else "important"
-            line = {"category": category, "output": self.ending.told + "\n"}
+            line: OutputBody = {"category": category, "output": self.ending.told + "\n"}
             out.append(self._make_event("output", line))
-        return [*out, self._make_event("exited", {"exitCode": self.ending.exit_code}), end]
+        exited: ExitedBody = {"exitCode": self.ending.exit_code}
+        return [*out, self._make_event("exited", exited), end]
 
 
-def early_end(end: Mapping[str, Any], stderr: bytes) -> DebugError:
-    """The error for who waits for a debuggee that ended before any editor came. end: the agent's
-    `ended`. stderr: the last that the program wrote there."""
+def early_end(end: Mapping[str, object], stderr: bytes) -> DebugError:
+    """The error for who waits for a debuggee that ended before any editor came.
+
+    end: the agent's `ended`. stderr: the last that the program wrote there.
+    """
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     error, signal = end.get("error"), end.get("signal")
     how = f"signal {signal}" if signal else f"exit code {end.get('code')}"

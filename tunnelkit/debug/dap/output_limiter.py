@@ -9,13 +9,13 @@ counted and left out: the agent's log has all of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.debug.dap.peek import Message, dump, section
+from tunnelkit.debug.dap.messages import Message, OutputBody, dump, section
 
 #: Numbers an event of our own and makes it a body.
-MakeEvent = Callable[[str, Message], bytes]
+MakeEvent = Callable[[str, Mapping[str, object]], bytes]
 
 #: What an event weighs beside its text.
 _EVENT_BYTES = 120
@@ -74,15 +74,16 @@ class OutputLimiter:
     def take(self, body: bytes, message: Message, out: list[bytes], now_s: float) -> bool:
         """Take an output event; False if it is of a kind that passes by itself."""
         fields = section(message, "body")
-        if not _may_be_joined(fields):
+        text = fields.get("output")
+        if not isinstance(text, str) or not _may_be_joined(fields):
             return False
         kind = {key: value for key, value in fields.items() if key != "output"}
         if self._run is not None and self._run.kind == kind:
-            self._run.texts.append(fields["output"])
+            self._run.texts.append(text)
             self._run.body = None
             return True
         self.settle(out, now_s)
-        self._run = _Run(message, kind, [fields["output"]], body)
+        self._run = _Run(message, kind, [text], body)
         return True
 
     def settle(self, out: list[bytes], now_s: float) -> None:
@@ -156,7 +157,7 @@ class OutputLimiter:
         for run in held:
             self._send(out, _body_of(run), run)
 
-    def _note(self) -> Message:
+    def _note(self) -> OutputBody:
         if self._dropped_lines:
             noun = "line" if self._dropped_lines == 1 else "lines"
             what = f"{self._dropped_lines:,} {noun}"
@@ -185,8 +186,7 @@ class OutputLimiter:
 
 def _may_be_joined(fields: Message) -> bool:
     return (
-        isinstance(fields.get("output"), str)
-        and fields.get("category", "console") in _JOINED
+        fields.get("category", "console") in _JOINED
         and not fields.get("variablesReference")
         and "group" not in fields
         and "data" not in fields

@@ -14,7 +14,6 @@ import sys
 import unicodedata
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 Parts = tuple[str, ...]
 
@@ -29,8 +28,11 @@ def _fold_here() -> bool:
 
 @dataclass(frozen=True)
 class MappedRoots:
-    """A mirror's two roots, absolute. fold_case: the laptop's file names ignore case. also:
-    further mirrors; no root lies in another, here or there."""
+    """A mirror's two roots, absolute.
+
+    fold_case: the laptop's file names ignore case. also: further mirrors; no root lies in another,
+    here or there.
+    """
 
     local_root: str
     remote_root: str
@@ -70,7 +72,7 @@ class MappedRoots:
 class Correction:
     """The mappings to use, and the remote roots given that were wrong, of these mirrors."""
 
-    mappings: list[Any]
+    mappings: list[object]
     wrong: tuple[str, ...] = ()
     mirrors: tuple[MappedRoots, ...] = ()
 
@@ -116,15 +118,17 @@ class _Work:
         self.mirror = mirror
         self.remote = parts_of(mirror.remote_root) or ()
         self.same_paths = parts_of(mirror.local_root) == self.remote
-        self.result: list[Any] = []
+        self.result: list[object] = []
         self.wrong: list[str] = []
         #: A mapping that covers the whole mirror is in the result.
         self.placed = False
 
-    def take(self, mapping: Any) -> None:
-        local, remote = _roots(mapping)
-        if not local or not remote:
-            self.result.append(mapping)
+    def take(self, given: object) -> None:
+        """Add one mapping of the editor's, corrected."""
+        mapping = given if isinstance(given, dict) else {}
+        local, remote = mapping.get("localRoot"), mapping.get("remoteRoot")
+        if not (isinstance(local, str) and isinstance(remote, str) and local and remote):
+            self.result.append(given)
             return
         expanded = _plain(_expand(local, self.mirror))
         if expanded != local:
@@ -138,12 +142,13 @@ class _Work:
             self.result.append(mapping)
 
     def put(self, local: str, remote: str) -> None:
+        """Add a mapping of the mirror's."""
         mapping = {"localRoot": local, "remoteRoot": remote}
         if mapping not in self.result:
             self.result.append(mapping)
         self.placed = True
 
-    def _inside(self, mapping: dict[str, Any], remote: str, below: Parts) -> None:
+    def _inside(self, mapping: dict[str, str], remote: str, below: Parts) -> None:
         if remote == ".":
             self.result.append({**mapping, "remoteRoot": self._remote_of(mapping, below)})
         elif self._agrees(remote, below) or self._leads_out(remote, below):
@@ -155,7 +160,7 @@ class _Work:
             return
         self.placed = self.placed or not below
 
-    def _around(self, mapping: dict[str, Any], remote: str, above: Parts) -> None:
+    def _around(self, mapping: dict[str, str], remote: str, above: Parts) -> None:
         """A mapping of a directory above the mirror's, such as a home or a workspace."""
         parts = parts_of(remote)
         rest = rest_of(parts, self.remote)
@@ -170,7 +175,7 @@ class _Work:
             # Apart from the remote root: what lies beside the mirror may well be there.
             self.result.append(mapping)
 
-    def _remote_of(self, mapping: dict[str, Any], below: Parts) -> str:
+    def _remote_of(self, mapping: dict[str, str], below: Parts) -> str:
         # The words as the editor wrote them: `below` may have lost its case.
         words = (parts_of(mapping["localRoot"]) or ())[-len(below) :] if below else ()
         return posixpath.join(self.mirror.remote_root, *words)
@@ -185,13 +190,6 @@ class _Work:
             return False
         # The same layout under another root is an old remote root, not another place.
         return self.mirror.fold(parts[-len(below) :]) != below
-
-
-def _roots(mapping: Any) -> tuple[str, str]:
-    if not isinstance(mapping, dict):
-        return "", ""
-    local, remote = mapping.get("localRoot"), mapping.get("remoteRoot")
-    return (local, remote) if isinstance(local, str) and isinstance(remote, str) else ("", "")
 
 
 def _expand(local: str, mirror: MappedRoots) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.debug.dap.peek import Message, section
+from tunnelkit.debug.dap.messages import Message, section
 
 #: Requests after which a stopped program runs again.
 _RESUMES = frozenset(
@@ -23,8 +23,11 @@ def stopped_by_name(message: Message, name: str) -> Message:
 
 
 class PauseMonitor:
-    """Notes what is said about stopping. debugpy answers `pause` at once (or, while native
-    code holds the GIL, not at all); whether anything stops is known by `stopped` only."""
+    """Notes what is said about stopping.
+
+    debugpy answers `pause` at once (or, while native code holds the GIL, not at all); whether
+    anything stops is known by `stopped` only.
+    """
 
     def __init__(self) -> None:
         #: The pid of the session's process, once an event has named it.

@@ -8,15 +8,10 @@ microseconds and nothing else.
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
-Message = dict[str, Any]
+from tunnelkit.debug.dap.messages import EVENT, REQUEST, RESPONSE, parse, whole
 
-REQUEST = "request"
-RESPONSE = "response"
-EVENT = "event"
 #: Not a DAP message: somebody else's to judge.
 OTHER = ""
 
@@ -36,7 +31,7 @@ _EVENT_GROUP, _RESPONSE_GROUP, _REQUEST_GROUP = 1, 3, 4
 
 
 def peek(body: bytes) -> Envelope:
-    """The envelope of a message; (OTHER, b"", 0) if it is none."""
+    """Return the envelope of a message; (OTHER, b"", 0) if it is none."""
     head = _HEAD.match(body)
     if head is None:
         return _slow(body)
@@ -48,36 +43,11 @@ def peek(body: bytes) -> Envelope:
 
 
 def peek_editor(body: bytes) -> Envelope:
-    """`peek` for what an editor sends."""
+    """Return the envelope of a message of an editor."""
     head = _COMMAND_FIRST.match(body)
     if head is None or b'"request_seq"' in body:
         return peek(body)
     return REQUEST, head[1], 0
-
-
-def parse(body: bytes) -> Message:
-    """The message as an object; {} if it is none."""
-    try:
-        message = json.loads(body)
-    except ValueError:
-        return {}
-    return message if isinstance(message, dict) else {}
-
-
-def section(message: Message, key: str) -> Message:
-    """`body` or `arguments` of a message; {} if it has none."""
-    value = message.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def whole(value: object) -> int | None:
-    """An integer as JSON has them; None for anything else, true and false included."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def dump(message: Message) -> bytes:
-    """A message as a body. ASCII, so that lone surrogates in output survive."""
-    return json.dumps(message).encode("ascii")
 
 
 def _slow(body: bytes) -> Envelope:

@@ -1,17 +1,17 @@
-"""One editor and one adapter talking, with the view (session.py) between them."""
+"""One editor and one adapter talking, with the DAP session (session.py) between them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
 
+from tunnelkit.debug.dap.breakpoints import BreakpointCheck
 from tunnelkit.debug.dap.editor_port import Editor
-from tunnelkit.debug.dap.exit_report import cost
-from tunnelkit.debug.dap.session import BreakpointCheck, DapSession, MappedRoots
+from tunnelkit.debug.dap.exit_report import RunEnd, cost
+from tunnelkit.debug.dap.path_mappings import MappedRoots
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.splice import quick_ack
@@ -50,18 +50,16 @@ class DapProxy:
     on_answer after each batch from the adapter, before the editor gets it; on_gone when the
     editor has hung up, before the adapter can know. opening: for the adapter to begin with,
     if the editor has been heard (and answered) before.
-    ending: done once the debuggee's end is known: `code` or `signal`, and `peak_rss_bytes`; or
-    `lost`, why nothing will be known.
+    ending: done once the debuggee's end is known.
     """
 
     def __init__(
         self,
         editor: Editor,
         adapter: socket.socket,
-        view: DapSession,
         *,
         place: SourceFiles | None,
-        ending: asyncio.Future[dict[str, Any]],
+        ending: asyncio.Future[RunEnd],
         on_request: Callable[[], Awaitable[None]],
         on_answer: Callable[[], None],
         on_gone: Callable[[], Awaitable[None]],
@@ -69,14 +67,14 @@ class DapProxy:
     ) -> None:
         self._editor = editor
         self._adapter = adapter
-        self._view = view
+        self._session = editor.session
         self._place = place
         self._ending = ending
         self._on_request = on_request
         self._on_answer = on_answer
         self._on_gone = on_gone
         self._opening = opening
-        #: Fair, so what the view returns is sent in the order of its calls.
+        #: Fair, so what the session returns is sent in the order of its calls.
         self._sending = asyncio.Lock()
         self._telling = asyncio.Lock()
         #: Set (and replaced) with everything that the adapter says.
@@ -104,20 +102,19 @@ class DapProxy:
             await cancel_all(up, down, *self._tasks)
 
     async def _take_leave(self) -> None:
-        """Let the adapter finish with the editor that has gone. One that can't send its answer
-        to a `disconnect` dies, and takes the debuggee from the next editor."""
+        """Let the adapter finish with the editor that has gone.
+
+        One that can't send its answer to a `disconnect` dies, and takes the debuggee from the next
+        editor.
+        """
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LEAVE_PATIENCE_S):
-                await self._tell_adapter(self._view.hang_up())
-                if not self._view.attached:
+                await self._tell_adapter(self._session.hang_up())
+                if not self._session.facts.attached:
                     self._adapter.shutdown(socket.SHUT_WR)
                 while await loop.sock_recv(self._adapter, _READ_BYTES):
                     pass
-
-    async def tell(self, bodies: list[bytes]) -> None:
-        """Messages of our own to the editor. Raises OSError if it is gone."""
-        await self._send(bodies)
 
     async def pause(self) -> bool:
         """Pause the program as if the editor had asked.
@@ -125,14 +122,14 @@ class DapProxy:
         False: nothing has stopped after a few seconds (the editor gets the reason, and it may stop
         yet).
         """
-        if not self._view.is_stopped and not self._view.terminated:
-            await self._tell_adapter(self._view.pause())
+        if not self._session.is_stopped and not self._session.terminated:
+            await self._tell_adapter(self._session.pause())
             self._note_progress()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PAUSE_PATIENCE_S):
-                    while not self._view.is_stopped and not self._view.terminated:
+                    while not self._session.is_stopped and not self._session.terminated:
                         await self._answered.wait()
-        return self._view.is_stopped
+        return self._session.is_stopped
 
     async def _tell_adapter(self, bodies: list[bytes]) -> bool:
         try:
@@ -143,55 +140,49 @@ class DapProxy:
         return not self._adapter_lost
 
     async def _up(self) -> None:
-        frames = self._editor.frames
-        data, self._editor.early = self._editor.early, b""
-        opening = self._view.next_adapter() if self._opening is None else self._opening
+        opening = self._session.next_adapter() if self._opening is None else self._opening
         if not await self._tell_adapter(opening):
             return
-        if not data:
-            # All that it sent went to an adapter that died.
-            data = await self._editor.receive()
-        while data:
+        while bodies := await self._editor.receive():
             to_adapter: list[bytes] = []
             to_editor: list[bytes] = []
-            for body in frames.feed(data):
-                routed = self._view.from_editor(body)
+            for body in bodies:
+                routed = self._session.from_editor(body)
                 to_adapter += routed.to_adapter
                 to_editor += routed.to_editor
-            await self._send(to_editor)
+            await self.send(to_editor)
             await self._on_request()
-            if self._view.over:
+            if self._session.facts.over:
                 return
             self._note_progress()
             if not await self._tell_adapter(to_adapter):
                 return
-            data = await self._editor.receive()
         await self._on_gone()
 
     def _note_progress(self) -> None:
         """Act on what the editor's messages ask of tk, beside passing them on."""
-        for check in self._view.take_checks():
+        for check in self._session.take_checks():
             self._spawn(self._compare(check))
-        if (asked := self._view.take_pause()) is not None:
+        if (asked := self._session.take_pause()) is not None:
             self._spawn(self._await_pause(asked))
-        if self._view.configuration_done and self._began_s is None:
+        if self._session.facts.configuration_done and self._began_s is None:
             self._began_s = self._now()
 
     async def _down(self) -> None:
         frames = DapReader()
         while data := await self._receive():
-            out = self._view.from_adapter(frames.feed(data), self._now())
+            out = self._session.from_adapter(frames.feed(data), self._now())
             self._on_answer()
-            await self._send(out)
+            await self.send(out)
             answered, self._answered = self._answered, asyncio.Event()
             answered.set()
             self._await_end()
-        if self._view.attached:
+        if self._session.facts.attached:
             if self._end_told is None and self._lost:
-                await self._send(self._view.give_up(self._lost))
-            out = self._view.adapter_gone()
+                await self.send(self._session.give_up(self._lost))
+            out = self._session.adapter_gone()
             self._on_answer()
-            await self._send(out)
+            await self.send(out)
             self._await_end()
             if self._end_told is not None:
                 await self._end_told
@@ -205,15 +196,17 @@ class DapProxy:
         await asyncio.wait([self._ending])
         while not await self._is_silent():
             pass
-        if self._view.attached and not self._view.terminated:
-            out = self._view.adapter_gone()
+        if self._session.facts.attached and not self._session.terminated:
+            out = self._session.adapter_gone()
             self._on_answer()
-            await self._send(out)
+            await self.send(out)
             self._await_end()
 
     async def _is_silent(self) -> bool:
-        """Wait until the adapter says something (False), or has been silent for a while. One
-        whose words the editor is slow to take is not silent."""
+        """Wait until the adapter says something (False), or has been silent for a while.
+
+        One whose words the editor is slow to take is not silent.
+        """
         try:
             async with asyncio.timeout(_SILENCE_S):
                 await self._answered.wait()
@@ -224,17 +217,17 @@ class DapProxy:
     async def _receive(self) -> bytes:
         """The adapter's next bytes; meanwhile, output that was held goes out in time."""
         loop = asyncio.get_running_loop()
-        if self._view.due_s is None:
+        if self._session.due_s is None:
             data = await loop.sock_recv(self._adapter, _READ_BYTES)
         else:
             receiving = asyncio.ensure_future(loop.sock_recv(self._adapter, _READ_BYTES))
             try:
-                while self._view.due_s is not None:
-                    left_s = max(0.0, self._view.due_s - self._now())
+                while self._session.due_s is not None:
+                    left_s = max(0.0, self._session.due_s - self._now())
                     await asyncio.wait([receiving], timeout=left_s)
                     if receiving.done():
                         break
-                    await self._send(self._view.on_time(self._now()))
+                    await self.send(self._session.on_time(self._now()))
                 data = await receiving
             finally:
                 await cancel_all(receiving)
@@ -243,10 +236,10 @@ class DapProxy:
 
     async def _await_pause(self, asked: int) -> None:
         await asyncio.sleep(_PAUSE_PATIENCE_S)
-        await self._send(self._view.not_paused(asked))
+        await self.send(self._session.not_paused(asked))
 
     def _await_end(self) -> None:
-        if self._view.end_awaited and self._end_told is None:
+        if self._session.end_awaited and self._end_told is None:
             self._end_told = self._spawn(self._tell_end())
 
     async def _tell_end(self) -> None:
@@ -255,21 +248,19 @@ class DapProxy:
         try:
             how = await asyncio.wait_for(asyncio.shield(self._ending), _END_PATIENCE_S)
         except TimeoutError:
-            await self._send(self._view.give_up())
+            await self.send(self._session.give_up())
             return
-        code, number = how.get("code"), how.get("signal")
-        if code is None and number is None:
-            await self._send(self._view.give_up(self._lost))
+        if how.code is None and how.signal is None:
+            await self.send(self._session.give_up(how.lost))
         else:
-            why = str(how.get("why") or "ended")
-            took = cost(ran_s, how.get("peak_rss_bytes"))
-            detail = took if why == "ended" else ", ".join(filter(None, (why, took)))
-            await self._send(self._view.ended(code, number, detail))
+            took = cost(ran_s, how.peak_rss_bytes)
+            detail = took if how.why == "ended" else ", ".join(filter(None, (how.why, took)))
+            await self.send(self._session.ended(how.code, how.signal, detail))
 
     @property
     def _lost(self) -> str:
         """The reason why the debuggee's end will never be known; "" if it may be."""
-        return str(self._ending.result().get("lost", "")) if self._ending.done() else ""
+        return self._ending.result().lost if self._ending.done() else ""
 
     async def _compare(self, check: BreakpointCheck) -> None:
         assert self._place is not None
@@ -277,24 +268,25 @@ class DapProxy:
         try:
             await asyncio.wait([comparing], timeout=_COMPARE_PATIENCE_S)
             if not comparing.done():
-                await self._send(self._view.overdue(check.seq))
+                await self.send(self._session.overdue(check.seq))
             try:
                 reason = await comparing
             except TunnelkitError:
                 reason = None
             if reason is None:
-                await self._send(self._view.same(check.seq))
+                await self.send(self._session.same(check.seq))
             else:
-                await self._send(self._view.differs(check.seq, reason))
+                await self.send(self._session.differs(check.seq, reason))
         finally:
             await cancel_all(comparing)
 
-    async def _send(self, bodies: list[bytes] | None) -> None:
+    async def send(self, bodies: list[bytes]) -> None:
+        """Send messages to the editor. Raises OSError if it is gone."""
         if bodies:
             async with self._sending:
                 await self._editor.send(_framed(bodies))
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         async def quietly() -> None:
             # The editor may be gone before its answer.
             with contextlib.suppress(OSError):

@@ -7,53 +7,42 @@ change goes through as the same bytes object, unparsed. Rules of this file:
 - Held are at most: the response of a setBreakpoints whose file is being compared, the
   `terminated` that waits for the exit status, and output beyond the limits. Each has an input
   that releases it; after `disconnect` nothing is held.
-- Messages of tk's own are numbered from 2**30: adapters and clients count from 1, and a
-  response names its request by number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
+from tunnelkit.debug.dap.attach_arguments import child_configuration, correct_attach
 from tunnelkit.debug.dap.breakpoints import BreakpointCheck, BreakpointChecks
-from tunnelkit.debug.dap.child_sessions import child_configuration, debugpy_attach, start_debugging
 from tunnelkit.debug.dap.exit_report import EndOfSession, ExitReport
-from tunnelkit.debug.dap.output_limiter import OutputLimiter, OutputLimits
-from tunnelkit.debug.dap.path_mappings import MappedRoots, correct
-from tunnelkit.debug.dap.pause_monitor import PauseMonitor, stopped_by_name
-from tunnelkit.debug.dap.peek import (
+from tunnelkit.debug.dap.messages import (
     EVENT,
     REQUEST,
     RESPONSE,
+    DisconnectArguments,
+    ExceptionFilters,
     Message,
+    PauseArguments,
     dump,
     parse,
-    peek,
-    peek_editor,
     section,
     whole,
 )
-from tunnelkit.debug.dap.session_facts import RANK_KEY, Child, EndRequest, SessionFacts
-from tunnelkit.mux.dap_framing import error_response, response
+from tunnelkit.debug.dap.output_limiter import OutputLimiter, OutputLimits
+from tunnelkit.debug.dap.own_messages import OwnMessages
+from tunnelkit.debug.dap.path_mappings import MappedRoots
+from tunnelkit.debug.dap.pause_monitor import PauseMonitor, stopped_by_name
+from tunnelkit.debug.dap.peek import peek, peek_editor
+from tunnelkit.debug.dap.session_facts import SessionFacts
 
-__all__ = [
-    "RANK_KEY",
-    "BreakpointCheck",
-    "Child",
-    "DapSession",
-    "EndRequest",
-    "MappedRoots",
-    "OutputLimits",
-    "Routed",
-]
-
-_FIRST_SEQ = 2**30
 _NO_LAUNCH = (
     'The program runs already, under `tk loop`: use a configuration with "request": "attach" '
     "(`tk vscode` writes one)."
 )
-_UNCAUGHT: Message = {"filters": ["uncaught"]}
+_UNCAUGHT: ExceptionFilters = {"filters": ["uncaught"]}
 
 
 class Routed(NamedTuple):
@@ -63,12 +52,12 @@ class Routed(NamedTuple):
     to_editor: list[bytes]
 
 
-class DapSession(SessionFacts):
+class DapSession:
     """One editor's session with one adapter (or several in turn, before `attach`).
 
-    mirror: where the editor's files are on the cluster (may be set until `attach`); None: not
-    known, nothing of it is checked. hold_end: wait with `terminated` for `ended` or `give_up`.
-    Bodies for the editor must be sent in the order of the calls that returned them.
+    facts: what the session has shown about itself. mirror: where the editor's files are on the
+    cluster; None: not known, nothing of it is checked. hold_end: wait with `terminated` for `ended`
+    or `give_up`. Bodies for the editor must be sent in the order of the calls that returned them.
     """
 
     def __init__(
@@ -78,24 +67,23 @@ class DapSession(SessionFacts):
         limits: OutputLimits | None = None,
         hold_end: bool = True,
     ) -> None:
-        super().__init__()
-        self.mirror = mirror
-        self.hold_end = hold_end
-        #: The name that an editor shows for the process; "": nothing of tk's.
-        self.process_name = ""
-        self._seq = _FIRST_SEQ
-        self._output = OutputLimiter(limits or OutputLimits(), self._event)
-        self._breakpoints = BreakpointChecks(self._event)
+        self.facts = SessionFacts()
+        self._mirror = mirror
+        self._hold_end = hold_end
+        self._process_name = ""
+        self._capabilities: Message | None = None
+        #: The messages that went to the adapter before `attach`.
+        self._said: list[bytes] = []
+        #: The requests that were answered before the program began.
+        self._answered: set[int] = set()
+        self._own = OwnMessages()
+        self._output = OutputLimiter(limits or OutputLimits(), self._own.event)
+        self._breakpoints = BreakpointChecks(self._own.event)
         self._checks: list[BreakpointCheck] = []
-        #: tk's reverse requests that the editor has not answered.
-        self._asked_editor: set[int] = set()
-        #: tk's requests that the adapter has not answered.
-        self._asked_adapter: set[int] = set()
-        #: The editor has said at which exceptions it stops.
         self._has_filters = False
         #: Responses that the editor has had from an adapter before this one.
         self._had: frozenset[int] = frozenset()
-        self._end = EndOfSession(self._event)
+        self._end = EndOfSession(self._own.event)
         self._pausing = PauseMonitor()
         self._now_s = 0.0
         self._on_request: dict[bytes, Callable[[Message, bytes], Routed]] = {
@@ -109,62 +97,63 @@ class DapSession(SessionFacts):
             b"terminate": self._leave,
         }
 
-    # -- what the editor says ----------------------------------------------
+    def prepare(self, mirror: MappedRoots | None, capabilities: Message | None = None) -> None:
+        """Set the mirror, before `attach`.
+
+        capabilities: answer `initialize` with them, at once; None: the adapter answers it.
+        """
+        self._mirror = mirror
+        self._capabilities = capabilities
+
+    def join(self, process_name: str, *, hold_end: bool) -> None:
+        """Set the process that the session is for.
+
+        process_name: for the editor's list of stopped processes; "": the editor's own name for it
+        stays.
+        """
+        self._process_name = process_name
+        self._hold_end = hold_end
+
+    # -- the editor's messages ----------------------------------------------
 
     def from_editor(self, body: bytes) -> Routed:
-        """One message of the editor."""
+        """Take one message of the editor."""
         kind, name, request = peek_editor(body)
-        if kind == RESPONSE and request in self._asked_editor:
-            self._asked_editor.discard(request)
+        if kind == RESPONSE and self._own.takes_editors(request):
             return Routed([], [])
-        if not self.first:
-            self.first = parse(body)
+        routed = Routed([body], [])
         if kind == REQUEST:
             self._pausing.request(name)
-        if kind == REQUEST and (handler := self._on_request.get(name)) is not None:
-            routed = handler(parse(body), body)
-        else:
-            routed = Routed([body], [])
-        if not self.attached:
-            self.said.extend(routed.to_adapter)
+            if (handler := self._on_request.get(name)) is not None:
+                routed = handler(parse(body), body)
+        if not self.facts.attached:
+            self._said.extend(routed.to_adapter)
         return routed
 
     def _initialize(self, message: Message, body: bytes) -> Routed:
-        self._note_initialize(message)
-        return Routed([body], [])
+        self.facts = self.facts.with_client(message)
+        if self._capabilities is None:
+            return Routed([body], [])
+        self._answered.add(whole(message.get("seq")) or 0)
+        return Routed([body], [self._own.grant(message, self._capabilities)])
 
     def _attach(self, message: Message, body: bytes) -> Routed:
-        arguments = section(message, "arguments")
-        told: list[bytes] = []
-        correction = None
-        if "connect" in arguments and arguments["connect"] is None:
-            # Emacs has one word for null and {}; debugpy wants an object or nothing.
-            arguments = {key: arguments[key] for key in arguments if key != "connect"}
-            message["arguments"] = arguments
-            body = dump(message)
-        if self.mirror is not None:
-            correction = correct(arguments.get("pathMappings"), self.mirror)
-        if correction is not None:
-            arguments = {**arguments, "pathMappings": correction.mappings}
-            message["arguments"] = arguments
-            body = dump(message)
-            if correction.wrong:
-                told.append(self.console(correction.told()))
-        self._note_attach(message, arguments)
-        return Routed([body], told)
+        corrected, notice = correct_attach(message, self._mirror)
+        self.facts = self.facts.with_attach(corrected)
+        told = [self.console(notice)] if notice else []
+        return Routed([body if corrected is message else dump(corrected)], told)
 
     def _refuse_launch(self, message: Message, body: bytes) -> Routed:
         """The adapter would start a program on this machine."""
-        self.over = True
-        refusal = {**error_response(message, _NO_LAUNCH), "seq": self._number()}
-        return Routed([], [dump(refusal)])
+        self.facts = replace(self.facts, over=True)
+        return Routed([], [self._own.refuse(message, _NO_LAUNCH)])
 
     def _set_breakpoints(self, message: Message, body: bytes) -> Routed:
         arguments = section(message, "arguments")
         path, seq = section(arguments, "source").get("path"), whole(message.get("seq"))
-        if self.mirror is None or seq is None or self.goodbye is not None:
+        if self._mirror is None or seq is None or self.facts.goodbye is not None:
             return Routed([body], [])
-        if isinstance(path, str) and self.mirror.holds(path):
+        if isinstance(path, str) and self._mirror.holds(path):
             if arguments.get("breakpoints"):
                 self._checks.append(BreakpointCheck(seq, path))
                 self._breakpoints.ask(seq, path)
@@ -177,24 +166,24 @@ class DapSession(SessionFacts):
         return Routed([body], [])
 
     def _configuration_done(self, message: Message, body: bytes) -> Routed:
-        self.configuration_done = True
+        self.facts = replace(self.facts, configuration_done=True)
         if self._has_filters:
             return Routed([body], [])
         # An editor that has no words for it: as debugpy's own default for that filter is.
         self._has_filters = True
-        return Routed([self._ask_adapter("setExceptionBreakpoints", _UNCAUGHT), body], [])
+        return Routed([self._own.request("setExceptionBreakpoints", _UNCAUGHT), body], [])
 
     def _leave(self, message: Message, body: bytes) -> Routed:
-        self._note_goodbye(message)
-        if not self.attached:
+        self.facts = self.facts.with_goodbye(message)
+        if not self.facts.attached:
             # debugpy's adapter dies of a goodbye before an `attach`, without an answer.
-            self.over = True
-            return Routed([], [dump({**response(message), "seq": self._number()})])
+            self.facts = replace(self.facts, over=True)
+            return Routed([], [self._own.grant(message)])
         if message.get("command") == "terminate":
             return Routed([body], [])
         return Routed([body], [*self._flush(), *self._told_end()])
 
-    # -- what the adapter says ---------------------------------------------
+    # -- the adapter's messages ---------------------------------------------
 
     def from_adapter(self, bodies: Iterable[bytes], now_s: float) -> list[bytes]:
         """The messages that arrived in one go. now_s: seconds of a monotonic clock."""
@@ -211,22 +200,19 @@ class DapSession(SessionFacts):
             else:
                 if name == b"startDebugging":
                     arguments = section(parse(body), "arguments")
-                    self._note_child(section(arguments, "configuration"))
+                    self.facts = self.facts.with_child(section(arguments, "configuration"))
                 out.append(body)
-        if self._disconnected:
+        if self.facts.disconnected:
             self._output.drain(out, now_s)
         else:
             self._output.settle(out, now_s)
         return out
 
     def _adapter_response(self, request: int, body: bytes, out: list[bytes]) -> None:
-        if request in self._had:
+        if request in self._had or self._own.takes_adapters(request):
             return
-        if request in self._asked_adapter:
-            self._asked_adapter.discard(request)
-            return
-        if not self.configuration_done or not self.attached:
-            self.answered.add(request)
+        if not self.facts.configuration_done or not self.facts.attached:
+            self._answered.add(request)
         if self._breakpoints.expects(request):
             out += self._breakpoints.answer(request, body)
         else:
@@ -251,9 +237,9 @@ class DapSession(SessionFacts):
                     return
                 self._end.exited_told = True
             elif name == b"debugpyAttach":
-                self._note_child(section(parse(body), "body"))
-            elif name == b"stopped" and self.process_name:
-                body = dump(stopped_by_name(parse(body), self.process_name))
+                self.facts = self.facts.with_child(section(parse(body), "body"))
+            elif name == b"stopped" and self._process_name:
+                body = dump(stopped_by_name(parse(body), self._process_name))
             elif name == b"process":
                 self._pausing.pid = whole(section(parse(body), "body").get("systemProcessId"))
             out.append(body)
@@ -285,7 +271,7 @@ class DapSession(SessionFacts):
     def adapter_gone(self) -> list[bytes]:
         """The adapter hung up: all that is held, and the end if the adapter has not sent it."""
         out = self._flush()
-        if self.attached and not self._disconnected:
+        if self.facts.attached and not self.facts.disconnected:
             self._end.terminated()
         return [*out, *self._told_end()]
 
@@ -301,9 +287,10 @@ class DapSession(SessionFacts):
 
     def hang_up(self) -> list[bytes]:
         """The editor is gone: the goodbye that it owes the adapter, if it does."""
-        if not self.attached or self._disconnected:
+        if not self.facts.attached or self.facts.disconnected:
             return []
-        return [self._ask_adapter("disconnect", {"terminateDebuggee": False})]
+        goodbye: DisconnectArguments = {"terminateDebuggee": False}
+        return [self._own.request("disconnect", goodbye)]
 
     def take_checks(self) -> list[BreakpointCheck]:
         """The files to compare since the last call."""
@@ -335,11 +322,11 @@ class DapSession(SessionFacts):
     def pause(self) -> list[bytes]:
         """For the adapter: pause the program as if the editor had asked."""
         self._pausing.request(b"pause")
-        return [self._ask_adapter("pause", {"threadId": "*"})]
+        everything: PauseArguments = {"threadId": "*"}
+        return [self._own.request("pause", everything)]
 
     def take_pause(self) -> int | None:
-        """A `pause` that was asked for since the last call: `not_paused` is due for it
-        after a few seconds."""
+        """Return a `pause` of since the last call; `not_paused` is due for it in seconds."""
         return self._pausing.take()
 
     def not_paused(self, asked: int) -> list[bytes]:
@@ -372,15 +359,12 @@ class DapSession(SessionFacts):
 
         What the editor has been answered already it is not answered again.
         """
-        self._had = frozenset(self.answered)
-        return list(self.said)
+        self._had = frozenset(self._answered)
+        return list(self._said)
 
-    def child_configuration(self, name: str, **more: Any) -> Message:
-        """This session's attach arguments, as debugpy gives them to child sessions.
-
-        `more` goes on top, for example `**{RANK_KEY: 3}`.
-        """
-        return child_configuration(self.attach_arguments, name, **more)
+    def child_configuration(self, name: str, **more: object) -> Message:
+        """Return the attach arguments of a child session; `more` goes on top."""
+        return child_configuration(self.facts.attach_arguments, name, **more)
 
     def start_child(self, configuration: Message) -> bytes:
         """A message that makes the editor open a child session.
@@ -388,21 +372,22 @@ class DapSession(SessionFacts):
         The request `startDebugging`, whose response stays here; for clients without it
         debugpy's own event `debugpyAttach`.
         """
-        if not self.supports_start_debugging:
-            return self._event("debugpyAttach", debugpy_attach(configuration))
-        seq = self._number()
-        self._asked_editor.add(seq)
-        return dump(start_debugging(seq, configuration))
+        by_request = self.facts.supports_start_debugging
+        return self._own.start_child(configuration, by_request=by_request)
+
+    def console(self, text: str, category: str = "console") -> bytes:
+        """Return a line for the editor's debug console."""
+        return self._own.console(text, category)
 
     # -- inside ------------------------------------------------------------
 
     def _told_end(self) -> list[bytes]:
-        # A child process of the debuggee: only the adapter knows of its end.
-        waits = self.hold_end and self.attached and self.sub_process_id is None
+        # Of a child process of the debuggee only the adapter knows the end.
+        waits = self._hold_end and self.facts.has_program
         return self._end.due(
-            waits=waits and not self._disconnected,
-            tells=self.attached,
-            aloud=self.goodbye is None,
+            waits=waits and not self.facts.disconnected,
+            tells=self.facts.attached,
+            aloud=self.facts.goodbye is None,
         )
 
     def _flush(self) -> list[bytes]:
@@ -412,24 +397,3 @@ class DapSession(SessionFacts):
         out: list[bytes] = []
         self._output.drain(out, self._now_s)
         return out
-
-    @property
-    def _disconnected(self) -> bool:
-        return self.goodbye is not None and self.goodbye.command == "disconnect"
-
-    def _number(self) -> int:
-        self._seq += 1
-        return self._seq
-
-    def _ask_adapter(self, command: str, arguments: Message) -> bytes:
-        """A request of tk's own, whose answer the editor does not get."""
-        seq = self._number()
-        self._asked_adapter.add(seq)
-        return dump({"seq": seq, "type": REQUEST, "command": command, "arguments": arguments})
-
-    def _event(self, name: str, body: Message) -> bytes:
-        return dump({"seq": self._number(), "type": EVENT, "event": name, "body": body})
-
-    def console(self, text: str, category: str = "console") -> bytes:
-        """A line for the editor's debug console."""
-        return self._event("output", {"category": category, "output": text + "\n"})

@@ -1,12 +1,13 @@
-"""Facts that one editor session has shown about itself, for its router."""
+"""Facts that an editor's session has shown about itself."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tunnelkit.debug.dap.peek import Message, section, whole
+from tunnelkit.debug.dap.messages import Message, section, text, whole
 
-#: Our own key in a child session's attach arguments: the rank that it is for.
+#: tk's own key in a child session's attach arguments: the rank that it is for.
 RANK_KEY = "tkRank"
 
 
@@ -33,63 +34,87 @@ class Child(NamedTuple):
     name: str
 
 
+@dataclass(frozen=True)
 class SessionFacts:
-    """The session so far. Attributes are for reading; View keeps them."""
+    """A session so far; its DapSession replaces it at each change.
 
-    def __init__(self) -> None:
-        #: The first request of the session: what a refusal answers.
-        self.first: Message = {}
-        self.client_id = ""
-        self.client_name = "an editor"
-        self.supports_start_debugging = False
-        #: `attach` (or `launch`) was asked for; its arguments as the adapter gets them.
-        self.attached = False
-        self.attach_command = ""
-        self.attach_seq = 0
-        self.attach_arguments: Message = {}
-        #: The process that a child session is for; None: this is no child session.
-        self.sub_process_id: int | None = None
-        #: The rank that a session is for (RANK_KEY); None: it did not say.
-        self.rank: int | None = None
-        self.configuration_done = False
-        #: The editor's goodbye; None: it has not said one.
-        self.goodbye: EndRequest | None = None
-        #: The session has been answered here and needs no adapter any more.
-        self.over = False
-        self.children: list[Child] = []
-        #: What went to the adapter before `attach`.
-        self.said: list[bytes] = []
-        #: Requests that were answered before the program began.
-        self.answered: set[int] = set()
+    attach: the editor's `attach` request with the arguments that the adapter gets; None before.
+    sub_process_id: the process that a child session is for; None: it is no child session.
+    rank: the rank that a session names (RANK_KEY); None: it names none. goodbye: the editor's last
+    request; None before. over: tk has ended the session itself, it needs no adapter any more.
+    """
 
-    def _note_initialize(self, message: Message) -> None:
-        arguments = section(message, "arguments")
-        self.client_id = _text(arguments.get("clientID"))
-        self.client_name = _text(arguments.get("clientName")) or self.client_id or self.client_name
-        self.supports_start_debugging = arguments.get("supportsStartDebuggingRequest") is True
+    client_id: str = ""
+    client_name: str = "an editor"
+    supports_start_debugging: bool = False
+    attach: Message | None = None
+    sub_process_id: int | None = None
+    rank: int | None = None
+    configuration_done: bool = False
+    goodbye: EndRequest | None = None
+    over: bool = False
+    children: tuple[Child, ...] = field(default=())
 
-    def _note_attach(self, message: Message, arguments: Message) -> None:
-        self.attached = True
-        self.attach_command = _text(message.get("command"))
-        self.attach_seq = whole(message.get("seq")) or 0
-        self.attach_arguments = arguments
-        self.sub_process_id = whole(arguments.get("subProcessId"))
-        self.rank = whole(arguments.get(RANK_KEY))
+    @property
+    def attached(self) -> bool:
+        """True once the editor has asked for `attach`."""
+        return self.attach is not None
 
-    def _note_goodbye(self, message: Message) -> None:
-        arguments = section(message, "arguments")
+    @property
+    def has_program(self) -> bool:
+        """True for a session of the program itself, not of a child process of it."""
+        return self.attach is not None and self.sub_process_id is None
+
+    @property
+    def lets_go(self) -> bool:
+        """True if the editor has said goodbye and lets the program run on."""
+        return self.goodbye is not None and not self.goodbye.ends_debuggee
+
+    @property
+    def disconnected(self) -> bool:
+        """True after a `disconnect`."""
+        return self.goodbye is not None and self.goodbye.command == "disconnect"
+
+    @property
+    def attach_arguments(self) -> Message:
+        """The arguments of `attach` as the adapter gets them; {} before."""
+        return section(self.attach or {}, "arguments")
+
+    def with_client(self, initialize: Message) -> SessionFacts:
+        """Add the client that an `initialize` describes."""
+        arguments = section(initialize, "arguments")
+        client_id = text(arguments.get("clientID"))
+        return replace(
+            self,
+            client_id=client_id,
+            client_name=text(arguments.get("clientName")) or client_id or self.client_name,
+            supports_start_debugging=arguments.get("supportsStartDebuggingRequest") is True,
+        )
+
+    def with_attach(self, attach: Message) -> SessionFacts:
+        """Add the `attach` request."""
+        arguments = section(attach, "arguments")
+        return replace(
+            self,
+            attach=attach,
+            sub_process_id=whole(arguments.get("subProcessId")),
+            rank=whole(arguments.get(RANK_KEY)),
+        )
+
+    def with_goodbye(self, request: Message) -> SessionFacts:
+        """Add the editor's `disconnect` or `terminate`."""
+        arguments = section(request, "arguments")
         terminate = arguments.get("terminateDebuggee")
-        self.goodbye = EndRequest(
-            _text(message.get("command")),
+        goodbye = EndRequest(
+            text(request.get("command")),
             terminate if isinstance(terminate, bool) else None,
             arguments.get("restart") is True,
         )
+        return replace(self, goodbye=goodbye)
 
-    def _note_child(self, configuration: Message) -> None:
+    def with_child(self, configuration: Message) -> SessionFacts:
+        """Add the child process of an attach configuration, if it names one."""
         pid = whole(configuration.get("subProcessId"))
-        if pid is not None:
-            self.children.append(Child(pid, _text(configuration.get("name"))))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        if pid is None:
+            return self
+        return replace(self, children=(*self.children, Child(pid, text(configuration.get("name")))))

@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.debug.dap.session_facts import RANK_KEY
 from tunnelkit.debug.vscode.vscode_merge import (
     Assignment,
     JsoncDocument,
     Section,
+    Values,
     WantedEntry,
     listed,
     plan_file,
@@ -37,8 +37,6 @@ ATTACH_NAME = "tk: attach"
 MAX_RANKS = 64
 _RANK = re.compile(r"tk: rank (\d{1,3})")
 _RANKS = re.compile(r"tk: ranks 0-\d{1,3}")
-
-Values = dict[str, Any]
 
 
 def plan(
@@ -202,7 +200,7 @@ def _is_ours_alone(found: Values) -> bool:
     return _is_compound(found) and not _others(found)
 
 
-def _others(compound: Values) -> list[Any]:
+def _others(compound: Values) -> list[object]:
     """Entries that a user put into the compound beside ranks."""
     names = compound.get("configurations")
     listed = names if isinstance(names, list) else []
@@ -224,7 +222,7 @@ def _owned_configuration(entry: Values, found: Values) -> list[Assignment]:
     ]
 
 
-def _owned_mappings(mappings: list[dict[str, str]], found: Any) -> list[Assignment]:
+def _owned_mappings(mappings: list[dict[str, str]], found: object) -> list[Assignment]:
     """The remote roots of the mappings of tk's directories; a user's own mappings stay."""
     if not isinstance(found, list):
         return [(("pathMappings",), mappings)]

@@ -15,7 +15,16 @@ from tunnelkit.debug.vscode import jsonc, jsonc_edit
 from tunnelkit.errors import DebugError
 from tunnelkit.file_changes import FileChange, read_bytes
 
-__all__ = ["Assignment", "JsoncDocument", "Place", "Section", "WantedEntry", "listed", "plan_file"]
+__all__ = [
+    "Assignment",
+    "JsoncDocument",
+    "Place",
+    "Section",
+    "Values",
+    "WantedEntry",
+    "listed",
+    "plan_file",
+]
 
 #: A place in a document: keys and indexes from the root.
 Place = tuple[str | int, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
 
 #: Limit of one event's text; an agent may send megabytes.
 _MAX_CHARS = 4000
@@ -31,7 +31,7 @@ _PLAIN = {
 _WORTH_TELLING_S = 1.0
 
 
-def told(event: dict[str, Any]) -> str:
+def told(event: Mapping[str, object]) -> str:
     """Return the message of an event for `tk logs`.
 
     Unknown events, and events with missing fields (another version's), are shown as they came."""
@@ -53,31 +53,38 @@ def told(event: dict[str, Any]) -> str:
 _HEAD = ("event", "time", "generation")
 
 
-def at(event: dict[str, Any]) -> str:
+def at(event: Mapping[str, object]) -> str:
     """Return the time of an event by the node's clock; now if it has none."""
     try:
-        told_s = time.localtime(event.get("time"))
+        told_s = time.localtime(_number(event.get("time")))
     except (TypeError, ValueError, ArithmeticError, OSError):
         told_s = time.localtime()
     return time.strftime("%Y-%m-%d %H:%M:%S", told_s)
 
 
-def kept_at(event: dict[str, Any]) -> str:
+def kept_at(event: Mapping[str, object]) -> str:
     """Return in words where a run is kept (--post-mortem)."""
     where = f" ({event['where']})" if event.get("where") else ""
     return f"kept at {event.get('error')}{where}"
 
 
-def ending(event: dict[str, Any]) -> str:
+def ending(event: Mapping[str, object]) -> str:
     """Return in words how a run ended."""
     if event.get("error"):
         return str(event["error"])
     how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('code')}"
     why = event.get("why")
     because = "" if why in (None, "ended") else f" ({why})"
-    lived_s, waited_s = event.get("duration_s", 0.0), event.get("waited_s") or 0.0
-    peak = f"peak {event.get('peak_rss_bytes', 0) // 2**20} MiB"
+    lived_s = _number(event.get("duration_s", 0.0))
+    waited_s = _number(event.get("waited_s") or 0.0)
+    peak = f"peak {int(_number(event.get('peak_rss_bytes', 0))) // 2**20} MiB"
     if 0.0 < lived_s <= waited_s:
         return f"{how}{because} after {lived_s:.1f} s of waiting for F5, {peak}"
     waited = f" (it had waited {waited_s:.1f} s for F5)" if waited_s >= _WORTH_TELLING_S else ""
     return f"{how}{because} after {lived_s - waited_s:.1f} s, {peak}{waited}"
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number")
+    return value

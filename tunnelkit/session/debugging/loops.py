@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.config.schema import DebugSettings
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.debug.dap.editor_port import EditorPort
+from tunnelkit.debug.dap.messages import Message, whole
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_command import LoopCommand, loop_spec
@@ -48,7 +48,7 @@ class LoopLogFile:
                 file.write(text)
 
 
-def _event_line(event: dict[str, Any]) -> bytes:
+def _event_line(event: Message) -> bytes:
     return f"[tk {at(event)}] {told(event)}\n".encode("utf-8", "replace")
 
 
@@ -206,7 +206,7 @@ class Loops:
             await loop.loop.adopt(description)
         return len(descriptions)
 
-    async def attach(self, spec: dict[str, Any], *, port: int | None) -> Attachment:
+    async def attach(self, spec: Message, *, port: int | None) -> Attachment:
         """Begin to attach to a process (session/handlers/attach.py). Raises DebugError.
 
         port: as for `start`, else the session's own, or a free one if a loop has that."""
@@ -252,7 +252,7 @@ class Loops:
 
         A program that no editor has started yet has read none of them."""
         for loop in self.all():
-            if loop.reload and (loop.loop.has_editor or not loop.loop.info.get("debug")):
+            if loop.reload and (loop.loop.has_editor or not loop.loop.debugs):
                 reason = f"files changed: {name_paths(paths, limit=3)}"
                 self._spawn(_restart(loop.loop, reason))
 
@@ -269,9 +269,9 @@ class Loops:
         """Every loop, oldest first."""
         return list(self._loops.values())
 
-    def debuggee(self, channel: Channel, header: dict[str, Any]) -> None:
+    def debuggee(self, channel: Channel, header: Mapping[str, object]) -> None:
         """Take a process that dialled in from the agent."""
-        loop = self._loops.get(int(header.get("loop", 0)))
+        loop = self._loops.get(whole(header.get("loop")) or 0)
         if loop is None:
             channel.abort({"error": "no such loop"})
         else:
@@ -310,7 +310,7 @@ class Loops:
             if generation is not None:
                 self._spawn(generation.tell(text))
 
-    def _tell(self, loop: SessionLoop, event: str, **fields: Any) -> None:
+    def _tell(self, loop: SessionLoop, event: str, **fields: object) -> None:
         """Send an event of the session to the log and the loop's terminals."""
         record = LoopRecord(EVENT, 0, event_payload(event, time=time.time(), **fields))
         self._log.write(record)
@@ -379,7 +379,7 @@ class Loops:
             with contextlib.suppress(TunnelkitError):
                 await self.stop(loop_id)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -238,7 +238,7 @@ class ControlHandlers:
                 if params.get("sync") and self._session.files.mirrors is not None:
                     synced = await self._sync({"timeout_s": timeout_s, "proof": True})
                 loop = self._session.loops.get(params.get("loop"))
-                if not loop.loop.info.get("debug"):
+                if not loop.loop.debugs:
                     raise DebugError(
                         "the running loop's command is no Python program",
                         hint="F5 needs: tk loop python FILE",

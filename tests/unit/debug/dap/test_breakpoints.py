@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.debug.dap_messages import answer, attached, event, names, read, request
-from tunnelkit.debug.dap.session import BreakpointCheck, DapSession, MappedRoots
+from tunnelkit.debug.dap.breakpoints import BreakpointCheck
+from tunnelkit.debug.dap.path_mappings import MappedRoots
+from tunnelkit.debug.dap.session import DapSession
 
 FILE = "/home/me/code/train.py"
 REASON = "train.py on node2 is older than here"

@@ -60,7 +60,7 @@ def test_a_stop_tells_which_process_it_is_where_the_session_does_not() -> None:
     view = attached(DapSession())
     stop = event("stopped", {"reason": "breakpoint", "threadId": 1})
     assert view.from_adapter([stop], 0.0) == [stop]
-    view.process_name = "rank 0 · node1"
+    view.join("rank 0 · node1", hold_end=True)
     (told,) = read(view.from_adapter([stop], 0.0))
     assert told["body"] == {
         "reason": "breakpoint",

@@ -21,8 +21,9 @@ from tests.unit.debug.dap_messages import (
     said_by_vscode,
 )
 from tunnelkit.debug.dap import peek
-from tunnelkit.debug.dap.session import Child, DapSession, EndRequest, MappedRoots
-from tunnelkit.debug.dap.session_facts import RANK_KEY
+from tunnelkit.debug.dap.path_mappings import MappedRoots
+from tunnelkit.debug.dap.session import DapSession
+from tunnelkit.debug.dap.session_facts import RANK_KEY, Child, EndRequest
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.rank_sessions import _child
 
@@ -163,7 +164,7 @@ def test_missing_mappings_are_added_silently() -> None:
     ours = [{"localRoot": "/home/me/code", "remoteRoot": "/r/code"}]
     assert arguments == {"justMyCode": False, "pathMappings": ours}
     assert told == []
-    assert view.attach_arguments == arguments
+    assert view.facts.attach_arguments == arguments
 
 
 def test_wrong_mappings_are_told_once() -> None:
@@ -199,28 +200,29 @@ def test_facts(write: Any) -> None:
         clientName="Visual Studio Code",
         supportsStartDebuggingRequest=True,
     )
-    assert (view.client_id, view.client_name) == ("vscode", "Visual Studio Code")
-    assert view.supports_start_debugging
-    assert view.first["command"] == "initialize"
+    assert (view.facts.client_id, view.facts.client_name) == ("vscode", "Visual Studio Code")
+    assert view.facts.supports_start_debugging
     view.from_adapter([answer(1, "initialize")], 0.0)
-    assert view.answered == {1}
-    assert not view.attached
+    assert view._answered == {1}
+    assert not view.facts.attached
     tell(2, "attach", name="tk", **{RANK_KEY: 3})
-    assert view.attached and view.attach_seq == 2 and view.attach_command == "attach"
-    assert view.rank == 3 and view.sub_process_id is None
-    assert not view.configuration_done
+    assert view.facts.attached
+    assert view.facts.attach is not None
+    assert (view.facts.attach["seq"], view.facts.attach["command"]) == (2, "attach")
+    assert view.facts.rank == 3 and view.facts.sub_process_id is None
+    assert not view.facts.configuration_done
     tell(3, "configurationDone")
-    assert view.configuration_done
+    assert view.facts.configuration_done
     tell(4, "disconnect", terminateDebuggee=False, restart=True)
-    assert view.goodbye == EndRequest("disconnect", False, True)
-    assert not view.over
+    assert view.facts.goodbye == EndRequest("disconnect", False, True)
+    assert not view.facts.over
 
 
 def test_a_client_without_a_name_is_an_editor() -> None:
     view = DapSession()
-    assert view.client_name == "an editor"
+    assert view.facts.client_name == "an editor"
     view.from_editor(request(1, "initialize", clientID="emacs"))
-    assert view.client_name == "emacs"
+    assert view.facts.client_name == "emacs"
 
 
 @pytest.mark.parametrize("command", ["disconnect", "terminate"])
@@ -232,7 +234,7 @@ def test_a_goodbye_before_attach_is_answered_here(command: str) -> None:
     (reply,) = read(routed.to_editor)
     assert (reply["type"], reply["request_seq"], reply["success"]) == ("response", 2, True)
     assert reply["command"] == command
-    assert view.over
+    assert view.facts.over
 
 
 def test_another_adapter_is_told_the_same_and_answers_only_what_is_open() -> None:
@@ -332,7 +334,7 @@ def test_children_that_the_adapter_announces_are_noted_and_passed() -> None:
     )
     told = event("debugpyAttach", {**configuration, "subProcessId": 42})
     assert view.from_adapter([asked, told], 0.0) == [asked, told]
-    assert view.children == [Child(41, "Subprocess 41"), Child(42, "Subprocess 41")]
+    assert view.facts.children == (Child(41, "Subprocess 41"), Child(42, "Subprocess 41"))
 
 
 # -- what passes untouched ------------------------------------------------
@@ -515,4 +517,4 @@ def test_a_launch_request_is_refused_with_the_way_out() -> None:
     (refusal,) = read(routed.to_editor)
     assert (refusal["request_seq"], refusal["success"]) == (2, False)
     assert '"attach"' in refusal["message"]
-    assert view.over and not view.attached
+    assert view.facts.over and not view.facts.attached

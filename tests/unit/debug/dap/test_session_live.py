@@ -18,7 +18,9 @@ import pytest
 
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.dap import peek
-from tunnelkit.debug.dap.session import Child, DapSession, MappedRoots
+from tunnelkit.debug.dap.path_mappings import MappedRoots
+from tunnelkit.debug.dap.session import DapSession
+from tunnelkit.debug.dap.session_facts import Child
 from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.tasks import cancel_all
@@ -233,7 +235,7 @@ async def test_child_sessions_look_as_debugpy_makes_them(tmp_path: Path) -> None
     async with debugging(tmp_path, code, DapSession(MappedRoots("/here", "/there"))) as rig:
         await rig.client.attach({}, name="tk: attach", preLaunchTask="tk: ready")
         theirs = await rig.client.wait_event("debugpyAttach")
-        (child,) = rig.view.children
+        (child,) = rig.view.facts.children
         assert child == Child(theirs["subProcessId"], theirs["name"])
         # It waits for a session of its own, which here never comes.
         os.kill(child.pid, signal.SIGKILL)
