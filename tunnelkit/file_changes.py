@@ -24,6 +24,7 @@ class FileChange:
 
     @property
     def status(self) -> Literal["created", "updated", "already right"]:
+        """How the plan compares with the file that was read."""
         if self.before is None:
             return "created"
         return "already right" if self.before == self.after else "updated"
