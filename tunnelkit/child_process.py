@@ -36,6 +36,7 @@ class Lines:
         self._changed = asyncio.Event()
 
     def feed(self, data: bytes) -> None:
+        """Add bytes of the source, in any pieces."""
         *whole, rest = (self._rest + data).split(b"\n")
         # A source that never sends a newline must not grow without bound.
         self._rest = rest[-_LINE_BYTES:]
@@ -86,6 +87,7 @@ class LogPipe:
 
     @property
     def path(self) -> Path:
+        """The path for `ssh -E`; valid between entering and `close`."""
         assert self._path is not None, "LogPipe is entered before it is used"
         return self._path
 

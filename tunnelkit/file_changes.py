@@ -24,6 +24,7 @@ class FileChange:
 
     @property
     def status(self) -> Literal["created", "updated", "already right"]:
+        """The relation of the plan to the file that was read."""
         if self.before is None:
             return "created"
         return "already right" if self.before == self.after else "updated"

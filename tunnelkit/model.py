@@ -130,10 +130,12 @@ class Completed:
 
     @property
     def text(self) -> str:
+        """stdout as text; bytes that are not UTF-8 become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
 
     @property
     def error_text(self) -> str:
+        """stderr as text, without white space around it."""
         return self.stderr.decode("utf-8", "replace").strip()
 
 

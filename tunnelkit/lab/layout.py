@@ -44,10 +44,12 @@ class LabInfo:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON types, for `from_json`."""
         return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> LabInfo:
+        """Rebuild the object from `to_json`. Raises KeyError if a field is missing."""
         return LabInfo(
             dir=Path(data["dir"]),
             flavour=data["flavour"],
@@ -91,6 +93,7 @@ class LabStatus:
         return nodes_known and all(daemon.alive for daemon in self.daemons)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON types, for `tk lab status --json`."""
         return {
             "healthy": self.healthy,
             "info": self.info.to_json(),
@@ -109,50 +112,62 @@ class Layout:
 
     @property
     def state(self) -> Path:
+        """The record of the lab, lab.json."""
         return self.dir / "lab.json"
 
     @property
     def home(self) -> Path:
+        """Home directory of the lab's user on every host."""
         return self.dir / "home"
 
     @property
     def bin(self) -> Path:
+        """Programs that only the lab's hosts find on PATH."""
         return self.dir / "bin"
 
     @property
     def ssh(self) -> Path:
+        """Keys and sshd configurations."""
         return self.dir / "ssh"
 
     @property
     def slurm(self) -> Path:
+        """Configuration of Slurm."""
         return self.dir / "etc"
 
     @property
     def spool(self) -> Path:
+        """Spool directories of Slurm's daemons."""
         return self.dir / "s"
 
     @property
     def ssh_config(self) -> Path:
+        """ssh_config of the lab's laptop."""
         return self.dir / "ssh_config"
 
     @property
     def slurm_conf(self) -> Path:
+        """slurm.conf."""
         return self.slurm / "slurm.conf"
 
     @property
     def hosts(self) -> Path:
+        """/etc/hosts of the lab's hosts."""
         return self.slurm / "hosts"
 
     @property
     def munge_socket(self) -> Path:
+        """Unix socket of munged."""
         return self.dir / "munge.sock"
 
     @property
     def supervisor_socket(self) -> Path:
+        """Unix socket of the supervisor."""
         return self.dir / "sup.sock"
 
     @property
     def proxy_socket(self) -> Path:
+        """Unix socket that controls the proxy."""
         return self.dir / "proxy.sock"
 
     def tmp(self, host: str) -> Path:
@@ -160,6 +175,7 @@ class Layout:
         return self.dir / "t" / host
 
     def log(self, daemon: str) -> Path:
+        """Log file of a daemon, by its name."""
         return self.dir / "log" / f"{daemon}.log"
 
     def make(self) -> None:

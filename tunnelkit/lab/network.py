@@ -56,10 +56,12 @@ class Network:
     offline: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON types, for `from_json`."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Network:
+        """Rebuild the object from `to_json`. Raises KeyError if a field is missing."""
         return Network(**{**data, "proxy": tuple(data["proxy"])})
 
     def enter_namespace(self, host: str) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_alive(process: ProcessId) -> bool:
+    """True if exactly that process runs; a zombie or a reused pid is not alive."""
     return identify(process.pid) == process
 
 

@@ -164,12 +164,15 @@ class Proxy:
 
     @property
     def cut(self) -> bool:
+        """True while the link is cut: connections stay open and carry nothing."""
         return not self._healed.is_set()
 
     def track(self, pipe: _Pipe) -> None:
+        """Apply delay and cuts to a pipe, until `forget`."""
         self._pipes.add(pipe)
 
     def forget(self, pipe: _Pipe) -> None:
+        """Stop tracking a pipe that has ended."""
         self._pipes.discard(pipe)
 
     def count(self, size: int, *, up: bool) -> None:
@@ -230,11 +233,13 @@ class Proxy:
         self._healed.set()
 
     def set_rtt(self, rtt_s: float) -> None:
+        """Set the round-trip time in seconds, half of it each way."""
         self.delay_s = rtt_s / 2
         for pipe in list(self._pipes):
             pipe.update_reading()
 
     def status(self) -> dict[str, object]:
+        """Return link (up, cut or reset), rtt_ms, connections, bytes_up and bytes_down."""
         link = "cut" if self.cut else "up" if self._server else "reset"
         # Each connection has two ends, or one while it is being dialled.
         clients = {frozenset((id(pipe), id(pipe.peer))) for pipe in self._pipes}
@@ -338,6 +343,7 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 def main() -> int:
+    """Run the proxy until it is terminated; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tunnelkit.lab.proxy")
     parser.add_argument("--listen", type=_endpoint, required=True, metavar="HOST:PORT")
     parser.add_argument("--upstream", type=_endpoint, required=True, metavar="HOST:PORT")

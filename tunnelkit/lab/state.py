@@ -30,6 +30,7 @@ class LabDaemon:
 
     @property
     def alive(self) -> bool:
+        """True if the recorded process runs."""
         return self.process is not None and is_alive(self.process)
 
 
@@ -44,10 +45,12 @@ class State:
 
     @property
     def layout(self) -> Layout:
+        """The paths of this lab."""
         return Layout(self.info.dir)
 
     @property
     def processes(self) -> list[ProcessId]:
+        """The recorded processes of the daemons."""
         return [daemon.process for daemon in self.daemons.values() if daemon.process]
 
     def on(self, host: str) -> tuple[str, ...]:
@@ -58,6 +61,7 @@ class State:
         return (*self.network.enter(host, self.layout.hosts), "/usr/bin/env", "-i", *words)
 
     def save(self) -> None:
+        """Write lab.json. Raises OSError."""
         data = {
             "version": _VERSION,
             "info": self.info.to_json(),

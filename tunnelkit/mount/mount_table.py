@@ -116,6 +116,7 @@ def ssh_pid(record: Path) -> int | None:
 
 
 def read_pid(file: Path) -> int | None:
+    """Return the pid that a file holds; None if there is no such file or no number in it."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):

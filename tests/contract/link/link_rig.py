@@ -73,8 +73,8 @@ def leftovers(cluster: Cluster, text: str) -> Iterator[None]:
 
 def cut(link) -> None:
     """Break a link's connection to the login host, as a killed ssh or a reset does."""
-    if hasattr(link._login, "master"):
-        os.kill(link._login.master.pid, signal.SIGKILL)
+    if hasattr(link._login.connection, "control_path"):
+        os.kill(link._login.connection.pid, signal.SIGKILL)
     else:
         link._login.connection.transport._buffered._sock.shutdown(socket.SHUT_RDWR)
 

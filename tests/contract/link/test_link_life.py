@@ -120,7 +120,7 @@ async def test_take_over_from_a_killed_predecessor(connect, cluster, home) -> No
     port = free_port()
     killed_predecessor(cluster, port)
     link = await connect()
-    assert link._login.master.adopted
+    assert link._login.connection.adopted
     assert (await link.run(["echo", "hi"], node="node1")).text == "hi\n"
     forward = LocalForward(port, "127.0.0.1", cluster["node1"].port)
     await link.forward(forward)
@@ -131,7 +131,7 @@ async def test_take_over_from_a_killed_predecessor(connect, cluster, home) -> No
 
     lost = asyncio.create_task(link.wait_lost())
     await asyncio.sleep(0)
-    os.kill(link._login.master.pid, signal.SIGKILL)
+    os.kill(link._login.connection.pid, signal.SIGKILL)
     assert "login" in await asyncio.wait_for(lost, 5)
     await link.open()
     assert (await link.run(["echo", "hi"], node="node1")).text == "hi\n"
@@ -170,7 +170,7 @@ async def test_a_stale_socket_is_replaced(connect, cluster, home) -> None:
     link = await connect(opened=False)
     (home / "ctl").mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(link._login.master.control_path))
+        sock.bind(str(link._login.connection.control_path))
     await link.open()
     assert (await link.run(["echo", "hi"])).text == "hi\n"
 
@@ -213,10 +213,10 @@ async def test_a_silent_connection_is_noticed(connect, cluster) -> None:
 @OPENSSH
 async def test_a_master_that_hangs_is_replaced(connect, cluster) -> None:
     link = await connect()
-    hung = link._login.master.pid
+    hung = link._login.connection.pid
     os.kill(hung, signal.SIGSTOP)
     await link.open()
-    assert link._login.master.pid != hung
+    assert link._login.connection.pid != hung
     assert (await link.run(["echo", "hi"])).text == "hi\n"
     assert not Path(f"/proc/{hung}").exists()
 

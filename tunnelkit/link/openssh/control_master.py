@@ -73,6 +73,7 @@ class ControlMaster:
 
     @property
     def is_up(self) -> bool:
+        """True if the master process has not ended, as far as is known."""
         return self._watch is not None and not self._watch.done()
 
     async def open(self, *, verify: bool = False) -> bool:

@@ -7,12 +7,10 @@ first needed.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from tunnelkit.errors import (
@@ -21,38 +19,32 @@ from tunnelkit.errors import (
     HostKeyError,
     TunnelkitError,
 )
-from tunnelkit.link.base import Link, Prompter
+from tunnelkit.link.base import Prompter
 from tunnelkit.link.openssh.argv import SshCommand
 from tunnelkit.link.openssh.askpass import Asker, AskpassServer
 from tunnelkit.link.openssh.control_master import ControlMaster
-from tunnelkit.link.openssh.forwards import OpenSSHForwards
-from tunnelkit.link.openssh.sessions import MuxStream, OpenSSHSessions
-from tunnelkit.link.options import LinkOptions, destination_words
+from tunnelkit.link.openssh.forwards import OpenSSHForward, OpenSSHForwards
+from tunnelkit.link.openssh.sessions import OpenSSHSessions
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.shared.address_pin import LoginPin
 from tunnelkit.link.shared.ciphers import cipher_options
-from tunnelkit.link.shared.hop_forward_pool import Key, Route
 from tunnelkit.link.shared.host_keys import (
     EffectiveConfig,
     effective_config,
     login_options,
     node_options,
 )
-from tunnelkit.link.shared.loss import first_loss, not_connected
+from tunnelkit.link.shared.host_link import HostLink, LinkHost
 from tunnelkit.link.shared.socket_dir import private_directory
-from tunnelkit.model import Completed, Hop, LocalForward, check_host
 
 #: From the start of ssh to the first sign of life, beyond the time to connect.
 _SILENCE_S = 30.0
 _ASK_S = 10.0
 
-
-@dataclass(frozen=True)
-class _Host:
-    master: ControlMaster
-    sessions: OpenSSHSessions
+_Host = LinkHost[ControlMaster, OpenSSHSessions]
 
 
-class OpenSSHLink(Link):
+class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
     """The link by OpenSSH's ssh; see `base.Link`.
 
     `control_dir` is a 0700 directory that belongs to this link alone; a successor with the same one
@@ -87,18 +79,14 @@ class OpenSSHLink(Link):
         self._login = self._host(None)
         self._nodes: dict[str, _Host] = {}
         self._pin = LoginPin()
-        self._forwards = OpenSSHForwards(
-            self._login.master,
+        self._forwards = self._table = OpenSSHForwards(
+            self._login.connection,
             self._login.sessions,
-            self._node_master,
+            self._node_connection,
             directory=control_dir,
             connect_timeout_s=options.connect_timeout_s,
             node_routes=options.node_routes,
         )
-
-    @property
-    def login(self) -> Hop:
-        return self._options.login
 
     async def open(self) -> None:
         """See `base.Link.open`. After a loss it also puts the forwards back."""
@@ -109,83 +97,27 @@ class OpenSSHLink(Link):
         if self._askpass and not self._batch:
             await self._askpass.open()
         try:
-            if await self._login.master.open(verify=True):
-                if self._login.master.adopted:
-                    await self._forwards.drop_leftovers(self._login.master)
+            if await self._login.connection.open(verify=True):
+                if self._login.connection.adopted:
+                    await self._table.drop_leftovers(self._login.connection)
                 await self._learn_host()
         except BaseException as error:
             if isinstance(error, ConnectionFailed) and not isinstance(
                 error, (AuthenticationFailed, HostKeyError)
             ):
                 self._pin.missed()
-            if self._askpass and not self._login.master.is_up:
+            if self._askpass and not self._login.connection.is_up:
                 await self._askpass.close()
             raise
         await self._forwards.restore()
-
-    async def open_node(self, node: str) -> None:
-        """Connect to a node now; `run` and the like do so by themselves, `remote_shell` can't."""
-        await self._node_master(node)
-
-    async def is_alive(self) -> bool:
-        return await self._login.master.check()
-
-    async def wait_lost(self) -> str:
-        """Wait until the connection to the login host, or one that carries a forward to a node, is
-        lost.
-
-        Returns the reason. `open` then restores what it can.
-        """
-        if not self._login.master.is_up:
-            return await self._login.master.wait()
-        return await first_loss(
-            self._forwards.changed,
-            lambda: [self._login.master.wait(), *self._forwards.carriers()],
-        )
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        node: str | None = None,
-        stdin: bytes = b"",
-        timeout_s: float = 30.0,
-    ) -> Completed:
-        host = await self._ready(node)
-        return await host.sessions.run(argv, stdin=stdin, timeout_s=timeout_s)
-
-    async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> MuxStream:
-        return await (await self._ready(node)).sessions.open_stream(argv)
-
-    async def forward(self, forward: LocalForward, *, node: str | None = None) -> None:
-        await self._ready(None)
-        await self._forwards.add(forward, None if node is None else check_host(node))
-
-    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None:
-        await self._forwards.cancel(forward, node)
-
-    def forward_route(self, forward: LocalForward, *, node: str | None = None) -> Route | None:
-        """`login`, `node` (the laptop encrypts twice) or `chain` (each leg encrypts once);
-        None if that forward is not in place."""
-        return self._forwards.route(forward, node)
-
-    def failed_forwards(self) -> dict[Key, TunnelkitError]:
-        """Forwards that the last `open` could not put back, with the reason."""
-        return self._forwards.failed()
 
     def remote_shell(self, *, node: str | None = None) -> list[str]:
         """See `base.Link.remote_shell`. For a node, `open_node` has to come first."""
         return [*self._command.session(self._control_path(node)), "-o", "LogLevel=ERROR"]
 
-    def destination(self, node: str | None = None) -> str:
-        return destination_words(node or self._options.login.destination)[-1]
-
     async def close(self) -> None:
-        hosts = [*self._nodes.values(), self._login]
-        await self._forwards.close()
-        await asyncio.gather(*(host.sessions.close() for host in hosts))
-        for host in hosts:  # the nodes first: they ride on the login's
-            await host.master.close()
+        """See `base.Link.close`."""
+        await super().close()
         if self._askpass:
             await self._askpass.close()
         self._sweep()
@@ -203,30 +135,17 @@ class OpenSSHLink(Link):
             (lambda: self._prepare_node(node)) if node else self._prepare_login,
             silence_limit_s=self._options.connect_timeout_s * hops + _SILENCE_S,
             auth_timeout_s=self._options.auth_timeout_s,
-            upstream=self._login.master if node else None,
+            upstream=self._login.connection if node else None,
             notice=self._notice,
         )
         argv = self._command.session(master.control_path)
         limit = self._options.max_sessions
-        return _Host(
-            master, OpenSSHSessions(master, argv, name, directory=self._directory, limit=limit)
-        )
+        sessions = OpenSSHSessions(master, argv, name, directory=self._directory, limit=limit)
+        return LinkHost(master, sessions)
 
-    async def _ready(self, node: str | None) -> _Host:
-        """A host with a live connection. Raises ConnectionFailed if there is none."""
-        if not self._login.master.is_up:
-            raise not_connected(self._options.login)
-        if node is None:
-            return self._login
-        host = self._nodes.get(check_host(node))
-        if host is None:
-            host = self._nodes[node] = self._host(node)
-        if await host.master.open() and host.master.adopted:
-            await self._forwards.drop_leftovers(host.master)
-        return host
-
-    async def _node_master(self, node: str) -> ControlMaster:
-        return (await self._ready(node)).master
+    async def _adopt(self, host: _Host) -> None:
+        if host.connection.adopted:
+            await self._table.drop_leftovers(host.connection)
 
     async def _prepare_login(self) -> tuple[list[str], Asker | None]:
         name = self._options.login.destination

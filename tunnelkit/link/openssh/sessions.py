@@ -56,16 +56,20 @@ class MuxStream:
         self._ended = asyncio.create_task(self._watch())
 
     def fileno(self) -> int:
+        """See `base.ByteStream`."""
         return self._sock.fileno()
 
     @property
     def ended(self) -> bool:
+        """True if the far process or the link has ended."""
         return self._ended.done()
 
     async def wait(self) -> int:
+        """Return the exit status once the far process or the link has ended."""
         return await asyncio.shield(self._ended)
 
     def diagnosis(self) -> str:
+        """Return the last lines of stderr so far, and then ssh's own messages."""
         said = [line for line in self._log.lines.text().splitlines() if "debug1:" not in line]
         said = [line for line in said if not line.startswith("OpenSSH_")]
         return "\n".join([*self._stderr.text().splitlines(), *said])

@@ -152,9 +152,11 @@ class Tail:
         self._lock = threading.Lock()
 
     def feed(self, data: bytes) -> None:
+        """Add bytes, from any thread."""
         with self._lock:
             self._data = (self._data + data)[-self._limit_bytes :]
 
     def text(self) -> str:
+        """Return the kept bytes as text."""
         with self._lock:
             return self._data.decode("utf-8", "replace").strip()

@@ -50,9 +50,11 @@ class Attempt:
 
     @property
     def ask(self) -> Ask | None:
+        """Asks the user, from a thread; None if nobody is there to answer."""
         return self._ask if self._prompter is not None else None
 
     def notice(self, text: str) -> None:
+        """Show a text to the user, from any thread."""
         self._loop.call_soon_threadsafe(self._notice, text)
 
     def own(self, end: Callable[[], None]) -> None:

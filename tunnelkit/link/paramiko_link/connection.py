@@ -56,6 +56,7 @@ class ParamikoConnection:
 
     @property
     def is_up(self) -> bool:
+        """True if the connection has not ended, as far as is known."""
         return self._watch is not None and not self._watch.done()
 
     @property

@@ -125,6 +125,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
             return not self._stopped
 
     def drop(self, pump: BytePump) -> None:
+        """Give up the ownership of a pump that has ended."""
         with self._lock:
             self._pumps.discard(pump)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from paramiko import Channel
@@ -19,32 +19,24 @@ from tunnelkit.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     HostKeyError,
-    TunnelkitError,
 )
-from tunnelkit.link.base import Link, Prompter
-from tunnelkit.link.options import LinkOptions, destination_words
+from tunnelkit.link.base import Prompter
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.paramiko_link.byte_pump import BytePump
 from tunnelkit.link.paramiko_link.connect import Step
 from tunnelkit.link.paramiko_link.connection import ParamikoConnection
-from tunnelkit.link.paramiko_link.forwards import ParamikoForwards
+from tunnelkit.link.paramiko_link.forwards import ParamikoForward, ParamikoForwards
 from tunnelkit.link.paramiko_link.known_hosts import login_rules, node_rules
-from tunnelkit.link.paramiko_link.sessions import ChannelStream, ParamikoSessions
+from tunnelkit.link.paramiko_link.sessions import ParamikoSessions
 from tunnelkit.link.paramiko_link.ssh_config import ConfigFiles, HostConfig
 from tunnelkit.link.paramiko_link.ssh_shim_server import Client, ShimCommand, SshShimServer
 from tunnelkit.link.shared.address_pin import AddressPin
-from tunnelkit.link.shared.hop_forward_pool import Key
-from tunnelkit.link.shared.loss import first_loss, not_connected
+from tunnelkit.link.shared.host_link import HostLink, LinkHost
 from tunnelkit.link.shared.socket_dir import private_directory
-from tunnelkit.model import Completed, Hop, LocalForward, check_host
+from tunnelkit.model import check_host
 
 
-@dataclass(frozen=True)
-class _Host:
-    connection: ParamikoConnection
-    sessions: ParamikoSessions
-
-
-class ParamikoLink(Link):
+class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForward]):
     """The link by paramiko; see `base.Link`.
 
     `control_dir` is a 0700 directory that belongs to this link alone.
@@ -74,7 +66,7 @@ class ParamikoLink(Link):
         self._notice = notice or (lambda text: None)
         self._pin = AddressPin()
         self._login = self._host(None)
-        self._nodes: dict[str, _Host] = {}
+        self._nodes: dict[str, LinkHost[ParamikoConnection, ParamikoSessions]] = {}
         self._forwards = ParamikoForwards(
             self._login.connection,
             self._login.sessions,
@@ -83,10 +75,6 @@ class ParamikoLink(Link):
             node_routes=options.node_routes,
         )
         self._lending = SshShimServer(control_dir / "shell.s", self._lend)
-
-    @property
-    def login(self) -> Hop:
-        return self._options.login
 
     async def open(self) -> None:
         """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
@@ -107,71 +95,18 @@ class ParamikoLink(Link):
         self._lending.open()
         await self._forwards.restore()
 
-    async def open_node(self, node: str) -> None:
-        """Connect to a node now; `run` and the like do so by themselves, `remote_shell` too."""
-        await self._node_connection(node)
-
-    async def is_alive(self) -> bool:
-        return await self._login.connection.check()
-
-    async def wait_lost(self) -> str:
-        """Wait until the connection to the login host, or one that carries a forward to a node, is
-        lost.
-
-        Returns the reason. `open` then restores what it can.
-        """
-        return await first_loss(
-            self._forwards.changed,
-            lambda: [self._login.connection.wait(), *self._forwards.carriers()],
-        )
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        node: str | None = None,
-        stdin: bytes = b"",
-        timeout_s: float = 30.0,
-    ) -> Completed:
-        host = await self._ready(node)
-        return await host.sessions.run(argv, stdin=stdin, timeout_s=timeout_s)
-
-    async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ChannelStream:
-        return await (await self._ready(node)).sessions.open_stream(argv)
-
-    async def forward(self, forward: LocalForward, *, node: str | None = None) -> None:
-        await self._ready(None)
-        await self._forwards.add(forward, None if node is None else check_host(node))
-
-    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None:
-        await self._forwards.cancel(forward, node)
-
-    def forward_route(self, forward: LocalForward, *, node: str | None = None) -> str | None:
-        """As `OpenSSHLink.forward_route`."""
-        return self._forwards.route(forward, node)
-
-    def failed_forwards(self) -> dict[Key, TunnelkitError]:
-        """Forwards that the last `open` could not put back, with the reason."""
-        return self._forwards.failed()
-
     def remote_shell(self, *, node: str | None = None) -> list[str]:
         """See `base.Link.remote_shell`: a small program that borrows a session of this link."""
         return self._lending.shell(None if node is None else check_host(node))
 
-    def destination(self, node: str | None = None) -> str:
-        return destination_words(node or self._options.login.destination)[-1]
-
     async def close(self) -> None:
+        """See `base.Link.close`."""
         await self._lending.close()
-        await self._forwards.close()
-        hosts = [*self._nodes.values(), self._login]
-        await asyncio.gather(*(host.sessions.close() for host in hosts))
-        for host in hosts:  # the nodes first: they ride on the login's
-            await host.connection.close()
+        await super().close()
 
     # -- hosts
 
-    def _host(self, node: str | None) -> _Host:
+    def _host(self, node: str | None) -> LinkHost[ParamikoConnection, ParamikoSessions]:
         """A host that is not connected yet."""
         options = self._options
         connection = ParamikoConnection(
@@ -185,22 +120,7 @@ class ParamikoLink(Link):
             alive_count_max=options.alive_count_max,
             upstream=self._login.connection if node else None,
         )
-        return _Host(connection, ParamikoSessions(connection, limit=options.max_sessions))
-
-    async def _ready(self, node: str | None) -> _Host:
-        """A host with a live connection. Raises ConnectionFailed if there is none."""
-        if not self._login.connection.is_up:
-            raise not_connected(self._options.login)
-        if node is None:
-            return self._login
-        host = self._nodes.get(check_host(node))
-        if host is None:
-            host = self._nodes[node] = self._host(node)
-        await host.connection.open()
-        return host
-
-    async def _node_connection(self, node: str) -> ParamikoConnection:
-        return (await self._ready(node)).connection
+        return LinkHost(connection, ParamikoSessions(connection, limit=options.max_sessions))
 
     def _way(self) -> list[HostConfig]:
         return self._config.way(self._options.login.destination, self._options.jumps)

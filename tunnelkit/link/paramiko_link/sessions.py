@@ -55,16 +55,20 @@ class ChannelStream:
         self._ended = asyncio.create_task(self._watch(release))
 
     def fileno(self) -> int:
+        """See `base.ByteStream`."""
         return self._sock.fileno()
 
     @property
     def ended(self) -> bool:
+        """True if the far process or the link has ended."""
         return self._ended.done()
 
     async def wait(self) -> int:
+        """Return the exit status once the far process or the link has ended; 255 without one."""
         return await asyncio.shield(self._ended)
 
     def diagnosis(self) -> str:
+        """Return the last bytes of stderr so far as text."""
         return self._stderr.text()
 
     async def cut(self) -> None:

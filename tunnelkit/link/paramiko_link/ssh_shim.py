@@ -45,6 +45,7 @@ def parse(words: list[str]) -> tuple[str, bool]:
 
 
 def main(argv: list[str]) -> int:
+    """Run one command through the link; return its exit status, 255 if the link is lost."""
     path, node, *words = argv
     command, subsystem = parse(words)
     sock = socket.socket(socket.AF_UNIX)

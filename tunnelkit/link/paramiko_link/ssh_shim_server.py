@@ -28,9 +28,13 @@ _BACKLOG = 16
 class ShimCommand(Protocol):
     """The byte stream between a client and its command."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Cut both directions, from any thread."""
+        ...
 
-    def join(self, timeout_s: float) -> bool: ...
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of its threads; False if it did not come in time."""
+        ...
 
 
 class Client:
@@ -41,12 +45,15 @@ class Client:
         self._lock = threading.Lock()
 
     def out(self, data: bytes) -> None:
+        """Send a piece of stdout. Raises OSError if the client is gone."""
         self._frame(STDOUT, data)
 
     def err(self, data: bytes) -> None:
+        """Send a piece of stderr. Raises OSError if the client is gone."""
         self._frame(STDERR, data)
 
     def exit(self, code: int) -> None:
+        """Send the exit status, as the last frame."""
         with contextlib.suppress(OSError), self._lock:
             self.sock.sendall(HEADER.pack(EXIT, code))
 

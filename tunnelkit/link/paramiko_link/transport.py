@@ -60,6 +60,7 @@ class BufferedSocket:
         self._closed = False
 
     def recv(self, size: int) -> bytes:
+        """Return at most `size` bytes; b"" at the end."""
         if self._at == len(self._data):
             self._data, self._at = self._sock.recv(self._read_bytes), 0
         piece = self._data[self._at : self._at + size]
@@ -67,16 +68,20 @@ class BufferedSocket:
         return piece
 
     def send(self, data: bytes) -> int:
+        """Send a part of `data`; return its length in bytes."""
         return self._sock.send(data)
 
     def settimeout(self, timeout: float | None) -> None:
+        """Limit each read and write to `timeout` seconds; None waits without end."""
         self._timeout_s = timeout
         self._sock.settimeout(timeout)
 
     def gettimeout(self) -> float | None:
+        """Return the limit of `settimeout`."""
         return self._timeout_s
 
     def getpeername(self) -> Any:
+        """Return the address of the other end. Raises OSError once it is closed."""
         return self._sock.getpeername()
 
     def close(self) -> None:
@@ -201,6 +206,7 @@ class SshTransport(paramiko.Transport):
         self.packetizer.close()
 
     def run(self) -> None:
+        """Serve the connection until its end; the body of the transport's thread."""
         try:
             super().run()
         finally:

@@ -60,7 +60,9 @@ FORBIDDEN = "administratively prohibited"
 class Streams(Protocol):
     """The login host, as either link has it."""
 
-    async def open_stream(self, words: Sequence[str]) -> ByteStream: ...
+    async def open_stream(self, words: Sequence[str]) -> ByteStream:
+        """Start a command; return its stdin and stdout. Raises ConnectionFailed."""
+        ...
 
 
 class HopForward:
@@ -80,6 +82,7 @@ class HopForward:
 
     @property
     def is_up(self) -> bool:
+        """True if the far ssh has not ended, as far as is known."""
         return self._reading is not None and not self._reading.done()
 
     @property

@@ -1,8 +1,4 @@
-"""The chains of one link, one a node; and the ways of a forward to a node, tried in order.
-
-Which links can go by a chain, and how each proves that the login host lets it reach the
-chain's sockets, is theirs (forwards.py, forwards.py).
-"""
+"""The chains of one link, one a node; and the routes of a forward to a node, tried in order."""
 
 from __future__ import annotations
 
@@ -16,15 +12,17 @@ from tunnelkit.model import LocalForward
 
 T = TypeVar("T")
 
-#: The way of a forward: see forwards.py.
+#: The route of a forward: see forward_table.py.
 Route = Literal["login", "chain", "node"]
 #: A forward, and the node whose ports it leads to (None: the login host).
 Key = tuple[LocalForward, str | None]
 
 
 class HopForwardPool:
-    """Owns them. login: runs their far ends; prove: raises ConnectionFailed where the login host
-    does not let us reach a chain's sockets."""
+    """Owner of a link's chains.
+
+    login: runs their far ends. prove: raises ConnectionFailed where the login host does not let us
+    reach a chain's sockets."""
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class HopForwardPool:
         self._chains[node] = chain
         return chain
 
-    def try_anew(self) -> None:
+    def forget_refusals(self) -> None:
         """Forget earlier refusals: what was refused may work now."""
         self._refused.clear()
 
@@ -99,7 +97,7 @@ async def by_first_way(
     causes = [one.cause or one.message for one in others]
     raise type(first)(
         f"no forward to {node}: {first.message}",
-        cause="; nor by the other way: ".join([first.cause or "refused", *causes]),
+        cause="; nor by the other route: ".join([first.cause or "refused", *causes]),
         hint=first.hint,
         transient=all(one.transient for one in refusals),
     ) from first

@@ -75,10 +75,12 @@ class EffectiveConfig:
 
     @property
     def is_strict(self) -> bool:
+        """True if an unknown host key is refused without a question."""
         return self.strict in ("yes", "true")
 
     @property
     def is_off(self) -> bool:
+        """True if the user has turned the check of host keys off."""
         return self.strict in ("no", "false", "off")
 
 

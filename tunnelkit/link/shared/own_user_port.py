@@ -75,6 +75,7 @@ class OwnUserPort:
         self._listener = Listener(self._connected)
 
     def open(self, port: int) -> None:
+        """Listen on 127.0.0.1:`port`. Raises UsageError if the port is taken."""
         try:
             self._listener.open(port)
         except OSError as error:
