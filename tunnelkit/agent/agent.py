@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import re
 import signal
 import socket
 import sys
@@ -41,7 +42,9 @@ from tunnelkit.wire.endpoint import Endpoint
 
 _GRACE_S = 3.0
 _PROBE_TIMEOUT_S = 60.0
-#: Slurm is asked to send USR1 this long before the time limit (scheduler/slurm/adapter.py).
+#: The job's script sets it: how long before the time limit Slurm sends USR1
+#: (scheduler/slurm/submit.py).
+WARNING_VARIABLE = "TK_TIME_LIMIT_WARNING_S"
 _TIME_LIMIT_WARNING_S = 120
 
 
@@ -72,10 +75,12 @@ class Agent:
         self._ending = asyncio.Event()
         self._why = ""
         self._started = time.time()
+        self._warning_s = _TIME_LIMIT_WARNING_S
 
     async def run(self) -> None:
         """Serve until `shutdown`, TERM or INT; then end everything that runs."""
         loop = asyncio.get_running_loop()
+        self._warning_s = take_warning_s()
         self._table.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, f"the job is ending: {number.name}")
@@ -323,12 +328,21 @@ class Agent:
 
     def _time_limit_near(self) -> None:
         if self._peer is not None:
-            self._peer.notify("time-limit", left_s=_TIME_LIMIT_WARNING_S)
+            self._peer.notify("time-limit", left_s=self._warning_s)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def take_warning_s() -> int:
+    """Return the lead time of the time-limit warning, and remove it from the environment.
+
+    A job that was not submitted by tk has no such variable: then the usual lead time.
+    """
+    text = os.environ.pop(WARNING_VARIABLE, "")
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else _TIME_LIMIT_WARNING_S
 
 
 def _own_argv() -> List[str]:

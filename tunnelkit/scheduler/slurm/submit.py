@@ -21,6 +21,8 @@ _SUBMITTED = re.compile(r"([0-9]+)(?:;\S*)?")
 
 #: Seconds before the time limit at which the job's script gets USR1 (Slurm may be 60 s early).
 WARN_BEFORE_END_S = 120
+#: In the environment of the job's script and its agent (agent/agent.py): that lead time in seconds.
+WARNING_VARIABLE = "TK_TIME_LIMIT_WARNING_S"
 
 # sbatch takes options from the environment too; these two can't be overruled by its argv.
 _CLEAN = ("env", "-u", "SBATCH_ARRAY_INX", "-u", "SBATCH_WAIT")
@@ -73,17 +75,19 @@ def submit_command(
     argv = [*_CLEAN, program, "--parsable", f"--job-name={check_job_name(job_name)}"]
     argv += [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     argv += _resources(request)
+    warn_s = _warn_s(request.time_limit_s)
     argv += [
         "--requeue" if request.requeue else "--no-requeue",
-        f"--signal=B:USR1@{_warn_s(request.time_limit_s)}",
+        f"--signal=B:USR1@{warn_s}",
     ]
     argv += ["--open-mode=append", f"--output={_log_pattern(log_dir)}"]
     argv += [check_extra(word) for word in request.extra]
     if "\0" in body:
         raise UsageError("the job's script holds a NUL byte", hint="mend [cluster] prologue")
-    # `:` is a command, and sbatch reads #SBATCH lines only before the first one: a prologue
-    # that holds such a line can't change the job.
-    return Command(tuple(argv), f"#!/bin/sh\n:\n{body}".encode())
+    # sbatch reads #SBATCH lines only before the first command, which is `export`: a prologue that
+    # holds such a line can't change the job.
+    script = f"#!/bin/sh\nexport {WARNING_VARIABLE}={warn_s}\n{body}"
+    return Command(tuple(argv), script.encode())
 
 
 def _resources(request: ResourceRequest) -> list[str]:
