@@ -1,4 +1,4 @@
-"""A thread that carries bytes between pairs of sockets.
+"""A thread that carries bytes between pairs of sockets, and accepts those of its ports.
 
 Every byte of an ssh forward passes here twice a round trip. A turn of asyncio's loop costs two
 to three times what the thread's plain loop does, and bulk data would hold up what else it serves.
@@ -11,45 +11,82 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from tunnelkit.mux.splice import no_delay, quick_ack
 
 _READ_BYTES = 64 * 1024
 #: Reads a turn; then others have theirs.
 _READS = 4
+#: A unix socket whose backlog is full refuses at once, so it is asked again.
+_REACH_S, _AGAIN_S = 5.0, 0.01
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@dataclass(eq=False, frozen=True)
+class CarriedPort:
+    """A listening, non-blocking TCP socket.
+
+    admits: returns True if the peer of that address is served.
+    reach: returns a non-blocking connection to the server behind the port. Raises OSError;
+        BlockingIOError: it is called again later."""
+
+    listener: socket.socket
+    admits: Callable[[tuple[str, int]], bool]
+    reach: Callable[[], socket.socket]
 
 
 class ByteCarrier:
-    """Its thread runs from the first `carry` to `close`."""
+    """Its thread runs from the first `carry` or `serve` to `close`."""
 
     def __init__(self) -> None:
-        self._new: deque[tuple[socket.socket, socket.socket]] = deque()
+        self._orders: deque[Callable[[_Work], None]] = deque()
         self._thread: threading.Thread | None = None
         self._bell: socket.socket | None = None
 
     def carry(self, one: socket.socket, other: socket.socket) -> None:
         """Carry bytes, half-closes and resets both ways until both have ended; then close both
         sockets, which are non-blocking and the carrier's from now on."""
-        self._new.append((one, other))
+        self._order(lambda work: work.join(one, other))
+
+    def serve(self, port: CarriedPort) -> None:
+        """Accept the port's connections, and carry those of admitted peers."""
+        self._order(lambda work: work.watch_port(port))
+
+    def stop(self, port: CarriedPort) -> None:
+        """Close the port's listener; connections go on. Idempotent.
+
+        Waits for the turn of the thread: afterwards, the port is free."""
+        if self._bell is not None:
+            done = threading.Event()
+            self._order(lambda work: work.close_port(port, done))
+            done.wait(_REACH_S)
+
+    def close(self) -> None:
+        """End every connection and every port. Idempotent."""
+        bell, self._bell = self._bell, None
+        if bell is None or self._thread is None:
+            return
+        bell.close()
+        self._thread.join()
+
+    def _order(self, order: Callable[[_Work], None]) -> None:
+        self._orders.append(order)
         if self._bell is None:
             self._bell, heard = socket.socketpair()
             self._bell.setblocking(False)
-            work = _Work(self._new, heard)
+            work = _Work(self._orders, heard)
             self._thread = threading.Thread(target=work.run, name="forwards", daemon=True)
             self._thread.start()
         else:
             # A pair that is full of bells wakes the thread, too.
             with contextlib.suppress(BlockingIOError):
                 self._bell.send(b"!")
-
-    def close(self) -> None:
-        """End every connection. Idempotent."""
-        bell, self._bell = self._bell, None
-        if bell is None or self._thread is None:
-            return
-        bell.close()
-        self._thread.join()
 
 
 @dataclass(eq=False)
@@ -70,53 +107,111 @@ class _End:
 class _Work:
     """The thread's work. Ends, and closes all, once the other end of `heard` is closed."""
 
-    def __init__(
-        self, new: deque[tuple[socket.socket, socket.socket]], heard: socket.socket
-    ) -> None:
-        self._new = new
+    def __init__(self, orders: deque[Callable[[_Work], None]], heard: socket.socket) -> None:
+        self._orders = orders
         self._heard = heard
         self._selector = selectors.DefaultSelector()
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
         self._ends: set[_End] = set()
+        self._ports: set[CarriedPort] = set()
+        #: Accepted connections whose server could not be reached yet, and until when.
+        self._waiting: deque[tuple[float, socket.socket, CarriedPort]] = deque()
 
     def run(self) -> None:
         self._selector.register(self._heard, _READ, None)
         try:
-            self._take()
+            self._obey()
             while self._turn():
                 pass
         finally:
+            self._obey()
             for end in self._ends:
                 end.sock.close()
-            for pair in self._new:
-                for sock in pair:
-                    sock.close()
+            for _, sock, _ in self._waiting:
+                sock.close()
+            for port in self._ports:
+                port.listener.close()
             self._selector.close()
             self._heard.close()
 
+    # -- what the owner asks for, in the thread
+
+    def join(self, one_sock: socket.socket, other_sock: socket.socket) -> None:
+        one, other = _End(one_sock), _End(other_sock)
+        one.peer, other.peer = other, one
+        for end in (one, other):
+            self._ends.add(end)
+            self._selector.register(end.sock, _READ, end)
+        self._read(one)
+
+    def watch_port(self, port: CarriedPort) -> None:
+        self._ports.add(port)
+        self._selector.register(port.listener, _READ, port)
+
+    def close_port(self, port: CarriedPort, done: threading.Event) -> None:
+        if port in self._ports:
+            self._ports.discard(port)
+            self._selector.unregister(port.listener)
+            port.listener.close()
+        done.set()
+
+    # -- turns
+
     def _turn(self) -> bool:
-        for key, events in self._selector.select():
-            end: _End | None = key.data
-            if end is None:
+        for key, events in self._selector.select(_AGAIN_S if self._waiting else None):
+            what: _End | CarriedPort | None = key.data
+            if isinstance(what, _End):
+                if what in self._ends:
+                    if events & _WRITE:
+                        self._flush(what)
+                    if events & _READ and what.reads:
+                        self._read(what)
+            elif what is None:
                 if not self._heard.recv(64):
                     return False
-                self._take()
-            elif end in self._ends:
-                if events & _WRITE:
-                    self._flush(end)
-                if events & _READ and end.reads:
-                    self._read(end)
+                self._obey()
+            elif what in self._ports:
+                self._accept(what)
+        for _ in range(len(self._waiting)):
+            self._reach(*self._waiting.popleft())
         return True
 
-    def _take(self) -> None:
-        while self._new:
-            one, other = (_End(sock) for sock in self._new.popleft())
-            one.peer, other.peer = other, one
-            for end in (one, other):
-                self._ends.add(end)
-                self._selector.register(end.sock, _READ, end)
-            self._read(one)
+    def _obey(self) -> None:
+        while self._orders:
+            self._orders.popleft()(self)
+
+    # -- new connections
+
+    def _accept(self, port: CarriedPort) -> None:
+        try:
+            sock, address = port.listener.accept()
+        except OSError:
+            return
+        try:
+            admitted = port.admits(address)
+            sock.setblocking(False)
+            no_delay(sock)
+            quick_ack(sock)
+        except OSError:
+            admitted = False
+        if admitted:
+            self._reach(time.monotonic() + _REACH_S, sock, port)
+        else:
+            sock.close()
+
+    def _reach(self, until: float, sock: socket.socket, port: CarriedPort) -> None:
+        try:
+            far = port.reach()
+        except OSError as error:
+            if isinstance(error, BlockingIOError) and time.monotonic() < until:
+                self._waiting.append((until, sock, port))
+            else:
+                sock.close()
+        else:
+            self.join(sock, far)
+
+    # -- bytes
 
     def _read(self, end: _End) -> None:
         for _ in range(_READS):

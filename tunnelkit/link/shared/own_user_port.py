@@ -6,18 +6,16 @@ directory. tk has the port, asks the kernel whose each connection is, and carrie
 
 from __future__ import annotations
 
-import asyncio
 import socket
+from functools import partial
 from pathlib import Path
 
 from tunnelkit import local_ports
 from tunnelkit.errors import UsageError
-from tunnelkit.link.shared.byte_carrier import ByteCarrier
-from tunnelkit.mux.listener import Listener
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.link.shared.byte_carrier import ByteCarrier, CarriedPort
+from tunnelkit.mux.peer_credentials import same_user
 
-#: A unix socket whose backlog is full refuses at once, so we ask again.
-_CONNECT_S, _AGAIN_S = 5.0, 0.01
+_BACKLOG = 128
 
 
 class OwnUserPorts:
@@ -25,59 +23,12 @@ class OwnUserPorts:
 
     def __init__(self) -> None:
         self._carrier = ByteCarrier()
-        self._waiting: set[asyncio.Task[None]] = set()
 
     def open(self, port: int, path: Path) -> OwnUserPort:
         """Listen on 127.0.0.1:`port` for ssh's socket `path`. Raises UsageError if it is taken."""
-        gate = OwnUserPort(path, self)
-        gate.open(port)
-        return gate
-
-    async def close(self) -> None:
-        """End every connection."""
-        await cancel_all(*self._waiting)
-        self._carrier.close()
-
-    def join(self, sock: socket.socket, path: str) -> None:
-        """Carry that connection over ssh's socket; closes it. It is the gates' from now on."""
-        far = socket.socket(socket.AF_UNIX)
-        far.setblocking(False)
+        own = ("127.0.0.1", port)
         try:
-            far.connect(path)
-        except BlockingIOError:
-            task = asyncio.create_task(self._join_later(sock, far, path))
-            self._waiting.add(task)
-            task.add_done_callback(self._waiting.discard)
-        except OSError:
-            sock.close()
-            far.close()
-        else:
-            self._carrier.carry(sock, far)
-
-    async def _join_later(self, sock: socket.socket, far: socket.socket, path: str) -> None:
-        try:
-            await _connect(far, path)
-        except BaseException as error:
-            sock.close()
-            far.close()
-            if not isinstance(error, OSError):
-                raise
-        else:
-            self._carrier.carry(sock, far)
-
-
-class OwnUserPort:
-    """One port. Made by `OwnUserPorts`; `close` stops listening, connections go on."""
-
-    def __init__(self, path: Path, gates: OwnUserPorts) -> None:
-        self._path = str(path)
-        self._gates = gates
-        self._listener = Listener(self._connected)
-
-    def open(self, port: int) -> None:
-        """Listen on 127.0.0.1:`port`. Raises UsageError if the port is taken."""
-        try:
-            self._listener.open(port)
+            listener = socket.create_server(own, backlog=_BACKLOG)
         except OSError as error:
             local_ports.check_free(port)
             raise UsageError(
@@ -85,22 +36,35 @@ class OwnUserPort:
                 cause=error.strerror,
                 hint="choose another local port",
             ) from error
+        listener.setblocking(False)
+        carried = CarriedPort(listener, partial(same_user, own=own), partial(_connect, str(path)))
+        self._carrier.serve(carried)
+        return OwnUserPort(carried, self._carrier)
+
+    async def close(self) -> None:
+        """End every connection, and every port."""
+        self._carrier.close()
+
+
+class OwnUserPort:
+    """One port. Made by `OwnUserPorts`; `close` stops listening, connections go on."""
+
+    def __init__(self, port: CarriedPort, carrier: ByteCarrier) -> None:
+        self._port = port
+        self._carrier = carrier
 
     def close(self) -> None:
         """Give the port up. Idempotent."""
-        self._listener.close()
-
-    def _connected(self, sock: socket.socket) -> None:
-        self._gates.join(sock, self._path)
+        self._carrier.stop(self._port)
 
 
-async def _connect(sock: socket.socket, path: str) -> None:
-    ends = asyncio.get_running_loop().time() + _CONNECT_S
-    while True:
-        try:
-            sock.connect(path)
-            return
-        except BlockingIOError:
-            if asyncio.get_running_loop().time() > ends:
-                raise
-        await asyncio.sleep(_AGAIN_S)
+def _connect(path: str) -> socket.socket:
+    """Connect to ssh's socket. Raises OSError; BlockingIOError while its backlog is full."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

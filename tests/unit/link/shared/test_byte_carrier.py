@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tunnelkit.link.shared.byte_carrier import ByteCarrier
+from tunnelkit.link.shared.byte_carrier import ByteCarrier, CarriedPort
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -137,3 +137,56 @@ def test_the_end_closes_what_is_open_and_what_was_new(carrier: ByteCarrier) -> N
         near.close()
         far.close()
     carrier.close()
+
+
+def test_a_port_serves_whom_it_admits_and_stops_at_once(carrier: ByteCarrier) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    address = listener.getsockname()
+    far: list[socket.socket] = []
+    admitted: list[bool] = [False, True]
+
+    def reach() -> socket.socket:
+        near, other = socket.socketpair()
+        near.setblocking(False)
+        far.append(other)
+        return near
+
+    port = CarriedPort(listener, lambda peer: admitted.pop(0), reach)
+    carrier.serve(port)
+    with socket.create_connection(address, timeout=30) as refused:
+        assert refused.recv(1) == b"" and not far
+    with socket.create_connection(address, timeout=30) as served:
+        served.sendall(b"hello")
+        served.shutdown(socket.SHUT_WR)
+        # The answer comes after the port is gone.
+        while not far:
+            threading.Event().wait(0.01)
+        carrier.stop(port)
+        carrier.stop(port)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        with far[0]:
+            assert read_all(far[0]) == b"hello"
+            far[0].sendall(b"answer")
+        assert read_all(served) == b"answer"
+
+
+def test_a_server_whose_backlog_is_full_is_asked_again(carrier: ByteCarrier) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    answers: list[socket.socket | None] = [None, None, near]
+
+    def reach() -> socket.socket:
+        answer = answers.pop(0)
+        if answer is None:
+            raise BlockingIOError
+        return answer
+
+    carrier.serve(CarriedPort(listener, lambda peer: True, reach))
+    with socket.create_connection(listener.getsockname(), timeout=30) as sock, far:
+        far.sendall(b"hello")
+        assert sock.recv(64) == b"hello"
+    assert not answers
