@@ -39,7 +39,7 @@ from tunnelkit.link.shared.host_keys import (
 )
 from tunnelkit.link.shared.loss import first_loss, not_connected
 from tunnelkit.link.shared.socket_dir import private_directory
-from tunnelkit.model import Completed, Hop, LocalForward, check_host
+from tunnelkit.model import Completed, LocalForward, check_host
 
 #: From the start of ssh to the first sign of life, beyond the time to connect.
 _SILENCE_S = 30.0
@@ -97,8 +97,9 @@ class OpenSSHLink(Link):
         )
 
     @property
-    def login(self) -> Hop:
-        return self._options.login
+    def name(self) -> str:
+        """The login host, as the user wrote it."""
+        return str(self._options.login)
 
     async def open(self) -> None:
         """See `base.Link.open`. After a loss it also puts the forwards back."""

@@ -35,7 +35,7 @@ from tunnelkit.link.shared.address_pin import AddressPin
 from tunnelkit.link.shared.hop_forward_pool import Key
 from tunnelkit.link.shared.loss import first_loss, not_connected
 from tunnelkit.link.shared.socket_dir import private_directory
-from tunnelkit.model import Completed, Hop, LocalForward, check_host
+from tunnelkit.model import Completed, LocalForward, check_host
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class ParamikoLink(Link):
         self._lending = SshShimServer(control_dir / "shell.s", self._lend)
 
     @property
-    def login(self) -> Hop:
-        return self._options.login
+    def name(self) -> str:
+        """The login host, as the user wrote it."""
+        return str(self._options.login)
 
     async def open(self) -> None:
         """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
