@@ -93,8 +93,11 @@ FOLDERS = {
     "session": (
         "runtime",
         "job debugging forwards",
-        "connection agent",
-        "allocation files doctor local_loop",
+        "agent",
+        "doctor",
+        "backends",
+        "connection",
+        "allocation files local_loop",
         "job_monitor cleanup report",
         "session",
         "handlers",
@@ -103,7 +106,9 @@ FOLDERS = {
     "link": ("base options", "shared", "openssh paramiko_link", "factory"),
     "scheduler": (
         "base command_error nodelist",
-        "job_script detect poller slurm pbs",
+        "job_script detect poller",
+        "names",
+        "slurm pbs",
         "factory",
     ),
     "mirror": (

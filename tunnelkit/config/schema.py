@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 from tunnelkit.config import value_kinds as v
 from tunnelkit.config.mirror_roots import ROOTS, SYMLINKS, AlsoRoot, Symlinks
@@ -24,8 +24,9 @@ OnDisconnect = Literal["restart", "continue"]
 CollectiveTimeouts = Literal["raise", "keep"]
 OriginKind = Literal["default", "profile", "project", "environment", "flag"]
 
-_SCHEDULER = v.choice("auto", "slurm", "pbs", "torque", "none")
-_LINK = v.choice("auto", "openssh", "paramiko")
+# session/backends/registry.py has a record for each of these names but "auto" and "none".
+_SCHEDULER = v.choice(*get_args(SchedulerName))
+_LINK = v.choice(*get_args(LinkName))
 _YES_NO = v.choice("auto", "yes", "no")
 _ON_DISCONNECT = v.choice("restart", "continue")
 _COLLECTIVE_TIMEOUTS = v.choice("raise", "keep")

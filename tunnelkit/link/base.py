@@ -1,17 +1,20 @@
-"""The interface of a link; the contract suite in tests/contract checks both backends against it.
+"""The interface of a link; the contract suite in tests/contract checks the ssh links against it.
 
 A link is the connection of one session to one cluster. It authenticates once, at `open`; all else
-uses that connection. `node=None` means the login host, any other value a compute node reached
-through it.
+uses that connection. `node=None` means the login host, any other value a compute node. Where there
+is no login host, callers always name a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from tunnelkit.config.schema import Settings
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import Completed, Hop, LocalForward
+from tunnelkit.model import Completed, LocalForward
 
 #: Asks the user one question (password, one-time code, unknown host key) and returns the answer, or
 #: None when nobody is there to answer. `echo` is False for secrets.
@@ -26,24 +29,30 @@ class ByteStream(Protocol):
     from the far stdout, EOF means that the process or the link ended.
     """
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        ...
 
     async def wait(self) -> int:
         """Return the exit status once the far process or the link has ended."""
         ...
 
     def diagnosis(self) -> str:
-        """The last lines of stderr so far, for an error message."""
+        """Return the last lines of stderr so far, for an error message."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the process and close the socket. Idempotent."""
+        ...
 
 
 class Link(Protocol):
-    """One authenticated connection to a cluster's login host, and through it to its nodes."""
+    """One authenticated connection to a cluster, and through it to its nodes."""
 
     @property
-    def login(self) -> Hop: ...
+    def name(self) -> str:
+        """The cluster's name in messages: the login host, or what stands in its place."""
+        ...
 
     async def open(self) -> None:
         """Connect and authenticate. Raises ConnectionFailed or HostKeyError. Idempotent:
@@ -56,7 +65,9 @@ class Link(Protocol):
         `remote_shell` has to call it. Raises as `open`."""
         ...
 
-    async def is_alive(self) -> bool: ...
+    async def is_alive(self) -> bool:
+        """Return True if the connection answers."""
+        ...
 
     async def wait_lost(self) -> str:
         """Wait until the connection to the login host, or one that carries a forward to a node, is
@@ -93,25 +104,59 @@ class Link(Protocol):
         """
         ...
 
-    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None: ...
+    async def cancel_forward(self, forward: LocalForward, *, node: str | None = None) -> None:
+        """Close a forward. Does nothing if it is not open."""
+        ...
 
     def forward_route(self, forward: LocalForward, *, node: str | None = None) -> str | None:
-        """By which way an open forward goes, for `tk status`; None if it is not open."""
+        """Return the route of an open forward, for `tk status`; None if it is not open."""
         ...
 
     def failed_forwards(self) -> dict[tuple[LocalForward, str | None], TunnelkitError]:
-        """Forwards that the last `open` could not put back, with the reason."""
+        """Return the forwards that the last `open` could not put back, with the reason."""
         ...
 
     def remote_shell(self, *, node: str | None = None) -> list[str]:
-        """argv of an ssh-like program (without the host) that rides on this link, for
-        `rsync -e` and `sshfs -o ssh_command`; the host to name is `destination(node)`."""
+        """Return the argv of an ssh-like program (without the host) that rides on this link, for
+        `rsync -e` and `sshfs -o ssh_command`; the host to name is `destination(node)`.
+
+        Raises UsageError if this kind of link has no such program."""
         ...
 
     def destination(self, node: str | None = None) -> str:
-        """The host name that goes with `remote_shell`."""
+        """Return the host name that goes with `remote_shell`, also used in messages."""
         ...
 
     async def close(self) -> None:
         """End every process, forward and connection of this link."""
         ...
+
+
+@dataclass(frozen=True)
+class LinkSetup:
+    """The part of a link's setup that is the same for every kind of link.
+
+    control_dir: a private directory for the link's sockets. prompter: asks the user; None: nobody
+    is there. batch: True forbids all questions. attended: returns True while questions are
+    allowed. notice: called with a message for the user.
+    """
+
+    control_dir: Path
+    prompter: Prompter | None = None
+    batch: bool = False
+    attended: Callable[[], bool] = lambda: True
+    notice: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True)
+class LinkKind:
+    """One kind of link.
+
+    name: its value of `[cluster] link`. make: returns a link that is not open yet; raises
+    MissingProgram, or ConfigError if a setting that it needs is missing. suits: returns True if
+    `link = "auto"` may choose it on this computer.
+    """
+
+    name: str
+    make: Callable[[Settings, LinkSetup], Link]
+    suits: Callable[[], bool] = lambda: True

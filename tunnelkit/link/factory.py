@@ -1,19 +1,15 @@
-"""The choice of a session's link: the backend that the settings name, else OpenSSH wherever it can
-share one connection, else paramiko.
-"""
+"""The kinds of ssh link: OpenSSH wherever it can share one connection, else paramiko."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tunnelkit.config.schema import LinkName
+from tunnelkit.config.schema import LinkName, Settings
 from tunnelkit.errors import MissingProgram
-from tunnelkit.link.base import Link, Prompter
-from tunnelkit.link.options import LinkOptions
+from tunnelkit.link.base import Link, LinkKind, LinkSetup
+from tunnelkit.link.options import LinkOptions, link_options
 
 if TYPE_CHECKING:
     from tunnelkit.link.openssh.link import OpenSSHLink
@@ -21,33 +17,41 @@ if TYPE_CHECKING:
 
 
 def link_name(wanted: LinkName, ssh: str = "ssh") -> Literal["openssh", "paramiko"]:
-    """`wanted`, or what suits this computer: ssh on Windows can't share a connection."""
+    """Return `wanted`, or for "auto" what suits this computer.
+
+    ssh on Windows can't share a connection."""
     if wanted != "auto":
         return wanted
     return "paramiko" if sys.platform == "win32" or shutil.which(ssh) is None else "openssh"
 
 
-def make_link(
-    wanted: LinkName,
-    options: LinkOptions,
-    *,
-    control_dir: Path,
-    prompter: Prompter | None = None,
-    batch: bool = False,
-    attended: Callable[[], bool] = lambda: True,
-    notice: Callable[[str], None] | None = None,
-) -> Link:
-    """A link that is not open yet; see `OpenSSHLink` and `ParamikoLink`. Raises
-    MissingProgram if it was asked for OpenSSH and there is none."""
+def make_link(wanted: LinkName, options: LinkOptions, setup: LinkSetup) -> Link:
+    """Return an ssh link that is not open yet; see `OpenSSHLink` and `ParamikoLink`.
+
+    Raises MissingProgram if OpenSSH is wanted and not installed."""
     link = _link_class(wanted, options.ssh)
     return link(
         options,
-        control_dir=control_dir,
-        prompter=prompter,
-        batch=batch,
-        attended=attended,
-        notice=notice,
+        control_dir=setup.control_dir,
+        prompter=setup.prompter,
+        batch=setup.batch,
+        attended=setup.attended,
+        notice=setup.notice,
     )
+
+
+def _openssh(settings: Settings, setup: LinkSetup) -> Link:
+    return make_link("openssh", link_options(settings), setup)
+
+
+def _paramiko(settings: Settings, setup: LinkSetup) -> Link:
+    return make_link("paramiko", link_options(settings), setup)
+
+
+SSH_LINKS = (
+    LinkKind("openssh", _openssh, suits=lambda: link_name("auto") == "openssh"),
+    LinkKind("paramiko", _paramiko),
+)
 
 
 def _link_class(wanted: LinkName, ssh: str) -> type[OpenSSHLink] | type[ParamikoLink]:

@@ -1,4 +1,4 @@
-"""The options of a link to a cluster; both backends read them. No I/O."""
+"""The options of an ssh link; both ssh backends read them. No I/O."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunnelkit.config.schema import Settings
 from tunnelkit.model import Hop
 
 _WITH_PORT = re.compile(r"(?P<host>[^:\[\]]+):(?P<port>\d+)")
@@ -13,7 +14,7 @@ _WITH_PORT = re.compile(r"(?P<host>[^:\[\]]+):(?P<port>\d+)")
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """Hosts and limits of a link. ssh_config decides what is not given here.
+    """Hosts and limits of an ssh link. ssh_config decides what is not given here.
 
     jumps: hosts before `login`, in order of travel (ProxyJump). ssh_config: another file than
     ~/.ssh/config. known_hosts: tunnelkit's own file, for compute nodes that none of the user's
@@ -34,6 +35,15 @@ class LinkOptions:
     alive_count_max: int = 3
     node_routes: tuple[str, ...] = ("node", "chain")
     ssh: str = "ssh"
+
+
+def link_options(settings: Settings) -> LinkOptions:
+    """Return the options from the settings. Raises ConfigError if there is no login host."""
+    return LinkOptions(
+        login=settings.require_login(),
+        jumps=settings.cluster.jump,
+        ssh_config=settings.cluster.ssh_config,
+    )
 
 
 def destination_words(destination: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The interface of a scheduler adapter. Adapters are pure: no I/O, no clock.
 
-The caller runs `Command`s on the login host and hands the `Completed` back to
-the matching `parse_*`. All parsers raise only SchedulerError.
+The caller runs a `Command` where it says, and hands the `Completed` back to the matching
+`parse_*`. All parsers raise only SchedulerError.
 """
 
 from __future__ import annotations
@@ -14,12 +14,37 @@ from typing import Protocol
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 
 
+class Where(Enum):
+    """The place where a command runs: the login host, the laptop, or the job's first node."""
+
+    LOGIN = "login"
+    LAPTOP = "laptop"
+    NODE = "node"
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command for the login host: its exact words, and the bytes for its stdin."""
+    """One command: its exact words, the bytes for its stdin, and the place where it runs."""
 
     argv: tuple[str, ...]
     stdin: bytes = b""
+    where: Where = Where.LOGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Abilities of a scheduler that not every one has.
+
+    enters_jobs: `enter` works: commands start in a job from the login host.
+    joins_jobs: `step` works: an agent can start in a job that the user submitted.
+    agent_starts_peers: the first node's agent starts those on the other nodes, as steps of the job.
+    names_canceller: `canceller` works.
+    """
+
+    enters_jobs: bool = False
+    joins_jobs: bool = False
+    agent_starts_peers: bool = True
+    names_canceller: bool = False
 
 
 class PendingCause(Enum):
@@ -40,7 +65,14 @@ class Scheduler(Protocol):
     """The dialect of one batch system: builds commands and parses their output."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The scheduler's name, as in `[cluster] scheduler`."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The abilities that not every scheduler has."""
+        ...
 
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
@@ -100,7 +132,9 @@ class Scheduler(Protocol):
         """Return the job's last known state; UNKNOWN if accounting is off or does not answer."""
         ...
 
-    def cancel(self, job_id: str) -> Command: ...
+    def cancel(self, job_id: str) -> Command:
+        """Return the command that ends a job; the job id is its last word."""
+        ...
 
     def parse_cancel(self, done: Completed) -> None:
         """Raise SchedulerError unless the job is cancelled or had ended already."""
@@ -113,5 +147,29 @@ class Scheduler(Protocol):
 
         Its stdin and stdout are attached: the route to nodes that refuse ssh.
         cpus: as requested; some releases forget it.
-        Returns None if the scheduler can't start commands in a job from outside."""
+        None without the capability `enters_jobs`."""
+        ...
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """Return a command that runs `argv` inside the job on `node` as long as itself.
+
+        It must run on `node`, or with `enters_jobs` on the login host.
+        Raises UsageError without the capability `joins_jobs`."""
+        ...
+
+    def canceller(self, job_id: str) -> Command | None:
+        """Return a command that asks for the uid of the user who cancelled a job.
+
+        None without the capability `names_canceller`."""
+        ...
+
+    def parse_canceller(self, done: Completed) -> int | None:
+        """Return the uid of the user who cancelled the job; None if the output lacks it."""
+        ...
+
+    def list_names(self) -> Command | None:
+        """Return a command that prints names for command line completion; None if there is none.
+
+        Its lines begin with `tk-node NAME`, `tk-nodes PARTITION LIST`, `tk-queue NAME` or
+        `tk-job ID`; the last one is `tk-code N`, 0 if the scheduler answered."""
         ...

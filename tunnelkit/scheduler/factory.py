@@ -1,6 +1,9 @@
-"""Choice of the scheduler adapter for a login host."""
+"""The schedulers of login hosts, one record each, and the choice among them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.scheduler.base import Scheduler
@@ -9,9 +12,39 @@ from tunnelkit.scheduler.pbs.adapter import PBS
 from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.slurm.adapter import Slurm
 
-_PROGRAMS = {"slurm": "sbatch", "pbs": "qsub", "torque": "qsub"}
-#: Without these commands tk could submit a job, but not watch or cancel it.
-_NEEDED = {"slurm": ("squeue", "scancel"), "pbs": ("qstat", "qdel"), "torque": ("qstat", "qdel")}
+
+@dataclass(frozen=True)
+class SchedulerKind:
+    """One kind of scheduler.
+
+    name: its value of `[cluster] scheduler`. program: submits jobs. needed: other programs,
+    without which tk could submit a job, but not watch or cancel it. make: returns the adapter;
+    called with what was found, and with True if jobs may be put back into the queue.
+    """
+
+    name: str
+    program: str
+    needed: tuple[str, ...]
+    make: Callable[[Detected, bool], Scheduler]
+
+
+SCHEDULERS = (
+    SchedulerKind(
+        "slurm",
+        "sbatch",
+        ("squeue", "scancel"),
+        lambda found, requeues: Slurm(bin_dirs=found.bin_dirs, requeues=requeues),
+    ),
+    SchedulerKind(
+        "pbs",
+        "qsub",
+        ("qstat", "qdel"),
+        lambda found, requeues: PBS(bin_dirs=found.bin_dirs, history=found.history),
+    ),
+    SchedulerKind(
+        "torque", "qsub", ("qstat", "qdel"), lambda found, requeues: Torque(bin_dirs=found.bin_dirs)
+    ),
+)
 
 
 def adapter(
@@ -23,24 +56,21 @@ def adapter(
     Raises SchedulerError if the login host does not have the scheduler that is wanted.
     """
     name = found.name if wanted == "auto" else wanted
-    if name == "none":
+    kind = next((one for one in SCHEDULERS if one.name == name), None)
+    if kind is None:
         return None
-    bin_dir = found.bin_dirs.get(_PROGRAMS[name])
-    if bin_dir is None:
+    if kind.program not in found.bin_dirs:
         raise SchedulerError(
             f"no {name} found on {login}",
-            cause=f"{_PROGRAMS[name]} is neither on the PATH nor in the usual places",
+            cause=f"{kind.program} is neither on the PATH nor in the usual places",
             hint='set [cluster] scheduler = "none", or another login host',
         )
-    missing = [program for program in _NEEDED[name] if program not in found.bin_dirs]
+    missing = [program for program in kind.needed if program not in found.bin_dirs]
     if missing:
         raise SchedulerError(
             f"no {missing[0]} found on {login}",
-            cause=f"there is {_PROGRAMS[name]}, but {' and '.join(missing)} can't be found",
+            cause=f"there is {kind.program}, but {' and '.join(missing)} can't be found",
             hint="have the site's directory on the PATH of non-interactive shells; `tk doctor` "
             "tells what is found",
         )
-    dirs = found.bin_dirs
-    if name == "slurm":
-        return Slurm(bin_dirs=dirs, requeues=requeues)
-    return Torque(bin_dirs=dirs) if name == "torque" else PBS(bin_dirs=dirs, history=found.history)
+    return kind.make(found, requeues)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.errors import UsageError
 from tunnelkit.scheduler.base import Command
@@ -143,6 +143,15 @@ def body(
     )
 
 
+def plain_body(agent_argv: Sequence[str], prologue: str) -> str:
+    """Return an sh body that becomes the agent, without a status file.
+
+    For jobs whose files the laptop can't read, where the scheduler itself keeps their end."""
+    # The prologue's output must not get into the agent's stream.
+    before = f"{{ {prologue}\n}} >&2\n" if prologue else ""
+    return f"{before}exec {shlex.join(agent_argv)}\n"
+
+
 def shell_word(word: str) -> str:
     """Quote `word` for sh; a leading `~/` becomes the home directory on that host."""
     if word.startswith("~/"):
@@ -160,7 +169,7 @@ def cancelling(command: Command, status_file: str) -> Command:
 
     status_file: the file that this job's script writes (`status_of`)."""
     script = f'(umask 077; : >{shell_word(status_file + _CANCELLED)}) 2>/dev/null; exec "$@"'
-    return Command(("sh", "-c", script, "sh", *command.argv), command.stdin)
+    return replace(command, argv=("sh", "-c", script, "sh", *command.argv))
 
 
 def read_status(status_file: str) -> Command:

@@ -7,43 +7,36 @@ import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Allocation, Completed, JobState, JobStatus
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.scheduler import job_script
-from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.scheduler.factory import adapter
+from tunnelkit.scheduler.base import Command, Scheduler, Where
 from tunnelkit.session.agent.attach_job import (
-    InJobLauncher,
     JobAttachment,
     check_adoptable,
-    enters_from_login,
 )
 from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.agent.install import Installed, install, starting
 from tunnelkit.session.agent.node_agents import peer_name
-from tunnelkit.session.agent.routes import (
-    LoginSshRoute,
-    ReverseRoute,
-    Route,
-    Routes,
-    SchedulerRoute,
-    SshRoute,
-    invitation,
-)
-from tunnelkit.session.connection.probe import scheduler_of
+from tunnelkit.session.agent.routes import Route, Routes
+from tunnelkit.session.backends.backend import AgentAddress, Backend
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.job import JobHandle, in_words
 from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome, who_cancelled
+from tunnelkit.session.runtime.completion_cache import learn
 from tunnelkit.session.runtime.event_log import Record
 
 Say = Callable[[str], None]
 
 
-#: Number and pauses of the attempts to reach an agent that was just started.
-_LOOKS, _LOOK_S = 50, 0.2
+#: Limit for a scheduler's command on the laptop.
+_ON_LAPTOP_S = 30.0
+#: Limit of a job's wait for the agent's files, where nodes share no home.
+_FILES_COME_S = 600
 
 
 class AllocationManager:
@@ -59,6 +52,7 @@ class AllocationManager:
         self,
         link: Link,
         settings: Settings,
+        backend: Backend,
         *,
         name: str,
         say: Say,
@@ -70,6 +64,7 @@ class AllocationManager:
         self._link = link
         self._wait_link = wait_link
         self._settings = settings
+        self._backend = backend
         self._name = name
         self._say = say
         self._record = record
@@ -103,8 +98,19 @@ class AllocationManager:
         """The route to the agent (routes.py); None before the first stream."""
         return self._ways.route if self._ways is not None else None
 
+    @property
+    def link_forwards(self) -> bool:
+        """True if the link carries forwards to the node; else the wire must."""
+        direct = self.job is None or self.route == self._backend.direct_route
+        return self._backend.forwards and direct
+
+    async def learn_names(self) -> None:
+        """Store the cluster's names for command line completion."""
+        if self.scheduler is not None:
+            await learn(self.run, self.scheduler, self._link.name, self._settings.project_dir)
+
     async def prepare(self) -> None:
-        """Prepare the login host: find Python and the scheduler, install the agent's zip."""
+        """Find the scheduler; on a login host also find Python and install the agent's zip."""
         installing = asyncio.create_task(self._install())
         finding = asyncio.create_task(self._find_scheduler())
         try:
@@ -113,38 +119,38 @@ class AllocationManager:
             await cancel_all(installing, finding)
         self._is_prepared.set()
         if self.scheduler is not None:
+            shared = self._backend.shared_home
             self.job = JobHandle(
                 self.scheduler,
-                self._run,
+                self.run,
                 job_name=self._name,
-                jobs_dir=self.installed.jobs_dir,
-                status_file=self._status_file,
+                jobs_dir=self.installed.jobs_dir if shared else None,
+                status_file=self._status_file if shared else None,
                 cancelled=self._cancelled,
                 say=self._say,
             )
 
     async def _install(self) -> None:
+        if not self._backend.has_login_host:
+            return
         self._installed = found = await install(self._link, self._settings.cluster)
         if found.other_python:
             why = f"{found.python} is missing or too old"
-            self._say(f"{self._link.login}: {why}: tk uses {found.other_python}")
+            self._say(f"{self._link.name}: {why}: tk uses {found.other_python}")
 
     async def repair(self) -> None:
         """Install the agent's zip again if it is gone or damaged. Raises AllocationError."""
         await self._wait_link()
-        node = self.node if self.job is None else None
+        node = self.node if self.job is None else self.files_node
         self._installed = await install(self._link, self._settings.cluster, node=node)
 
+    @property
+    def files_node(self) -> str | None:
+        """The node that has tk's files and the mirror's; None if they are on the login host."""
+        return None if self._backend.shared_home else self.node
+
     async def _find_scheduler(self) -> Scheduler | None:
-        wanted = self._settings.cluster.scheduler
-        if wanted == "none":
-            return None
-        return adapter(
-            wanted,
-            await scheduler_of(self._link),
-            str(self._link.login),
-            requeues=self._settings.allocation.requeue,
-        )
+        return await self._backend.find_scheduler(self._link, self._settings)
 
     async def wait_prepared(self) -> None:
         """Wait until `prepare` has found all it needs: the cluster is usable."""
@@ -220,6 +226,11 @@ class AllocationManager:
         status = await self.job.wait_running(on_pending)
         self._ways = None  # it may be on another node now
         self.allocation = Allocation(status.job_id, status.nodes, status.time_left_s)
+        if not self._backend.shared_home:
+            # The job waits for these files, and starts the agent then.
+            self._installed = await install(
+                self._link, self._settings.cluster, node=self.files_node
+            )
         return self.allocation
 
     async def _adopt(self, job_id: str, node: str | None) -> Allocation:
@@ -242,7 +253,7 @@ class AllocationManager:
         Raises AllocationError if the job can't be used."""
         if self.job is None:
             raise AllocationError(
-                f"there is no scheduler on {self._link.login} that could have job {job_id}",
+                f"there is no scheduler on {self._link.name} that could have job {job_id}",
                 hint="leave --attach-job out: tk up NODE",
             )
         left = await self.job.find()
@@ -272,7 +283,7 @@ class AllocationManager:
         """Start an agent on another node of the allocation; return its name and pid.
 
         Returns None if the first agent starts it. Raises AllocationError, ConnectionFailed."""
-        if not isinstance(self.scheduler, InJobLauncher) or enters_from_login(self.scheduler):
+        if self.scheduler is None or self.scheduler.capabilities.agent_starts_peers:
             return None
         assert self.allocation is not None and self.allocation.job_id is not None
         job_id, name = self.allocation.job_id, peer_name(self._name, node)
@@ -280,24 +291,8 @@ class AllocationManager:
         first = self._status_file
         if self.job is not None and not self.job.foreign:
             first = job_script.status_of(first, job_id)
-        if await own.has_agent(job_id, node):
-            told = job_script.parse_status(
-                (await self._run(job_script.read_status(status_file))).text
-            )
-        else:
-            body = self._body(name)
-            told = await own.start(job_id, node, body, status_file, ends_with=first)
-            # A second request before it can answer would start another one.
-            for _ in range(_LOOKS):
-                if await own.has_agent(job_id, node):
-                    break
-                await asyncio.sleep(_LOOK_S)
-        if told is None or told.pid is None:
-            raise AllocationError(
-                f"the agent on {node} did not tell that it runs",
-                hint=f"see {self.installed.jobs_dir}/{name}.step.log on {self._link.login}",
-            )
-        return name, told.pid
+        body = self._body(name)
+        return name, await own.start_peer(job_id, node, body, status_file, ends_with=first)
 
     def _adoption(self, name: str | None = None) -> JobAttachment:
         assert self.scheduler is not None
@@ -341,24 +336,17 @@ class AllocationManager:
         return await self._link.open_stream(starting(self._settings.cluster, "files"))
 
     def _ways_in(self, node: str, name: str) -> list[Route]:
-        """Return the routes to agent `name` in the job that the settings allow."""
-        assert self.scheduler is not None
-        assert self.allocation is not None and self.allocation.job_id is not None
-        wanted = self._settings.cluster.node_ssh
-        attach = self.installed.argv("attach", name)
-        by_ssh = SshRoute(self._link, node, attach)
-        if wanted == "yes":
-            return [by_ssh]
-        enter = self.scheduler.enter(
-            self.allocation.job_id, node, attach, cpus=self._settings.allocation.cpus
+        """Return the routes to agent `name` in the job."""
+        job_id = None if self.allocation is None else self.allocation.job_id
+        if self.scheduler is None or job_id is None:
+            raise AgentGone("there is no job that could have an agent")
+        return list(
+            self._backend.routes(
+                AgentAddress(
+                    self._link, self.scheduler, self._settings, self.installed, name, job_id, node
+                )
+            )
         )
-        if enter is not None:
-            own: Route = SchedulerRoute(self._link, enter)
-            return [own] if wanted == "no" else [by_ssh, own]
-        dial_in = ReverseRoute(self._link, self.installed, name, node)
-        if wanted == "no":
-            return [dial_in]
-        return [by_ssh, LoginSshRoute(self._link, self.installed, node, attach), dial_in]
 
     async def peer_stream(self, node: str, name: str) -> ByteStream:
         """Open a stream to agent `name` on another node, by the first node's route.
@@ -392,7 +380,9 @@ class AllocationManager:
 
     async def describe_end(self, status: JobStatus) -> str:
         """Return in plain words how the job ended."""
-        who = await who_cancelled(self.scheduler, self._run, status)
+        who = None
+        if self.scheduler is not None:
+            who = await who_cancelled(self.scheduler, self.run, status)
         return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
 
     @property
@@ -401,13 +391,6 @@ class AllocationManager:
 
     def _status_file_of(self, name: str) -> str:
         return f"{self.installed.jobs_dir}/{name}.status"
-
-    def _serve_argv(self, name: str) -> list[str]:
-        """Return the agent's argv. If the scheduler has no route, the agent connects out."""
-        assert self.scheduler is not None
-        if enters_from_login(self.scheduler) or self._settings.cluster.node_ssh == "yes":
-            return self.installed.argv("serve", name)
-        return self.installed.argv("serve", name, "--meet", invitation(self.installed, name))
 
     def _with_prologue(self, argv: list[str]) -> list[str]:
         prologue = self._settings.cluster.prologue
@@ -428,10 +411,18 @@ class AllocationManager:
         return await self.job.submit(request, body=self._body(per_job=True), waiting=waiting)
 
     def _body(self, name: str | None = None, *, per_job: bool = False) -> str:
+        """Return the script that runs the agent in a job."""
+        name, cluster = name or self._name, self._settings.cluster
+        if self.scheduler is None:
+            raise AllocationError("there is no scheduler that could run a job")
+        words = self._backend.serve_words(self.scheduler, self._settings, name, self._installed)
+        if not self._backend.shared_home:
+            agent = starting(cluster, *words, wait_s=_FILES_COME_S)
+            return job_script.plain_body(agent, cluster.prologue)
         return job_script.body(
-            agent_argv=self._serve_argv(name or self._name),
-            prologue=self._settings.cluster.prologue,
-            status_file=self._status_file_of(name or self._name),
+            agent_argv=self.installed.argv(*words),
+            prologue=cluster.prologue,
+            status_file=self._status_file_of(name),
             per_job=per_job,
         )
 
@@ -442,6 +433,10 @@ class AllocationManager:
                 hint=f"tk down first, then tk up {node}",
             )
 
-    async def _run(self, command: Command) -> Completed:
+    async def run(self, command: Command) -> Completed:
+        """Run a scheduler's command where it says. Raises ConnectionFailed, TimeoutExpired."""
+        if command.where is Where.LAPTOP:
+            return await run_child(command.argv, stdin=command.stdin, timeout_s=_ON_LAPTOP_S)
         await self._wait_link()
-        return await self._link.run(list(command.argv), stdin=command.stdin)
+        node = self.node if command.where is Where.NODE else None
+        return await self._link.run(command.argv, node=node, stdin=command.stdin)

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 
 from tunnelkit.errors import AllocationError, TunnelkitError
-from tunnelkit.link.base import Prompter
-from tunnelkit.link.factory import make_link
+from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.mount.mounts import umount_all
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.allocation import AllocationManager
-from tunnelkit.session.connection.probe import link_options
+from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, state_root
 
@@ -27,15 +26,12 @@ async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | No
 
 async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None) -> str:
     settings = launch.settings
-    link = make_link(
-        settings.cluster.link,
-        link_options(settings),
-        control_dir=paths.link_dir,
-        prompter=prompter,
-    )
+    backend = choose(settings)
+    link = backend.make_link(settings, LinkSetup(paths.link_dir, prompter))
     cluster = AllocationManager(
         link,
         settings,
+        backend,
         name=job_name(settings.project_dir, paths.id),
         say=lambda text: None,
         cancelled=paths.cancelled,

@@ -22,6 +22,7 @@ from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.malloc import one_heap
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.handlers.service import ControlHandlers
 from tunnelkit.session.runtime.control_server import ControlServer
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
@@ -51,9 +52,11 @@ class Daemon:
     ) -> None:
         self._paths = paths
         self._end_within = end_within
+        launch = LaunchSpec.load(paths.launch_wanted)
         self._session = Session(
-            LaunchSpec.load(paths.launch_wanted),
+            launch,
             paths,
+            choose(launch.settings),
             prompter=self._prompt,
             present=lambda: any(one.follows for one in self._control.connections),
             say=self._say,

@@ -78,7 +78,7 @@ class SessionForwards:
     link: Link
     agent: Callable[[], AgentApi]
     node: Callable[[], str | None]
-    by_ssh: Callable[[], bool]
+    by_link: Callable[[], bool]
     _entries: dict[int, _Entry] = field(default_factory=dict)
 
     async def add(self, forward: LocalForward, *, wire: bool = False) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class SessionForwards:
         return bool(there) and there == network()
 
     async def _open(self, forward: LocalForward, wire: bool) -> _Entry:
-        if not wire and self.by_ssh():
+        if not wire and self.by_link():
             try:
                 node = self.node()
                 await self.link.forward(forward, node=node)

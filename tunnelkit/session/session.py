@@ -23,6 +23,7 @@ from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.find_python import introduced
 from tunnelkit.session.agent.node_agents import PeerAgents
 from tunnelkit.session.allocation import AllocationManager
+from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.loops import Loops
 from tunnelkit.session.debugging.port_fallback import open_near
@@ -31,7 +32,6 @@ from tunnelkit.session.files.mirror_json import Tell
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
-from tunnelkit.session.runtime.completion_cache import learn
 from tunnelkit.session.runtime.event_log import EventLog
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
@@ -53,6 +53,7 @@ class Session:
         self,
         launch: LaunchSpec,
         paths: SessionPaths,
+        backend: Backend,
         *,
         prompter: Prompter,
         present: Callable[[], bool] = lambda: True,
@@ -72,6 +73,7 @@ class Session:
         self._say = say
         self._name = job_name(settings.project_dir, paths.id)
         self._connection = LoginConnection(
+            backend,
             settings,
             paths,
             prompter=prompter,
@@ -84,6 +86,7 @@ class Session:
         cluster = self.cluster = AllocationManager(
             self.link,
             settings,
+            backend,
             name=self._name,
             say=say,
             record=self.events.add,
@@ -103,7 +106,7 @@ class Session:
             self.link,
             self.agent,
             node=lambda: self.cluster.node,
-            by_ssh=lambda: self.cluster.route == "ssh" or self.cluster.job is None,
+            by_link=lambda: self.cluster.link_forwards,
         )
         self.execs = ExecStreams(self.agent)
         self.peers = PeerAgents(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
@@ -116,6 +119,8 @@ class Session:
             paths,
             self.link,
             agent=lambda: None if self.states.state is SessionState.ENDED else self._agent,
+            only_on_nodes=not backend.has_login_host,
+            node=lambda: self.cluster.files_node,
             dial=self.cluster.files_stream,
             repair=self.cluster.repair,
             may_write=self.cluster.wait_prepared,
@@ -158,7 +163,7 @@ class Session:
             taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
             await self.files.look()  # before the user is asked for a password
-            self.states.become(SessionState.CONNECTING, str(self.link.login))
+            self.states.become(SessionState.CONNECTING, self.link.name)
             await self._connection.open()
             if moved is not None:
                 self._say(moved)  # only now, when `tk up` has connected to the control socket
@@ -166,7 +171,7 @@ class Session:
             self._connection.arrive()
             self._keeping = self._spawn(self._connection.run())
             self.files.mounts.adopt()
-            self.states.become(SessionState.PREPARING, str(self.link.login))
+            self.states.become(SessionState.PREPARING, self.link.name)
             self._spawn(self.files.keep_agent())
             ways = [
                 asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
@@ -178,9 +183,7 @@ class Session:
             finally:
                 await cancel_all(*ways)
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
-            if self.cluster.scheduler is not None:
-                project_dir = self.launch.settings.project_dir
-                self._spawn(learn(self.link, self.cluster.scheduler.name, project_dir))
+            self._spawn(self.cluster.learn_names())
         except TunnelkitError as error:
             self.fail(error)
             raise
@@ -204,7 +207,7 @@ class Session:
         self.pending = None
         self.time_limit.begins(allocation.job_id, allocation.time_left_s)
         self._allocated_at = time.monotonic()
-        where = ", ".join(allocation.nodes) or str(self.link.login)
+        where = ", ".join(allocation.nodes) or self.link.name
         self.states.become(SessionState.STARTING, where)
         self._agent = client = AgentClient(
             self.cluster.open_stream,
@@ -324,7 +327,6 @@ class Session:
             await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
             ended = await ending.step("the agent", self._agent.shut_down("tk down"), 8.0) or ended
         if self.cluster.job is not None and not self.cluster.job.foreign:
-            # Its end ends all processes in it.
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
         self.all_ended = ended
         await self.close("tk down", ending)
@@ -428,8 +430,6 @@ class Session:
             self.cluster.ended = why
             self._agent.drop_link(why)
             self._agent.retry()
-
-    # -- inside -----------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` as a task of the session; an error is logged."""

@@ -68,6 +68,7 @@ async def test_a_port_in_the_destination(connect, cluster) -> None:
 _PREDECESSOR = """
 import asyncio, os, sys
 from pathlib import Path
+from tunnelkit.link.base import LinkSetup
 from tunnelkit.link.factory import make_link
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.model import Hop, LocalForward
@@ -77,7 +78,7 @@ async def main():
     options = LinkOptions(
         login=Hop("login"), ssh_config=Path(config), node_routes=("chain", "node")
     )
-    link = make_link(backend, options, control_dir=Path(control))
+    link = make_link(backend, options, LinkSetup(Path(control)))
     await link.open()
     await link.run(["true"], node="node1")
     await link.forward(LocalForward(int(port), "127.0.0.1", int(port)))

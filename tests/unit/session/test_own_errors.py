@@ -18,6 +18,7 @@ from tunnelkit.cli.views.status import lines
 from tunnelkit.config.load import load
 from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
 from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.daemon import Daemon
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
@@ -163,6 +164,7 @@ async def test_a_task_beside_that_fails_is_logged(
     session = Session(
         LaunchSpec.load(paths.launch_wanted),
         paths,
+        SSH,
         prompter=None,  # type: ignore[arg-type]
         say=lambda text: None,
         changed=lambda: None,

@@ -25,7 +25,7 @@ class Style:
 
 
 def style_of(text: str, root: Node | None) -> Style:
-    r"""Return the style of a document; four blanks and `\n`, as VS Code writes, where it has none."""
+    r"""Return the style of a document; without any, four blanks and `\n`, as VS Code writes."""
     eol = re.search(r"\r\n|\r|\n", text)
     unit = "    "
     if root is not None:

@@ -13,7 +13,7 @@ from tunnelkit.link.options import LinkOptions, destination_words
 from tunnelkit.link.shared.forward_table import ActiveForward, Connection, ForwardTable
 from tunnelkit.link.shared.hop_forward_pool import Key, Route
 from tunnelkit.link.shared.loss import first_loss, not_connected
-from tunnelkit.model import Completed, Hop, LocalForward, check_host
+from tunnelkit.model import Completed, LocalForward, check_host
 
 
 class HostConnection(Connection, Protocol):
@@ -78,9 +78,9 @@ class HostLink(Link, Generic[C, S, F]):
     _forwards: ForwardTable[C, F]
 
     @property
-    def login(self) -> Hop:
-        """The login host."""
-        return self._options.login
+    def name(self) -> str:
+        """The login host, as the user wrote it."""
+        return str(self._options.login)
 
     async def open_node(self, node: str) -> None:
         """See `base.Link.open_node`."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
-from tunnelkit.scheduler.base import Command, PendingCause
+from tunnelkit.scheduler.base import Capabilities, Command, PendingCause
+from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
 from tunnelkit.scheduler.pbs.parse import (
@@ -35,6 +36,18 @@ tk_ids=$("$1" -u "$tk_me" -N "$3") || exit
 [ -z "$tk_ids" ] || exec "$2" -f $tk_ids
 """
 
+# The names for completion; see scheduler/names.py.
+_NAMES = r"""
+said=$(qselect -u "$me" 2>&1 </dev/null) || code=$?
+if [ "$code" = 0 ]; then
+  printf '%s\n' "$said" | sed 's/^/tk-job /'
+  pbsnodes -a 2>/dev/null </dev/null | sed 's/^\([A-Za-z0-9]\)/tk-node \1/'
+  qstat -Q 2>/dev/null </dev/null | sed 's/^/tk-queue /'
+else
+  printf '%s\n' "$said"
+fi
+"""
+
 
 class Qstat:
     """Base of the PBS and Torque adapters: qsub, `qstat -f`, qdel.
@@ -44,6 +57,7 @@ class Qstat:
     """
 
     name = "pbs"
+    capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False)
     #: The name that users know.
     title = "PBS"
     #: The program on a node that makes a process a part of a job.
@@ -185,6 +199,18 @@ class Qstat:
         return attach.step(self._attach, re.escape(number), job_id, argv)
 
     # -- inside -----------------------------------------------------------
+
+    def canceller(self, job_id: str) -> Command | None:
+        """Return None: PBS keeps no record of who ended a job."""
+        return None
+
+    def parse_canceller(self, done: Completed) -> int | None:
+        """Return None; see `canceller`."""
+        return None
+
+    def list_names(self) -> Command:
+        """See `Scheduler.list_names`."""
+        return listing(_NAMES, self._bin_dir or (self._bin_dirs or {}).get("qsub", ""))
 
     def _program(self, name: str) -> str:
         directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir

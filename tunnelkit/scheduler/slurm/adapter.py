@@ -19,7 +19,8 @@ from tunnelkit.model import (
     check_host,
     check_job_name,
 )
-from tunnelkit.scheduler.base import Command, PendingCause
+from tunnelkit.scheduler.base import Capabilities, Command, PendingCause
+from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
 from tunnelkit.scheduler.slurm.duration import parse_duration
@@ -58,6 +59,14 @@ _STEP = (
 )
 
 
+# The names for completion; see scheduler/names.py.
+_NAMES = r"""
+said=$(sinfo -h -o 'tk-nodes %R %N' 2>&1 </dev/null) || code=$?
+printf '%s\n' "$said"
+[ "$code" = 0 ] && squeue -h -u "$me" -o 'tk-job %i' 2>&1 </dev/null
+"""
+
+
 class Slurm:
     """The Slurm dialect.
 
@@ -76,8 +85,11 @@ class Slurm:
         self._bin_dirs = bin_dirs
         self._requeues = requeues
 
+    capabilities = Capabilities(enters_jobs=True, joins_jobs=True, names_canceller=True)
+
     @property
     def name(self) -> str:
+        """The scheduler's name."""
         return "slurm"
 
     def submit(
@@ -184,6 +196,10 @@ class Slurm:
         """Return the uid of the user who cancelled the job; None if it is not known."""
         match = re.match(r"CANCELLED by ([0-9]{1,10})$", done.text.strip())
         return int(match[1]) if match and done.exit_code == 0 else None
+
+    def list_names(self) -> Command:
+        """See `Scheduler.list_names`."""
+        return listing(_NAMES, self._bin_dir or (self._bin_dirs or {}).get("sbatch", ""))
 
     def _program(self, name: str) -> str:
         directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir

@@ -8,8 +8,8 @@ the job (PBS), the node must accept ssh from the laptop or the login host. tk ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import asyncio
+from collections.abc import Callable
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError
 from tunnelkit.link.base import Link
@@ -24,6 +24,8 @@ from tunnelkit.session.agent.routes import login_ssh
 
 #: Limit for one command; a step may have to wait for another step's end.
 _START_TIMEOUT_S = 60.0
+#: Number and pauses of the attempts to reach an agent that was just started.
+_LOOKS, _LOOK_S = 50, 0.2
 #: ssh's own exit code if it can't connect.
 _SSH_FAILED = 255
 
@@ -54,22 +56,6 @@ trap '' TERM
 kill -TERM 0
 wait $!
 """
-
-
-@runtime_checkable
-class InJobLauncher(Protocol):
-    """A scheduler that can run a command inside a job that tk did not submit."""
-
-    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
-        """Return a command that runs `argv` inside the job on `node` as long as itself.
-
-        It must run on `node`, or on the login host if `enter` works from there."""
-        ...
-
-
-def enters_from_login(scheduler: Scheduler) -> bool:
-    """True if a command can be started inside a job from the login host; PBS: only on its nodes."""
-    return scheduler.enter("1", "node", []) is not None
 
 
 def check_adoptable(job_id: str, status: JobStatus) -> None:
@@ -140,7 +126,7 @@ class JobAttachment:
         ends_with: another agent's status file; the step ends once that agent has ended.
         Raises AllocationError if the agent can't be started.
         """
-        if not isinstance(self._scheduler, InJobLauncher):
+        if not self._scheduler.capabilities.joins_jobs:
             raise AllocationError(
                 f"tk can't enter a {self._scheduler.name} job that it has not submitted",
                 hint="let tk submit it: tk up",
@@ -163,7 +149,7 @@ class JobAttachment:
             raise AllocationError(
                 f"no agent could be started in job {job_id} on {node}",
                 cause=done.error_text[-300:] or f"exit status {done.exit_code}",
-                hint=f"see {log} on {self._link.login}",
+                hint=f"see {log} on {self._link.name}",
             )
         told, _, outside = done.text.partition("\n")
         if outside := outside.strip():
@@ -173,9 +159,30 @@ class JobAttachment:
             )
         return job_script.parse_status(told)
 
+    async def start_peer(
+        self, job_id: str, node: str, body: str, status_file: str, *, ends_with: str
+    ) -> int:
+        """Start the agent on one more node, unless it runs there; return its pid. See `start`."""
+        if await self.has_agent(job_id, node):
+            done = await self._link.run(job_script.read_status(status_file).argv)
+            told = job_script.parse_status(done.text)
+        else:
+            told = await self.start(job_id, node, body, status_file, ends_with=ends_with)
+            # A second request before it can answer would start another one.
+            for _ in range(_LOOKS):
+                if await self.has_agent(job_id, node):
+                    break
+                await asyncio.sleep(_LOOK_S)
+        if told is None or told.pid is None:
+            raise AllocationError(
+                f"the agent on {node} did not tell that it runs",
+                hint=f"see {self._installed.jobs_dir}/{self._name}.step.log on {self._link.name}",
+            )
+        return told.pid
+
     @property
     def _enters_from_login(self) -> bool:
-        return enters_from_login(self._scheduler)
+        return self._scheduler.capabilities.enters_jobs
 
     def _no_way(self, job_id: str, node: str) -> AllocationError:
         return AllocationError(

@@ -93,7 +93,8 @@ mv -f "$d/.$1.$$" "$d/$1"
 ("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
 """
 )
-#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, then the agent's arguments.
+#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, $6 attempts, then the agent's
+#: arguments.
 #: Starts the agent as soon as the zip is whole; the session does not wait for the answers of
 #: _PROBE and _STORE first. Ends with the connection.
 _START = (
@@ -103,12 +104,12 @@ _START = (
     + r"""
 tk_python "$1" || :
 tk_dir "$5" || exit 66
-agent=$d/$2 size=$3 sum=$4 looks=0
-shift 5
+agent=$d/$2 size=$3 sum=$4 most=$6 looks=0
+shift 6
 until whole "$python" "$agent" "$size" "$sum"; do
   looks=$((looks + 1))
   [ -d "/proc/$PPID" ] || kill -0 "$PPID" 2>/dev/null || exit 66
-  [ "$looks" -le 100 ] || { echo "$agent did not come" >&2; exit 66; }
+  [ "$looks" -le "$most" ] || { echo "$agent did not come" >&2; exit 66; }
   sleep 0.1
 done
 exec "$python" -I -S "$agent" "$@"
@@ -148,7 +149,7 @@ async def install(link: Link, cluster: ClusterSettings, *, node: str | None = No
     """
     python = cluster.python
     package = agent_zip.build()
-    where = node or str(link.login)
+    where = node or link.name
     proof = [str(len(package.data)), package.digest]
     words = [python, package.file_name, *proof, cluster.directory]
     done = await link.run(["sh", "-c", _PROBE, "sh", *words], node=node)
@@ -178,11 +179,12 @@ async def install(link: Link, cluster: ClusterSettings, *, node: str | None = No
     return Installed(home, base, f"{base}/{package.file_name}", python, other)
 
 
-def starting(cluster: ClusterSettings, *words: str) -> list[str]:
-    """Return the argv that waits on the login host until `install` is done, then runs the agent."""
+def starting(cluster: ClusterSettings, *words: str, wait_s: int = 10) -> list[str]:
+    """Return the argv that waits at most `wait_s` for the end of `install` on its host, then runs
+    the agent with `words`."""
     package = agent_zip.build()
     proof = [str(len(package.data)), package.digest]
-    given = [cluster.python, package.file_name, *proof, cluster.directory]
+    given = [cluster.python, package.file_name, *proof, cluster.directory, str(10 * wait_s)]
     return ["sh", "-c", _START, "sh", *given, *words]
 
 

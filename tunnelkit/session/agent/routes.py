@@ -31,18 +31,22 @@ class Route(Protocol):
     #: The route's name in messages, after "entering by ".
     title: str
 
-    async def open(self) -> ByteStream: ...
+    async def open(self) -> ByteStream:
+        """Open a stream to `agent attach`. Raises ConnectionFailed, HostKeyError."""
+        ...
 
 
-class SshRoute:
-    """ssh from the laptop to the node; it runs `argv` there."""
+class LinkRoute:
+    """The link's own stream to the node, by default ssh from the laptop; it runs `argv` there."""
 
-    name = title = "ssh"
-
-    def __init__(self, link: Link, node: str | None, argv: Sequence[str]) -> None:
+    def __init__(
+        self, link: Link, node: str | None, argv: Sequence[str], *, name: str = "ssh"
+    ) -> None:
+        self.name = self.title = name
         self._link, self._node, self._argv = link, node, argv
 
     async def open(self) -> ByteStream:
+        """See `Route.open`."""
         return await self._link.open_stream(self._argv, node=self._node)
 
 
@@ -56,13 +60,14 @@ class LoginSshRoute:
     name = "ssh-login"
 
     def __init__(self, link: Link, installed: Installed, node: str, argv: Sequence[str]) -> None:
-        self.title = f"the ssh of {link.login}"
+        self.title = f"the ssh of {link.name}"
         self._link, self._node, self._argv = link, node, argv
         self._ssh = login_ssh(installed, node)
         self._known_hosts = f"{installed.base}/known_hosts"
         self._proven = False
 
     async def open(self) -> ByteStream:
+        """See `Route.open`. Also raises HostKeyError."""
         if not self._proven:
             await self._try()
         return await self._link.open_stream([*self._ssh, remote_command(self._argv)])
@@ -77,13 +82,13 @@ class LoginSshRoute:
             self._proven = True
             return
         said = done.error_text
-        where = f"{self._node} from {self._link.login}"
+        where = f"{self._node} from {self._link.name}"
         if "HOST IDENTIFICATION HAS CHANGED" in said or "host key" in said.lower():
             raise HostKeyError(
                 f"the host key of {where} can't be trusted",
                 cause=" ".join(said.replace("@", " ").split())[-300:],
                 hint="if the node was set up anew, remove its old key from "
-                f"{self._known_hosts} on {self._link.login}",
+                f"{self._known_hosts} on {self._link.name}",
             )
         lines = said.splitlines()
         raise ConnectionFailed(
@@ -120,6 +125,7 @@ class SchedulerRoute:
         self._link, self._argv = link, argv
 
     async def open(self) -> ByteStream:
+        """See `Route.open`."""
         return await self._link.open_stream(self._argv)
 
 
@@ -134,11 +140,12 @@ class ReverseRoute:
     name = "dial-in"
 
     def __init__(self, link: Link, installed: Installed, name: str, node: str) -> None:
-        self.title = f"a port of {link.login} that the agent dials"
+        self.title = f"a port of {link.name} that the agent dials"
         self._link = link
         self._argv = installed.argv("meet", invitation(installed, name), node)
 
     async def open(self) -> ByteStream:
+        """See `Route.open`."""
         from tunnelkit.session.agent.tls_certificate import make_certificate
 
         made = make_certificate()

@@ -1,4 +1,4 @@
-"""The session's connection to the login host: opens it, keeps it, and gates its prompts."""
+"""The session's connection to the cluster: opens it, keeps it, and gates its prompts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.link.base import Prompter
-from tunnelkit.link.factory import make_link
+from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.connection.link_keeper import LinkKeeper
-from tunnelkit.session.connection.probe import link_options
 from tunnelkit.session.connection.prompt_gate import PromptGate
 from tunnelkit.session.runtime.paths import SessionPaths
 
@@ -25,6 +24,7 @@ class LoginConnection:
 
     def __init__(
         self,
+        backend: Backend,
         settings: Settings,
         paths: SessionPaths,
         *,
@@ -40,13 +40,14 @@ class LoginConnection:
         self._changed = changed
         #: The error after which attempts stop until the user runs `tk auth`; None if there is none.
         self.stuck: TunnelkitError | None = None
-        self.link = make_link(
-            settings.cluster.link,
-            link_options(settings),
-            control_dir=paths.link_dir,
-            prompter=self._attendance.ask,
-            attended=self._attendance.is_open,
-            notice=notice,
+        self.link = backend.make_link(
+            settings,
+            LinkSetup(
+                paths.link_dir,
+                prompter=self._attendance.ask,
+                attended=self._attendance.is_open,
+                notice=notice,
+            ),
         )
         self._keeper = LinkKeeper(self.link, lost=self._lost, stuck=self.on_stuck)
 

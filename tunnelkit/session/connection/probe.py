@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from tunnelkit.config.schema import LinkName, Settings
+from tunnelkit.config.schema import ClusterSettings, Settings
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.link.base import Link, Prompter
-from tunnelkit.link.factory import make_link
-from tunnelkit.link.options import LinkOptions
-from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
+from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.paths import session_paths
 
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
-
-
-def link_options(settings: Settings) -> LinkOptions:
-    """Return the link's options from the settings."""
-    return LinkOptions(
-        login=settings.require_login(),
-        jumps=settings.cluster.jump,
-        ssh_config=settings.cluster.ssh_config,
-    )
-
-
-async def scheduler_of(link: Link) -> Detected:
-    """Detect the login host's scheduler. Raises ConnectionFailed or SchedulerError."""
-    return parse_detect(await link.run(DETECT.argv, stdin=DETECT.stdin))
 
 
 @dataclass(frozen=True)
@@ -44,7 +28,7 @@ class ClusterProbe:
 
 def detect_scheduler(settings: Settings, prompter: Prompter | None = None) -> str:
     """Connect to the login host and return its scheduler's name. Raises ConnectionFailed."""
-    return _look(settings.cluster.link, link_options(settings), prompter).scheduler
+    return _probe(settings, prompter).scheduler
 
 
 def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
@@ -56,7 +40,7 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
     if remote.startswith("/"):
         return remote
     known = asyncio.run(_ask_session(settings))
-    return known or _look(settings.cluster.link, link_options(settings), prompter).home + remote[1:]
+    return known or _probe(settings, prompter).home + remote[1:]
 
 
 async def _ask_session(settings: Settings) -> str | None:
@@ -68,19 +52,36 @@ async def _ask_session(settings: Settings) -> str | None:
     return str(mirror["remote"]) if mirror and mirror["remote"] else None
 
 
-@lru_cache(maxsize=1)
-def _look(name: LinkName, options: LinkOptions, prompter: Prompter | None) -> ClusterProbe:
-    """Connect once, and so prompt once, for all that one command asks."""
+@dataclass(frozen=True)
+class _Target:
+    """The cluster to ask; equal to another one if both are reached alike."""
 
-    async def look() -> ClusterProbe:
+    cluster: ClusterSettings
+    prompter: Prompter | None
+    settings: Settings = field(compare=False)
+
+
+def _probe(settings: Settings, prompter: Prompter | None) -> ClusterProbe:
+    given = settings.cluster
+    cluster = ClusterSettings(given.login, given.jump, given.ssh_config, given.link)
+    return _ask_once(_Target(cluster, prompter, replace(settings, cluster=cluster)))
+
+
+@lru_cache(maxsize=1)
+def _ask_once(target: _Target) -> ClusterProbe:
+    """Connect once, and so prompt once, for all that one command asks."""
+    backend = choose(target.settings)
+
+    async def ask() -> ClusterProbe:
         with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-            link = make_link(name, options, control_dir=Path(directory), prompter=prompter)
+            setup = LinkSetup(Path(directory), target.prompter)
+            link = backend.make_link(target.settings, setup)
             try:
                 await link.open()
-                scheduler = (await scheduler_of(link)).name
+                scheduler = await backend.detect(link)
                 done = await link.run(["sh", "-c", _ASK_HOME])
                 return ClusterProbe(scheduler, done.text.splitlines()[-1])
             finally:
                 await link.close()
 
-    return asyncio.run(look())
+    return asyncio.run(ask())

@@ -28,27 +28,30 @@ mv -T "$d.$$" "$d" 2>/dev/null || rm -rf "$d.$$"
 """
 
 
-async def upload_debugpy(link: Link, base: str) -> str:
+async def upload_debugpy(link: Link, base: str, node: str | None = None) -> str:
     """Upload debugpy into tk's directory `base` on the cluster, once per version.
 
+    node: the node that has that directory; None: the login host has it.
     Returns the directory for PYTHONPATH. Raises AllocationError."""
     import debugpy
 
     place = f"{base}/debugpy-{debugpy.__version__}"
-    found = await link.run(["sh", "-c", _PROBE, "sh", place])
+    found = await link.run(["sh", "-c", _PROBE, "sh", place], node=node)
     lines = found.text.splitlines()
     if "done" not in lines:
         raise AllocationError(
-            f"can't look for debugpy on {link.login}",
+            f"can't look for debugpy on {link.name}",
             cause=found.error_text or None,
             hint="`tk doctor` checks tk's directory there",
         )
     if "have" not in lines:
         data = await asyncio.to_thread(_pack, Path(debugpy.__file__).parent)
-        done = await link.run(["sh", "-c", _UNPACK, "sh", place], stdin=data, timeout_s=120.0)
+        done = await link.run(
+            ["sh", "-c", _UNPACK, "sh", place], node=node, stdin=data, timeout_s=120.0
+        )
         if done.exit_code != 0:
             raise AllocationError(
-                f"can't store debugpy in {base} on {link.login}",
+                f"can't store debugpy in {base} on {link.name}",
                 cause=done.error_text or None,
                 hint="is its file system full? or install debugpy there: pip install debugpy",
             )

@@ -1,11 +1,11 @@
-"""All checks, in the order of their report: from the laptop to the node."""
+"""The checks of clusters reached by ssh, in the order of their report: from laptop to node."""
 
 from __future__ import annotations
 
 from tunnelkit.session.doctor import cluster_checks, laptop_checks, node_checks
 from tunnelkit.session.doctor.check import Check
 
-CHECKS: tuple[Check, ...] = (
+SSH_CHECKS: tuple[Check, ...] = (
     Check("config", laptop_checks.config, "tk init"),
     Check(
         "session",

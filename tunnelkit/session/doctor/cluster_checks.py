@@ -232,12 +232,13 @@ async def scheduler(scene: CheckContext) -> Finding:
     if wanted not in ("auto", found.name):
         return fail(f"[cluster] scheduler is {wanted!r}, {scene.login} has {found.name} {version}")
     try:
-        adapter(found.name, found, str(scene.login))
+        own = adapter(found.name, found, scene.login)
     except SchedulerError as error:
         return fail(f"{found.name} {version}{place}: {error.cause}", fix=error.hint)
-    told = completion_cache.parse(
-        await scene.far.run(completion_cache.question(found.name, found.bin_dir), timeout_s=30.0)
-    )
+    listing = own.list_names() if own is not None else None
+    if listing is None:
+        return ok(f"{found.name} {version}{place}", name=found.name, version=found.version)
+    told = completion_cache.parse(await scene.far.run(listing.argv, timeout_s=30.0))
     if told.problem is not None:
         return warn(
             f"{found.name} {version}{place} does not answer: {parse.shorten(told.problem, 120)}",

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.link.base import Prompter
+from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.session.doctor.remote_access import LinkAccess, RemoteAccess, SessionAccess
 from tunnelkit.session.runtime.blocking_client import ask, is_alive
@@ -23,9 +23,10 @@ _ASK_S = 5.0
 class CheckContext:
     """The settings (or their error), the session's status, and access to the cluster.
 
-    prompter: answers ssh's questions; None without a user. system: directory of the
-    kernel's files, /proc of this machine. patience: factor on all limits, for slow
-    machines. An async context manager: its end closes the doctor's own connection.
+    make_link: returns the link that the settings choose. prompter: answers the link's questions;
+    None without a user. system: directory of the kernel's files, /proc of this machine. patience:
+    factor on all limits, for slow machines.
+    An async context manager: its end closes the doctor's own connection.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class CheckContext:
         paths: SessionPaths,
         *,
         project_dir: Path,
+        make_link: Callable[[Settings, LinkSetup], Link],
         prompter: Prompter | None = None,
         system: Path = Path("/proc"),
         patience: float = 1.0,
@@ -44,6 +46,7 @@ class CheckContext:
         self.interactive = prompter is not None
         self.system = system
         self.patience = patience
+        self._make_link = make_link
         self._prompter = prompter
         self._far: RemoteAccess | None = None
         #: None: no session, or its status was not queried yet.
@@ -81,7 +84,9 @@ class CheckContext:
             if self.status is not None and self.status["state"] not in ("failed", "closing"):
                 self._far = SessionAccess(self.paths)
             else:
-                self._far = await LinkAccess.connect(self.settings, self._prompter)
+                self._far = await LinkAccess.connect(
+                    lambda setup: self._make_link(self.settings, setup), self._prompter
+                )
                 self._stack.push_async_callback(self._far.close)
         return self._far
 

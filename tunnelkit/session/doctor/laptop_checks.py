@@ -15,11 +15,11 @@ from tunnelkit.debug.vscode.vscode_merge import listed
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.factory import link_name
 from tunnelkit.link.openssh.argv import SshCommand
+from tunnelkit.link.options import link_options
 from tunnelkit.link.shared.socket_dir import MAX_CONTROL_PATH_BYTES
 from tunnelkit.mirror.tree.ignore import IgnoreRules
 from tunnelkit.mirror.tree.scanner import DIR, Scanner
 from tunnelkit.mirror.watch.inotify_limits import limits
-from tunnelkit.session.connection.probe import link_options
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.check import Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.context import CheckContext

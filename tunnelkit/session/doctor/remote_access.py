@@ -11,18 +11,15 @@ import base64
 import contextlib
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tunnelkit.config.schema import Settings
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
-from tunnelkit.link.base import Link, Prompter
-from tunnelkit.link.factory import make_link
+from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed, LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.rpc import Handler
-from tunnelkit.session.connection.probe import link_options
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.paths import SessionPaths
 
@@ -65,15 +62,14 @@ class LinkAccess:
         self._directory = directory
 
     @staticmethod
-    async def connect(settings: Settings, prompter: Prompter | None) -> LinkAccess:
-        """Connect. Raises ConnectionFailed, HostKeyError, ConfigError."""
+    async def connect(
+        make_link: Callable[[LinkSetup], Link], prompter: Prompter | None
+    ) -> LinkAccess:
+        """Connect by the link that `make_link` returns.
+
+        Raises ConnectionFailed, HostKeyError, ConfigError."""
         directory = tempfile.TemporaryDirectory(prefix="tk-")
-        link = make_link(
-            settings.cluster.link,
-            link_options(settings),
-            control_dir=Path(directory.name),
-            prompter=prompter,
-        )
+        link = make_link(LinkSetup(Path(directory.name), prompter))
         far = LinkAccess(link, directory)
         try:
             await link.open()

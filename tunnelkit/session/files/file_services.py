@@ -39,6 +39,8 @@ _NOTICE_S = 1.0
 class SessionFiles:
     """Owner of a session's mirrors and mounts.
 
+    only_on_nodes: True if there is no login host: the mirror starts with the node's agent.
+    node: returns the node that has the mirror's files; None if the login host has them.
     agent: returns the node's agent, None while there is none. dial: opens a stream to
     `agent files` on the login host. may_write: returns once the cluster is known to be usable.
     landed: called with some paths of each batch that has arrived. repair: see AgentClient.
@@ -50,6 +52,8 @@ class SessionFiles:
         paths: SessionPaths,
         link: Link,
         *,
+        only_on_nodes: bool,
+        node: Callable[[], str | None],
         agent: Callable[[], AgentClient | None],
         dial: Callable[[], Awaitable[ByteStream]],
         may_write: Callable[[], Awaitable[None]],
@@ -60,8 +64,10 @@ class SessionFiles:
         landed: Callable[[Sequence[str]], None],
         repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        settings, remote = launch.settings, LinkRemoteHost(link)
+        settings, remote = launch.settings, LinkRemoteHost(link, node)
         self._link = link
+        self._only_on_nodes = only_on_nodes
+        self._node_came = asyncio.Event()
         self._agent = agent
         self._say = say
         self._changed = changed
@@ -98,7 +104,7 @@ class SessionFiles:
 
     async def keep_agent(self) -> None:
         """Keep an agent on the login host while there is none on a node; until cancelled."""
-        if self.mirrors is not None:
+        if self.mirrors is not None and not self._only_on_nodes:
             await self._hosts.run()
 
     async def start(self) -> None:
@@ -128,6 +134,8 @@ class SessionFiles:
 
         wait_up: returns once the link is up.
         """
+        if self._only_on_nodes:
+            await self._node_came.wait()
         for left in reversed(range(_STARTS)):
             try:
                 await self.start()
@@ -158,6 +166,7 @@ class SessionFiles:
     def node_is(self, client: AgentClient) -> None:
         """Send files to the node's agent from now on."""
         self._hosts.node_is(client)
+        self._node_came.set()
 
     def node_changed(self) -> None:
         """Note that the link to the node's agent broke, or is back."""

@@ -114,7 +114,9 @@ async def _lent(session: Session, python: str) -> str | None:
     probe = [python, "-c", "import debugpy"]
     if await session.agent().call("exec.probe", argv=probe) in (0, None):
         return None
-    return await upload_debugpy(session.link, session.cluster.installed.base)
+    return await upload_debugpy(
+        session.link, session.cluster.installed.base, session.cluster.files_node
+    )
 
 
 def _shown(one: Process) -> Process:

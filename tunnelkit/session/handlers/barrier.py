@@ -34,7 +34,7 @@ async def barrier(session: Session, mirrors: MirrorSet, params: dict[str, Any]) 
     why = None if report.by_node else _why_no_node(session)
     if proof and why is not None:
         raise NoSessionError(
-            f"no compute node has read the files back, they are only on {session.link.login}",
+            f"no compute node has read the files back, they are only on {session.link.name}",
             cause=why,
             hint="get a node: tk up",
         )

@@ -53,7 +53,9 @@ async def _with_debugpy(
     code = await session.agent().call("exec.probe", argv=probe, cwd=cwd)
     if code in (0, None):
         return command, ()
-    place = await upload_debugpy(session.link, session.cluster.installed.base)
+    place = await upload_debugpy(
+        session.link, session.cluster.installed.base, session.cluster.files_node
+    )
     name = command.interpreter[0] if command.interpreter else "Python"
     note = f"{name} on the node has no debugpy: ours is lent to it"
     before = session.agent_info.get("pythonpath")

@@ -135,7 +135,7 @@ class ControlHandlers:
             "since": session.states.since,
             "pid": os.getpid(),
             "project": str(session.launch.settings.project_dir),
-            "login": str(session.link.login),
+            "login": session.link.name,
             "wanted_node": session.launch.node,
             "scheduler": session.cluster.scheduler.name if session.cluster.scheduler else "none",
             "job": None
@@ -213,7 +213,7 @@ class ControlHandlers:
         """Explain why an absolute local path is mirrored or not, and its state."""
         found = (await self._mirrors().explain(str(params["path"]))).to_json()
         if found["remote"]:
-            found["remote"] = f"{self._session.link.login}:{found['remote']}"
+            found["remote"] = f"{self._session.link.name}:{found['remote']}"
         return found
 
     def _mirrors(self) -> MirrorSet:
@@ -281,7 +281,7 @@ class ControlHandlers:
         await self._wait_settled()
         remote = str(params.get("remote") or self._session.launch.settings.mirror.remote)
         await self._session.files.mount(remote, Path(str(params["mountpoint"])))
-        return f"{self._session.link.login}:{remote}"
+        return f"{self._session.link.name}:{remote}"
 
     # -- loops ------------------------------------------------------------
 

@@ -24,9 +24,11 @@ _RETRIES = 6
 class JobHandle:
     """One job of one session.
 
-    run: runs a command on the login host. jobs_dir: tk's directory for jobs there.
-    status_file: the job's body (scheduler/job_script.py) reports its end there; the job id is
-    appended to this name.
+    run: runs a command where it says. jobs_dir: tk's directory for jobs, which login host and
+    nodes share; None if they share none. Then the scheduler alone keeps the answer to a
+    submission, the job's end and its log.
+    status_file: in jobs_dir; the job's body (scheduler/job_script.py) reports its end there; the
+    job id is appended to this name.
     cancelled: jobs that tk has cancelled. say: called with a message for the user."""
 
     def __init__(
@@ -35,8 +37,8 @@ class JobHandle:
         run: Run,
         *,
         job_name: str,
-        jobs_dir: str,
-        status_file: str,
+        jobs_dir: str | None,
+        status_file: str | None,
         cancelled: CancelledJobs,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -109,7 +111,7 @@ class JobHandle:
 
         waiting: called now and then with the seconds without an answer."""
         command = self._scheduler.submit(
-            request, job_name=self._name, body=body, log_dir=self._jobs_dir
+            request, job_name=self._name, body=body, log_dir=self._jobs_dir or ""
         )
         # From here on a job of this name is this session's, even if this task is cancelled.
         self.submitted = True
@@ -128,6 +130,8 @@ class JobHandle:
         return self.job_id
 
     async def _submit(self, command: Command, waiting: Callable[[float], None]) -> Completed:
+        if self._jobs_dir is None:
+            return await self._run(command)
         cancel = self._scheduler.cancel("1").argv[:-1]
         self._submission = Submission(
             self._run, command, cancel, jobs_dir=self._jobs_dir, name=self._name
@@ -165,6 +169,8 @@ class JobHandle:
 
     async def last_words(self) -> str:
         """Return the end of the job's log, in one line."""
+        if self._jobs_dir is None:
+            return "its log is where the job ran"
         return await last_words(self._run, self._jobs_dir, self.job_id or "", self._name)
 
     def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
@@ -187,6 +193,8 @@ class JobHandle:
 
     async def _has_told_end(self, job_id: str) -> bool:
         """True if the job's body has reported that its agent ended."""
+        if self._status_file is None:
+            return False
         done = await self._run(
             job_script.read_status(job_script.status_of(self._status_file, job_id))
         )
@@ -236,7 +244,8 @@ class JobHandle:
         if self.foreign:
             return []
         over = True
-        if self._submission is not None or self.job_id is None:
+        unsure = self._submission is not None or self.job_id is None
+        if unsure and self._jobs_dir is not None:
             over = await stop(self._run, self._jobs_dir, self._name, self._submission)
         listed = [job.job_id for job in await self._listed()]
         if self.job_id is not None and not self.submitted:
@@ -253,8 +262,11 @@ class JobHandle:
     async def _cancel_one(self, job_id: str) -> None:
         # Recorded first: the answer may get lost although the job is cancelled.
         self._cancelled.add(job_id)
-        status_file = job_script.status_of(self._status_file, job_id)
-        command = job_script.cancelling(self._scheduler.cancel(job_id), status_file)
+        command = self._scheduler.cancel(job_id)
+        if self._status_file is not None:
+            command = job_script.cancelling(
+                command, job_script.status_of(self._status_file, job_id)
+            )
         try:
             self._scheduler.parse_cancel(await self._run(command))
         except SchedulerError:

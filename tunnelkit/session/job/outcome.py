@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import Completed, JobState, JobStatus
-from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.job.job import in_words
 
 #: Limit for the queries: a job whose agent is gone is usually ending at that moment.
@@ -32,19 +31,6 @@ class JobOutcome:
 
     ended: str | None = None
     back: bool = False
-
-
-@runtime_checkable
-class NamesCanceller(Protocol):
-    """A scheduler that may know who cancelled a job."""
-
-    def canceller(self, job_id: str) -> Command | None:
-        """Return the command that asks for the user's uid; None if the scheduler has none."""
-        ...
-
-    def parse_canceller(self, done: Completed) -> int | None:
-        """Return the uid of the user who cancelled the job; None if the output lacks it."""
-        ...
 
 
 async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> JobOutcome:
@@ -79,9 +65,9 @@ async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: 
     return known if known.ended else JobOutcome(back=may_come_back)
 
 
-async def who_cancelled(scheduler: object, run: Run, status: JobStatus) -> str | None:
+async def who_cancelled(scheduler: Scheduler, run: Run, status: JobStatus) -> str | None:
     """Return in words who cancelled the job; None if the scheduler does not report it."""
-    if not isinstance(scheduler, NamesCanceller) or not status.native_state.startswith("CANCELLED"):
+    if not status.native_state.startswith("CANCELLED"):
         return None
     command = scheduler.canceller(status.job_id)
     if command is None:

@@ -16,7 +16,7 @@ import socket
 import sys
 import tarfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,7 @@ from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.session.agent.cluster_dir import TK_DIR
-from tunnelkit.session.doctor.check import CheckResult
-from tunnelkit.session.doctor.checks import CHECKS
+from tunnelkit.session.doctor.check import Check, CheckResult
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import run_checks
 from tunnelkit.session.report.patterns import SECRET_VARIABLE
@@ -64,12 +63,12 @@ Read it before you send it.
 
 
 async def gather(
-    scene: CheckContext, *, with_output: bool = True
+    scene: CheckContext, checks: Sequence[Check], *, with_output: bool = True
 ) -> tuple[dict[str, str], Scrubber]:
     """Return the report's scrubbed files by name, and the scrubber.
 
-    with_output: True to include the output of the user's programs."""
-    results = await run_checks(CHECKS, scene)
+    checks: those of `tk doctor`. with_output: True to include the output of the user's programs."""
+    results = await run_checks(checks, scene)
     raw: dict[str, Any] = {
         "versions.json": await _versions(),
         "doctor.json": {result.name: _without_name(result) for result in results},

@@ -19,44 +19,17 @@ from tunnelkit.errors import SchedulerError, TunnelkitError
 from tunnelkit.session.runtime.paths import cache_root
 
 if TYPE_CHECKING:
-    from tunnelkit.link.base import Link
+    from collections.abc import Awaitable, Callable
+
     from tunnelkit.model import Completed
+    from tunnelkit.scheduler.base import Command, Scheduler
+
+    Run = Callable[[Command], Awaitable[Completed]]
 
 #: More names are of no use for completion, and would slow down every TAB.
 MAX_NAMES = 5_000
 MAX_PROJECTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
-
-# $1: the scheduler, $2: the directory of its commands (scheduler/detect.py), "" for the PATH, $3:
-# other directories that may have them. Each line is marked, since banners may come before. Only the
-# first command's exit status decides whether the scheduler answers.
-_SCRIPT = r"""
-PATH=$PATH${2:+:$2}:$3
-me=$(id -un)
-code=0
-if [ "$1" = slurm ]; then
-  said=$(sinfo -h -o 'tk-nodes %R %N' 2>&1 </dev/null) || code=$?
-  printf '%s\n' "$said"
-  [ "$code" = 0 ] && squeue -h -u "$me" -o 'tk-job %i' 2>&1 </dev/null
-else
-  said=$(qselect -u "$me" 2>&1 </dev/null) || code=$?
-  if [ "$code" = 0 ]; then
-    printf '%s\n' "$said" | sed 's/^/tk-job /'
-    pbsnodes -a 2>/dev/null </dev/null | sed 's/^\([A-Za-z0-9]\)/tk-node \1/'
-    qstat -Q 2>/dev/null </dev/null | sed 's/^/tk-queue /'
-  else
-    printf '%s\n' "$said"
-  fi
-fi
-echo "tk-code $code"
-"""
-
-
-def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
-    """Return the argv of the command that prints the names on a login host."""
-    from tunnelkit.scheduler.detect import USUAL_DIRS  # not for a TAB, which asks nothing
-
-    return ("sh", "-c", _SCRIPT, "sh", scheduler, bin_dir, ":".join(USUAL_DIRS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +45,7 @@ class ClusterNames:
 
 
 def parse(done: Completed) -> ClusterNames:
-    """Parse the output of `question`. Never raises, whatever the output."""
+    """Parse the output of `Scheduler.list_names`. Never raises, whatever the output."""
     nodes: list[str] = []
     partitions: list[str] = []
     jobs: list[str] = []
@@ -158,12 +131,16 @@ def write_private(path: Path, text: str) -> None:
         raise
 
 
-async def learn(link: Link, scheduler: str, project_dir: Path) -> None:
-    """Ask the login host's scheduler for the names, once, and store them.
+async def learn(run: Run, scheduler: Scheduler, cluster: str, project_dir: Path) -> None:
+    """Ask the scheduler for the names, once, and store them under the cluster's name.
 
+    run: runs a command where it says.
     A failure is ignored; a later call may succeed."""
+    command = scheduler.list_names()
+    if command is None:
+        return
     with contextlib.suppress(TunnelkitError):
-        remember(str(link.login), project_dir, parse(await link.run(question(scheduler))))
+        remember(cluster, project_dir, parse(await run(command)))
 
 
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:

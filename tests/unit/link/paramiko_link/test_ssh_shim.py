@@ -10,6 +10,7 @@ import pytest
 
 from tunnelkit.errors import MissingProgram
 from tunnelkit.link import factory
+from tunnelkit.link.base import LinkSetup
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.paramiko_link import ssh_shim
 from tunnelkit.model import Hop
@@ -49,5 +50,5 @@ def test_which_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ssh").unlink()
     assert factory.link_name("auto") == "paramiko"
     with pytest.raises(MissingProgram) as caught:
-        factory.make_link("openssh", LinkOptions(Hop("login")), control_dir=tmp_path)
+        factory.make_link("openssh", LinkOptions(Hop("login")), LinkSetup(tmp_path))
     assert "--link paramiko" in (caught.value.hint or "")

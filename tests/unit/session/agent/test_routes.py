@@ -9,7 +9,7 @@ import pytest
 
 from tunnelkit.errors import ConnectionFailed, HostKeyError
 from tunnelkit.link.base import ByteStream, Link
-from tunnelkit.model import Completed, Hop
+from tunnelkit.model import Completed
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import LoginSshRoute, Route, Routes
 
@@ -20,7 +20,7 @@ INSTALLED = Installed("/home/me", BASE, f"{BASE}/a.zip", "python3")
 class FakeLink:
     """A link whose commands end as told."""
 
-    login = Hop("login")
+    name = "login"
 
     def __init__(self, *done: Completed, alive: bool = True) -> None:
         self.done, self.alive = list(done), alive

@@ -12,6 +12,7 @@ import pytest
 from tunnelkit.config.load import assemble
 from tunnelkit.debug.vscode import vscode
 from tunnelkit.errors import ConfigError
+from tunnelkit.session.backends.registry import make_link
 from tunnelkit.session.doctor import laptop_checks
 from tunnelkit.session.doctor.check import CheckStatus
 from tunnelkit.session.doctor.context import CheckContext
@@ -35,7 +36,7 @@ def scene(project: Path, *, runtime: Path | None = None, **overrides: Any) -> Ch
         environ={},
     )
     paths = SessionPaths("0", runtime or Path("/tmp/tk-none/0"), project.parent / "state")
-    return CheckContext(settings, paths, project_dir=project, system=system)
+    return CheckContext(settings, paths, project_dir=project, make_link=make_link, system=system)
 
 
 def limit(project: Path, watches: int) -> None:
@@ -161,7 +162,9 @@ async def test_rsync_of_macos(
 
 async def test_settings_that_can_not_be_read(project: Path) -> None:
     paths = SessionPaths("0", Path("/tmp/tk-none/0"), project)
-    at = CheckContext(ConfigError("bad", hint="mend"), paths, project_dir=project)
+    at = CheckContext(
+        ConfigError("bad", hint="mend"), paths, project_dir=project, make_link=make_link
+    )
     with pytest.raises(ConfigError):
         await laptop_checks.config(at)
     with pytest.raises(ConfigError, match="no login host"):
@@ -170,6 +173,7 @@ async def test_settings_that_can_not_be_read(project: Path) -> None:
                 assemble(project, None, cwd=project, overrides={}, environ={}),
                 paths,
                 project_dir=project,
+                make_link=make_link,
             )
         )
 

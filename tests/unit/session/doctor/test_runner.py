@@ -11,8 +11,9 @@ import pytest
 
 from tunnelkit.config.load import assemble
 from tunnelkit.errors import ConfigError, ConnectionFailed
+from tunnelkit.session.backends.registry import make_link
 from tunnelkit.session.doctor.check import Check, CheckStatus, Finding, fail, ok, skip, warn
-from tunnelkit.session.doctor.checks import CHECKS
+from tunnelkit.session.doctor.checks import SSH_CHECKS
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import in_thread, run_checks
 from tunnelkit.session.runtime.paths import SessionPaths
@@ -23,7 +24,7 @@ def scene(tmp_path: Path) -> CheckContext:
         tmp_path, None, cwd=tmp_path, overrides={"cluster.login": "login"}, environ={}
     )
     paths = SessionPaths("0", tmp_path / "r", tmp_path / "s")
-    return CheckContext(settings, paths, project_dir=tmp_path)
+    return CheckContext(settings, paths, project_dir=tmp_path, make_link=make_link)
 
 
 async def fine(at: CheckContext) -> Finding:
@@ -137,7 +138,7 @@ async def test_a_finding_may_bring_its_own_fix(tmp_path: Path) -> None:
 
 def test_the_table_is_in_an_order_that_can_run() -> None:
     known: set[str] = set()
-    for check in CHECKS:
+    for check in SSH_CHECKS:
         assert check.name not in known
         assert set(check.needs) <= known, f"{check.name} stands before what it needs"
         known.add(check.name)

@@ -13,6 +13,7 @@ from tunnelkit.config.load import load
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import MirrorState, MirrorStatus
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.files.mirror_json import first_copy
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import session_paths
@@ -63,6 +64,7 @@ class Heard:
         self.session = Session(
             LaunchSpec(load(tmp_path, environ={}), None),
             session_paths(tmp_path),
+            SSH,
             prompter=_no_answer,
             say=self.said.append,
             changed=lambda: None,

@@ -23,7 +23,7 @@ class FakeSession:
     def __init__(self, state: str, detail: str) -> None:
         self.states = StateMachine(lambda: None, lambda state, detail: None)
         self.states.state, self.states.detail = SessionState(state), detail
-        self.link = SimpleNamespace(login="login")
+        self.link = SimpleNamespace(name="login")
 
     def become(self, state: str) -> None:
         self.states.become(SessionState(state), self.states.detail)

@@ -72,6 +72,7 @@ async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
     from tunnelkit.cli.commands.support.doctor import read_settings
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.session.backends.registry import checks_for, make_link
     from tunnelkit.session.doctor.context import CheckContext
     from tunnelkit.session.report.gather import gather
     from tunnelkit.session.runtime.paths import session_paths
@@ -80,9 +81,13 @@ async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     settings = read_settings()
     async with CheckContext(
-        settings, session_paths(project), project_dir=project, prompter=prompter
+        settings,
+        session_paths(project),
+        project_dir=project,
+        make_link=make_link,
+        prompter=prompter,
     ) as scene:
-        return await gather(scene, with_output=with_output)
+        return await gather(scene, checks_for(settings), with_output=with_output)
 
 
 def _told(files: dict[str, str], scrubber: Scrubber) -> list[str]:

@@ -56,18 +56,23 @@ async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) ->
     order of the table as soon as it and those before it are there."""
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.session.doctor.checks import CHECKS
+    from tunnelkit.session.backends.registry import checks_for, make_link
     from tunnelkit.session.doctor.context import CheckContext
     from tunnelkit.session.doctor.runner import run_checks
     from tunnelkit.session.runtime.paths import session_paths
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    shown = _InOrder([check.name for check in CHECKS])
+    checks = checks_for(settings)
+    shown = _InOrder([check.name for check in checks])
     async with CheckContext(
-        settings, session_paths(project), project_dir=project, prompter=prompter
+        settings,
+        session_paths(project),
+        project_dir=project,
+        make_link=make_link,
+        prompter=prompter,
     ) as scene:
-        return await run_checks(CHECKS, scene, (lambda result: None) if quiet else shown.take)
+        return await run_checks(checks, scene, (lambda result: None) if quiet else shown.take)
 
 
 def read_settings(

@@ -1,0 +1,1 @@
+"""The backends: how a cluster is reached, and how an allocation is made there."""

@@ -1,0 +1,71 @@
+"""The record of a backend: all that differs between one sort of cluster and another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.link.base import Link, LinkKind, LinkSetup
+from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.session.agent.install import Installed
+from tunnelkit.session.agent.routes import Route
+from tunnelkit.session.doctor.check import Check
+
+
+@dataclass(frozen=True)
+class AgentAddress:
+    """One agent in a job, and all that a route to it may need.
+
+    name: the agent's. job_id, node: where it runs. installed: the agent's files there.
+    """
+
+    link: Link
+    scheduler: Scheduler
+    settings: Settings
+    installed: Installed
+    name: str
+    job_id: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One sort of cluster. `registry.choose` is the only place that picks one.
+
+    name: for messages. links: its kinds of link, for each value of `[cluster] link`; "auto" is the
+    first that suits this computer. schedulers: its values of `[cluster] scheduler`.
+    detect: returns the name of the cluster's scheduler, "none" if it has none.
+    find_scheduler: returns the scheduler's adapter, None if there is none; raises SchedulerError,
+    ConnectionFailed. routes: returns the routes to an agent in a job, in the order of the attempts.
+    serve_words: returns the words after `agent` with which a job starts the agent.
+    checks: returns the checks of `tk doctor`.
+
+    has_login_host: True if there is a host before there is a job. The agent's files and the
+    mirror's go there first, and commands without a node run there.
+    shared_home: True if login host and nodes share tk's directory. Else the agent's files are sent
+    to the first node once the job runs, and the scheduler alone keeps the job's answers and end.
+    direct_route: the route's name while the link itself reaches the node.
+    forwards: True if a link on the direct route carries forwards; else they go over the wire.
+    """
+
+    name: str
+    links: tuple[LinkKind, ...]
+    schedulers: tuple[str, ...]
+    detect: Callable[[Link], Awaitable[str]]
+    find_scheduler: Callable[[Link, Settings], Awaitable[Scheduler | None]]
+    routes: Callable[[AgentAddress], Sequence[Route]]
+    serve_words: Callable[[Scheduler, Settings, str, Installed | None], list[str]]
+    checks: Callable[[], tuple[Check, ...]]
+    has_login_host: bool = True
+    shared_home: bool = True
+    direct_route: str = "ssh"
+    forwards: bool = True
+
+    def make_link(self, settings: Settings, setup: LinkSetup) -> Link:
+        """Return the link that the settings choose, not open yet. Raises as `LinkKind.make`."""
+        wanted = settings.cluster.link
+        for kind in self.links:
+            if kind.name == wanted or (wanted == "auto" and kind.suits()):
+                return kind.make(settings, setup)
+        raise LookupError(f"{self.name} has no link {wanted!r} that suits this computer")

@@ -1,0 +1,82 @@
+"""The backend of clusters that are reached by ssh: a login host, nodes, one shared home."""
+
+from __future__ import annotations
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.link.base import Link
+from tunnelkit.link.factory import SSH_LINKS
+from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
+from tunnelkit.scheduler.factory import SCHEDULERS, adapter
+from tunnelkit.session.agent.install import Installed
+from tunnelkit.session.agent.routes import (
+    LinkRoute,
+    LoginSshRoute,
+    ReverseRoute,
+    Route,
+    SchedulerRoute,
+    invitation,
+)
+from tunnelkit.session.backends.backend import AgentAddress, Backend
+from tunnelkit.session.doctor.check import Check
+
+
+async def _detect(link: Link) -> Detected:
+    return parse_detect(await link.run(DETECT.argv, stdin=DETECT.stdin))
+
+
+async def _scheduler_name(link: Link) -> str:
+    return (await _detect(link)).name
+
+
+async def _find_scheduler(link: Link, settings: Settings) -> Scheduler | None:
+    wanted = settings.cluster.scheduler
+    if wanted == "none":
+        return None
+    found = await _detect(link)
+    return adapter(wanted, found, link.name, requeues=settings.allocation.requeue)
+
+
+def _routes(to: AgentAddress) -> list[Route]:
+    """Return the routes that `[cluster] node_ssh` allows."""
+    wanted = to.settings.cluster.node_ssh
+    attach = to.installed.argv("attach", to.name)
+    by_ssh = LinkRoute(to.link, to.node, attach)
+    if wanted == "yes":
+        return [by_ssh]
+    enter = to.scheduler.enter(to.job_id, to.node, attach, cpus=to.settings.allocation.cpus)
+    if enter is not None:
+        own: Route = SchedulerRoute(to.link, enter)
+        return [own] if wanted == "no" else [by_ssh, own]
+    dial_in = ReverseRoute(to.link, to.installed, to.name, to.node)
+    if wanted == "no":
+        return [dial_in]
+    return [by_ssh, LoginSshRoute(to.link, to.installed, to.node, attach), dial_in]
+
+
+def _serve_words(
+    scheduler: Scheduler, settings: Settings, name: str, installed: Installed | None
+) -> list[str]:
+    """Return the agent's words. If no route may lead into the job, the agent connects out."""
+    outward = not scheduler.capabilities.enters_jobs and settings.cluster.node_ssh != "yes"
+    if installed is None or not outward:
+        return ["serve", name]
+    return ["serve", name, "--meet", invitation(installed, name)]
+
+
+def _checks() -> tuple[Check, ...]:
+    from tunnelkit.session.doctor.checks import SSH_CHECKS  # only `tk doctor` needs them
+
+    return SSH_CHECKS
+
+
+SSH = Backend(
+    name="ssh",
+    links=SSH_LINKS,
+    schedulers=tuple(kind.name for kind in SCHEDULERS),
+    detect=_scheduler_name,
+    find_scheduler=_find_scheduler,
+    routes=_routes,
+    serve_words=_serve_words,
+    checks=_checks,
+)
