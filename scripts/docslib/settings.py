@@ -1,0 +1,46 @@
+"""The meaning of each key of tunnelkit.toml; a test holds it to config/schema.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MEANING: Mapping[str, str] = {
+    "profile": "Cluster profile to build on: `clusters/NAME.toml` in the configuration directory.",
+    "forwards": 'Ports of the node to open on 127.0.0.1 here: `"8888"`, `"L:R"`, `"L:host:R"`.',
+    "shared_forwards": "The same, for other users of the laptop too.",
+    "cluster.login": "Login host: `host`, `user@host` or an alias of your ssh_config.",
+    "cluster.jump": "Hosts to go through before the login host, in order (ssh's ProxyJump).",
+    "cluster.ssh_config": "Another ssh_config than `~/.ssh/config` (ssh's `-F`).",
+    "cluster.link": "Which ssh: `openssh`, `paramiko`, or `auto`: OpenSSH if it can share.",
+    "cluster.scheduler": "`slurm`, `pbs`, `torque`, `none`, or `auto`: ask the login host.",
+    "cluster.node_ssh": "May you ssh to a node of your job? `yes`, `no`, or `auto`: try it.",
+    "cluster.python": "Python for the agent, 3.8 or newer. `python3` also finds others.",
+    "cluster.directory": "tk's own directory on the cluster; all nodes must see it.",
+    "cluster.prologue": "Shell lines that run inside the job before your programs.",
+    "allocation.partition": "Partition (Slurm) or queue (PBS).",
+    "allocation.account": "Account that is charged.",
+    "allocation.qos": "Quality of service.",
+    "allocation.constraint": "Features that the nodes must have.",
+    "allocation.reservation": "Reservation to use.",
+    "allocation.exclusive": "Share the nodes with no other job.",
+    "allocation.requeue": "Let a preempted job return to the queue; the session goes on there.",
+    "allocation.mem": "Memory a node, such as `16G`.",
+    "allocation.gpus": "GPUs a node.",
+    "allocation.cpus": "CPUs a node.",
+    "allocation.nodes": "Number of nodes.",
+    "allocation.time": "Time limit: `2:00:00`, `90m` or `1-00:00:00`.",
+    "allocation.extra": "Further options in the scheduler's own words.",
+    "mirror.enabled": "`false` turns the mirror off.",
+    "mirror.remote": "The project's directory on the cluster; by default `~/tk/PROJECT`.",
+    "mirror.exclude": "Lines as in .gitignore, with the last word over .gitignore and .tkignore.",
+    "mirror.delete_limit": "Number of files gone at once above which tk asks before it deletes.",
+    "mirror.symlinks": "`keep` sends them as they are, `ignore` leaves them out.",
+    "mirror.also": "Further directories: `local`, `remote`, and if wanted `exclude`, `symlinks`.",
+    "debug.port": "Port on 127.0.0.1 here that the editor attaches to.",
+    "debug.standby": "Keep the next debuggee ready while one runs.",
+    "debug.preload": "Modules that are imported once for all runs.",
+    "debug.on_disconnect": "When the editor leaves, `restart` ends the run, `continue` does not.",
+    "debug.post_mortem": "As `tk loop --post-mortem`.",
+    "debug.collective_timeouts": "`raise` torch's timeouts while ranks are debugged, or `keep`.",
+    "debug.just_my_code": "Step over library code; what the editor asks for wins.",
+}
