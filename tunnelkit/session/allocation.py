@@ -414,7 +414,10 @@ class AllocationManager:
         """Return the script that runs the agent in a job."""
         name, cluster = name or self._name, self._settings.cluster
         if self.scheduler is None:
-            raise AllocationError("there is no scheduler that could run a job")
+            raise AllocationError(
+                "there is no scheduler that could run a job",
+                hint="set [cluster] scheduler in tunnelkit.toml",
+            )
         words = self._backend.serve_words(self.scheduler, self._settings, name, self._installed)
         if not self._backend.shared_home:
             agent = starting(cluster, *words, wait_s=_FILES_COME_S)
