@@ -31,8 +31,11 @@ def main() -> int:
         bufsize=0,
     )
     chunks, fired = _carry(far, how, int(at))
-    with open(os.path.join(directory, "chunks"), "w") as file:
+    # At one stroke: rsync may be gone already, and the mirror asks for it now.
+    draft = os.path.join(directory, "chunks.new")
+    with open(draft, "w") as file:
         file.write(f"{chunks} {int(fired)}")
+    os.replace(draft, os.path.join(directory, "chunks"))
     if not fired:
         return far.wait()
     if how == LATE:
