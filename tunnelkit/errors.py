@@ -46,7 +46,7 @@ MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
         ExitCode.SCHEDULER: "the scheduler refused the request or can't be asked",
         ExitCode.ALLOCATION: "the allocation ended, never came, or is not what was asked for",
         ExitCode.MIRROR: "the mirror can't be brought in sync, or would be unsafe",
-        ExitCode.DEBUG: "the debuggee or its adapter can't be had",
+        ExitCode.DEBUG: "the debuggee or its adapter is not available",
         ExitCode.MISSING_PROGRAM: "a program that is needed is not installed",
         ExitCode.TIMEOUT: "something did not happen within its time",
         ExitCode.CHECK_FAILED: "a check of `tk doctor` failed",
