@@ -82,4 +82,10 @@ def pages() -> dict[str, str]:
 def _topic(name: str) -> str:
     """Return a topic with links where it names another one, also across a line's end."""
     known = "|".join(map(re.escape, TOPICS))
-    return re.sub(rf"`tk\s+help\s+({known})`", r"[`tk help \1`](\1.md)", text_of(name))
+    naming = re.compile(rf"`tk\s+help\s+({known})`")
+    # Indented lines are code.
+    prose = re.split(r"((?:^ {4}.*\n)+)", text_of(name), flags=re.MULTILINE)
+    return "".join(
+        part if part.startswith("    ") else naming.sub(r"[`tk help \1`](\1.md)", part)
+        for part in prose
+    )

@@ -205,6 +205,12 @@ class Reader:
         assert process.returncode == 0, words
         return out.decode()
 
+    def as_on_a_laptop(self) -> str:
+        """What the last terminal shows, with the directories and the port that a reader has."""
+        text = "\n".join(self.shown).replace(str(self.home), "/home/me")
+        text = text.replace(str(self.home.parent), "/home/me/.tk")
+        return text.replace(str(self._port), "40056")
+
     async def close(self) -> None:
         """End all that is left."""
         if self._editor is not None:
@@ -263,8 +269,7 @@ async def test_the_tutorial_works_as_it_stands() -> None:
             if step.kind == "picture" and (folder := os.environ.get("TK_SCREENSHOTS")):
                 from scripts.docslib.pictures import terminal
 
-                text = "\n".join(reader.shown).replace(str(reader.home.parent), "/home/me")
-                terminal(text, Path(folder) / Path(step.text).name)
+                terminal(reader.as_on_a_laptop(), Path(folder) / Path(step.text).name)
 
 
 def test_the_page_has_all_parts() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from scripts.docslib.pypi import for_pypi
 from tests.unit.test_error_messages import ALL
 from tunnelkit.cli.app import build
 from tunnelkit.cli.registry import COMMANDS, TOPICS
@@ -136,3 +137,20 @@ def test_what_the_code_says_to_run_exists() -> None:
                     check(text.partition("|")[0].replace("...", "").strip(), file.name)
                     checked += 1
     assert checked > 150, checked
+
+
+def test_pypi_gets_no_dead_link() -> None:
+    shown = for_pypi((ROOT / "README.md").read_text())
+    assert not re.findall(r"\]\((?!https?://)", shown)
+    named = re.findall(r"\(`([^`]+[./][^`]*)`\)", shown)
+    assert len(named) > 15
+    grafted = re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(), re.MULTILINE)
+    for path in named:
+        assert (ROOT / path).exists(), path
+        assert path.split("/")[0] in (*grafted, "tunnelkit") or "/" not in path, path
+
+
+@pytest.mark.parametrize("file", [*PROFILES, *sorted((ROOT / "tunnelkit/cli/topics").iterdir())])
+def test_what_the_wheel_shows_names_no_file_that_it_lacks(file: Path) -> None:
+    named = re.findall(r"[\w./-]+\.md\b|\b(?:docs|scripts|tests)/[\w./-]+", file.read_text())
+    assert not named, f"{file.name}: {named}"
