@@ -35,17 +35,6 @@ class PassRecord:
     duration_s: float
     paths: tuple[str, ...]
 
-    def to_json(self) -> dict[str, object]:
-        """Return the JSON object of `tk sync --watch --json`."""
-        return {
-            "time": self.at,
-            "files": self.files,
-            "bytes": self.bytes,
-            "deleted": self.deleted,
-            "duration_s": self.duration_s,
-            "paths": list(self.paths),
-        }
-
 
 class ProgressInfo(TypedDict):
     """A big transfer under way. eta_s: None while it can't be estimated."""

@@ -23,6 +23,8 @@ from tunnelkit.mux.malloc import one_heap
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.handlers.service import ControlHandlers
+from tunnelkit.session.runtime.control_answers import SayNotice, StateNotice
+from tunnelkit.session.runtime.control_calls import SAY, SENDING, STATE, Prompt
 from tunnelkit.session.runtime.control_server import ControlServer
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
@@ -59,7 +61,7 @@ class Daemon:
             say=self._say,
             changed=self._changed,
             tell=lambda event: self._control.notify_watchers(event),
-            sending=lambda progress: self._control.notify_followers("sending", **progress),
+            sending=lambda progress: self._control.notify_followers(SENDING, progress),
         )
         self._service = ControlHandlers(self._session, self._stop)
         self._control = ControlServer(
@@ -155,7 +157,8 @@ class Daemon:
     def _say(self, text: str) -> None:
         log.info("%s", shown(text))  # users show the log on a terminal
         self._session.events.add("message", text)
-        self._control.notify_followers("say", text=text)
+        notice: SayNotice = {"text": text}
+        self._control.notify_followers(SAY, notice)
 
     def _changed(self) -> None:
         states = self._session.states
@@ -165,7 +168,8 @@ class Daemon:
             # `tk up` or `tk down` forget where an earlier session's job is.
             self._paths.launch_wanted.replace(self._paths.launch)
         log.debug("state %s %s", states.state, states.detail)
-        self._control.notify_followers("state", state=states.state, detail=states.detail)
+        notice: StateNotice = {"state": states.state, "detail": states.detail}
+        self._control.notify_followers(STATE, notice)
 
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
         """Ask the user at a terminal that follows the session, the latest one first.
@@ -176,7 +180,8 @@ class Daemon:
             if connection.follows and connection.rpc is not None:
                 with contextlib.suppress(RpcError, TimeoutError):
                     async with asyncio.timeout(_PROMPT_TIMEOUT_S):
-                        answer = await connection.rpc.call("prompt", text=prompt, echo=echo)
+                        question = Prompt(text=prompt, echo=echo)
+                        answer = await connection.rpc.call(question.NAME, **question.to_json())
                         if answer is not None:
                             return str(answer)
         return None

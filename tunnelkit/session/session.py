@@ -27,7 +27,7 @@ from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.loops import Loops
 from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
-from tunnelkit.session.files.mirror_json import Tell
+from tunnelkit.session.files.mirror_json import Sending, Tell
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
@@ -59,7 +59,7 @@ class Session:
         say: Callable[[str], None],
         changed: Callable[[], None],
         tell: Tell = lambda event: None,
-        sending: Tell = lambda progress: None,
+        sending: Sending = lambda progress: None,
     ) -> None:
         settings = launch.settings
         self.launch = launch

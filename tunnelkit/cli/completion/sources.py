@@ -124,6 +124,6 @@ def _status() -> SessionStatus:
     """The status of the session that a command here would mean."""
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import Status
 
-    status: SessionStatus = ask(find_session(), "status", silence_s=_ASK_S)
-    return status
+    return ask(find_session(), Status(), silence_s=_ASK_S)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tunnelkit.cli.terminal.context import project_dir, run, settings
 from tunnelkit.cli.terminal.output import say
 from tunnelkit.errors import AllocationError
 from tunnelkit.session.runtime.blocking_client import is_alive, no_session
+from tunnelkit.session.runtime.control_calls import Down
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths, wait_unlocked
 
 
@@ -50,8 +49,8 @@ async def stop(paths: SessionPaths, *, keep: bool) -> str | None:
     from tunnelkit.session.runtime import control_client
 
     async with control_client.connect(paths) as session:
-        told: dict[str, Any] = await session.call("down", keep=keep)
+        answer = await session.call(Down(keep=keep))
     await wait_unlocked(paths, timeout_s=60.0)
-    if told["goes_on"]:
-        return f"job {told['goes_on']} is yours and goes on"
-    return f"job {told['job']} cancelled" if told.get("job") else None
+    if answer["goes_on"]:
+        return f"job {answer['goes_on']} is yours and goes on"
+    return f"job {answer['job']} cancelled" if answer["job"] else None

@@ -9,6 +9,7 @@ from tunnelkit import __version__
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.text_format import human_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _NAMED = 3
 
 def show_status(*, as_json: bool = False) -> None:
     """Print what is up. Raises NoSessionError if nothing is."""
-    status: SessionStatus = ask(find_session(), "status")
+    status = ask(find_session(), Status())
     say(json.dumps(status, indent=2) if as_json else "\n".join(lines(status)))
 
 

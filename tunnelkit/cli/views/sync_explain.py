@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from tunnelkit.cli.terminal.context import find_session, project_dir, settings
 from tunnelkit.cli.terminal.output import say
 from tunnelkit.cli.views.status import printable
 from tunnelkit.errors import MirrorError, NoSessionError
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import SyncExplain
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import ExplainAnswer
 
 _STATES = {"in_sync": "in sync", "pending": "pending", "differs": "differs"}
 
@@ -24,16 +28,15 @@ def show_explanation(path: str, *, as_json: bool = False) -> None:
     say(json.dumps(found) if as_json else line(found))
 
 
-def _from_session(path: str) -> dict[str, Any] | None:
+def _from_session(path: str) -> ExplainAnswer | None:
     """The session's answer; None if there is no session or its mirror doesn't run yet."""
     try:
-        found: dict[str, Any] = ask(find_session(), "sync.explain", path=path)
+        return ask(find_session(), SyncExplain(path=path))
     except (NoSessionError, MirrorError):
         return None
-    return found
 
 
-def _from_rules(path: str) -> dict[str, Any]:
+def _from_rules(path: str) -> ExplainAnswer:
     from tunnelkit.mirror.explain import by_policy, explain, relative_to_root
     from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
     from tunnelkit.session.runtime.paths import session_paths
@@ -44,10 +47,11 @@ def _from_rules(path: str) -> dict[str, Any]:
     holds = [root for root in roots if relative_to_root(root, path) is not None]
     root = holds[0] if holds else next(iter(roots))
     rules = IgnoreRules.from_exclude(roots[root].exclude, never=inside(state, Path(root)))
-    return by_policy(explain(root, rules, path), roots[root].symlinks).to_json()
+    found = by_policy(explain(root, rules, path), roots[root].symlinks).to_json()
+    return cast("ExplainAnswer", found)
 
 
-def line(found: dict[str, Any]) -> str:
+def line(found: ExplainAnswer) -> str:
     """An explanation as one line of text."""
     if not found["mirrored"]:
         fate = "not mirrored"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.output import StatusLine
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.session.runtime.control_calls import Status
 
 if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_client import SessionClient
     from tunnelkit.session.runtime.status import SessionStatus
 
 #: What takes less needs no line.
@@ -28,7 +30,7 @@ class Waiting:
         self._heard = False
 
     @contextmanager
-    def watching(self, session: Any, *, until_heard: bool = False) -> Iterator[None]:
+    def watching(self, session: SessionClient, *, until_heard: bool = False) -> Iterator[None]:
         """Look at the session's state meanwhile; with until_heard only until something came."""
         task = asyncio.create_task(self._watch(session, until_heard))
         try:
@@ -42,11 +44,11 @@ class Waiting:
         self._heard = True
         self._line.clear()
 
-    async def _watch(self, session: Any, until_heard: bool) -> None:
+    async def _watch(self, session: SessionClient, until_heard: bool) -> None:
         await asyncio.sleep(_QUIET_S)
         while not (until_heard and self._heard):
             try:
-                status = await session.call("status")
+                status = await session.call(Status())
             except (TunnelkitError, OSError):
                 return  # the command itself says that its session is gone
             if until_heard and self._heard:

@@ -15,6 +15,7 @@ from tunnelkit.link.factory import make_link
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
 from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import session_paths
 
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
@@ -62,7 +63,7 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
 async def _ask_session(settings: Settings) -> str | None:
     try:
         async with control_client.connect(session_paths(settings.project_dir)) as session:
-            mirror = (await session.call("status"))["mirror"]
+            mirror = (await session.call(Status()))["mirror"]
     except TunnelkitError:
         return None
     return str(mirror["remote"]) if mirror and mirror["remote"] else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mount.mount_table import resolve
@@ -24,7 +23,6 @@ def check_outside(mountpoint: Path, mirrored: str) -> None:
         )
 
 
-def here_in(mounts: Mounts, header: dict[str, Any]) -> str | None:
+def here_in(mounts: Mounts, here: str | None) -> str | None:
     """Return the remote directory of a command's directory inside a mount; else None."""
-    here = header.get("here")
-    return mounts.remote_of(str(here)) if here and os.path.isabs(str(here)) else None
+    return mounts.remote_of(here) if here and os.path.isabs(here) else None

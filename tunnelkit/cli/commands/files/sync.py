@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import SyncAnswer
 
 
 def register(app: typer.Typer) -> None:
@@ -73,8 +76,10 @@ def sync(
         return
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import Sync
 
-    report = ask(find_session(), "sync", timeout_s=timeout, allow_deletes=allow_deletes, proof=wait)
+    request = Sync(timeout_s=timeout, allow_deletes=allow_deletes, proof=wait)
+    report = ask(find_session(), request)
     if as_json:
         import json
 
@@ -83,20 +88,19 @@ def sync(
     show_report(report)
 
 
-def _done(report: dict[str, Any]) -> str:
+def _done(report: SyncAnswer) -> str:
     """What was done, if anything was."""
     counts = {"sent": report["sent"], "deleted": report["deleted"]}
     parts = [f"{number} {what}" for what, number in counts.items() if number]
     return f": {', '.join(parts)}" if parts else ""
 
 
-def show_report(report: dict[str, Any]) -> None:
+def show_report(report: SyncAnswer) -> None:
     """What a barrier did, for a person."""
     done = _done(report)
     took = f"({report['duration_s'] * 1000:.0f} ms)"
     if report["unproven"] is None:
-        files = f"{report['files']} files, " if report.get("files") is not None else ""
-        say(f"in sync ({files}proven on {report.get('node') or 'the node'}){done} {took}")
+        say(f"in sync (proven on the node){done} {took}")
     else:
         say(f"on the login host only{done} {took}")
         note(f"proven on no compute node: {report['unproven']}")

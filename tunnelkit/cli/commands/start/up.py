@@ -277,10 +277,10 @@ def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) 
 
 async def _current(paths: SessionPaths) -> SessionStatus:
     from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Status
 
     async with control_client.connect(paths) as session:
-        status: SessionStatus = await session.call("status")
-        return status
+        return await session.call(Status())
 
 
 def down(
