@@ -46,7 +46,8 @@ class Daemon:
     """One session with its control socket, from start to end.
 
     end_within: called as the end begins, with the seconds after which the process may be
-    ended, whatever still runs."""
+    ended, whatever still runs.
+    """
 
     def __init__(
         self, paths: SessionPaths, *, end_within: Callable[[float], None] = lambda limit_s: None
@@ -174,7 +175,8 @@ class Daemon:
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
         """Ask the user at a terminal that follows the session, the latest one first.
 
-        Returns None if there is no answer."""
+        Returns None if there is no answer.
+        """
         came = sorted(self._control.connections, key=lambda one: -one.follows_since)
         for connection in came:
             if connection.follows and connection.rpc is not None:

@@ -45,7 +45,8 @@ async def run_local(
 ) -> int:
     """Run the loop here until the user quits; return the exit code.
 
-    ranks, only: as for `understand` and `loop_spec`."""
+    ranks, only: as for `understand` and `loop_spec`.
+    """
     view = make_view()
     command = understand(words, ranks=ranks)
     check_here(command)

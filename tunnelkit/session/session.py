@@ -47,7 +47,8 @@ _TELL_END_S = 20.0
 
 class Session:
     """Owner of link, allocation, agent, mirror, forwards and loops.
-    Call `up`, then `run`, then `down` (the allocation ends) or `close` (it stays)."""
+    Call `up`, then `run`, then `down` (the allocation ends) or `close` (it stays).
+    """
 
     def __init__(
         self,
@@ -250,7 +251,8 @@ class Session:
 
     async def _run_again(self, why: str) -> None:
         """Wait for a requeued job, then start everything again but the loops.
-        Raises TunnelkitError if the job does not come back."""
+        Raises TunnelkitError if the job does not come back.
+        """
         job_id = self.cluster.job.job_id if self.cluster.job is not None else None
         said = f"job {job_id} went back into the queue"
         self._say(f"{said} ({why}); its debug loops have ended")
@@ -286,7 +288,8 @@ class Session:
 
     async def break_off(self, failure: TunnelkitError) -> None:
         """Enter state `ended` after an error of tk itself; every command gets `failure`.
-        The allocation and its processes stay: the next session can take them over."""
+        The allocation and its processes stay: the next session can take them over.
+        """
         self.failure = failure
         self.events.add("error", failure.one_line(), error=failure)
         self.states.become(SessionState.ENDED, failure.one_line())
@@ -311,7 +314,8 @@ class Session:
 
     async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` is True if that is certain.
-        Idempotent. Takes little longer than `ending` allows, even if something hangs."""
+        Idempotent. Takes little longer than `ending` allows, even if something hangs.
+        """
         over = self.states.state is SessionState.ENDED
         ending = ending or ShutdownSequence()
         self.states.become(SessionState.CLOSING)

@@ -11,8 +11,10 @@ from tunnelkit.session.runtime.paths import SessionPaths, session_paths, wait_un
 
 
 def end_session(*, keep: bool = False) -> None:
-    """End the session, or what a killed one has left. keep: the job lives on. Raises
-    TunnelkitError."""
+    """End the session, or the leftovers of a killed one. keep: the job stays.
+
+    Raises TunnelkitError.
+    """
     paths = session_paths(project_dir())
     if is_alive(paths):
         given_back = run(stop(paths, keep=keep))
@@ -45,7 +47,7 @@ def _sweep(paths: SessionPaths) -> None:
 
 
 async def stop(paths: SessionPaths, *, keep: bool) -> str | None:
-    """End the session; what became of its job, in words, if it had one."""
+    """End the session; return in words what became of its job, if there is one."""
     from tunnelkit.session.runtime import control_client
 
     async with control_client.connect(paths) as session:

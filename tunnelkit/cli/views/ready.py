@@ -1,4 +1,4 @@
-"""What `tk ready` does. No typer here: see fast_path.py."""
+"""The work of `tk ready`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunnelkit.session.runtime.control_calls import Ready, Status
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.paths import SessionPaths
 
-#: What takes less needs no line.
+#: A shorter wait is not shown.
 _QUIET_S = 1.0
 
 
@@ -40,7 +40,7 @@ def wait_ready(*, sync_first: bool = False, timeout_s: float = 60.0, as_json: bo
 
 
 def _say_why(paths: SessionPaths) -> None:
-    """Say on stderr what is waited for. In a thread: the answer itself is being waited for."""
+    """Say on stderr what the command waits for. Runs in a thread of its own."""
     from tunnelkit.errors import TunnelkitError
 
     try:

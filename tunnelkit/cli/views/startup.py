@@ -44,20 +44,22 @@ _BARE = {"pending": "asking for the node", "closing": "cleaning up"}
 #: Ctrl-C in any other state only ends the waiting: there is work that must not be lost.
 _WAY_UP = {"new", "connecting", "preparing", "pending", "starting"}
 _WITH_JOB = {"pending", "starting"}
-#: Where there is no line to rewrite, a copy that takes so long is told once.
+#: Without a line to rewrite, a copy that takes longer is reported once.
 _LONG_S = 5.0
 
 
 def progress(state: str, detail: str) -> str:
-    """A state on the way up, in words; empty for one that needs none."""
+    """Return a state of the way up in words; empty for one that is not shown."""
     if detail and state in _WORDS:
         return _WORDS[state].format(detail)
     return _BARE.get(state, "")
 
 
 class Follower:
-    """Shows one session on its way up. `follow` once, with Ctrl-C minded. Without `may_cancel`
-    Ctrl-C only ends the waiting. call: what is waited for."""
+    """Shows one session on its way up. Call `follow` once, inside `minding_interrupts`.
+
+    may_cancel: False: Ctrl-C only ends the wait. call: its answer ends the wait.
+    """
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Follower:
     async def follow(self) -> SessionStatus:
         """Wait until the session is ready and return its status.
 
-        Raises what it failed with; KeyboardInterrupt if the person gave up.
+        Raises the session's failure; KeyboardInterrupt after Ctrl-C.
         """
         from tunnelkit.session.runtime import control_client
 
@@ -126,7 +128,7 @@ class Follower:
             if self._interrupted.is_set() and not settled.done():
                 await self._on_interrupt(session)
 
-    # -- what the session tells -------------------------------------------
+    # -- notices of the session -------------------------------------------
 
     async def _said(self, notice: SayNotice) -> None:
         async with self._asking:
@@ -174,7 +176,7 @@ class Follower:
     # -- Ctrl-C -----------------------------------------------------------
 
     async def _on_interrupt(self, session: SessionClient) -> None:
-        """Ctrl-C while waiting: cancel the job, or leave it queued, or go on waiting."""
+        """Handle Ctrl-C: cancel the job, leave it queued, or go on waiting."""
         choice = "c" if self._state in _WAY_UP and self._may_cancel else "l"
         if self._state in _WITH_JOB and sys.stdin.isatty() and self._may_cancel:
             choice = await self._choose()
@@ -192,7 +194,7 @@ class Follower:
         raise KeyboardInterrupt
 
     async def _choose(self) -> str:
-        """c, l or w. A second Ctrl-C means cancel; the end of input leaves things alone."""
+        """Return c, l or w. A second Ctrl-C means c; the end of input l."""
         while True:
             self._interrupted.clear()
             answer = await self._ask("[c]ancel the job, [l]eave it queued, or [w]ait on? ")

@@ -21,7 +21,7 @@ _STATES = {"in_sync": "in sync", "pending": "pending", "differs": "differs"}
 
 
 def show_explanation(path: str, *, as_json: bool = False) -> None:
-    """Print the fate of `path`; without a session, by the rules alone. Raises TunnelkitError."""
+    """Print if `path` is mirrored; without a session by the rules alone. Raises TunnelkitError."""
     # The last component is not resolved, and a `/` at the end says: a directory.
     full = os.path.join(os.getcwd(), os.path.expanduser(path))
     found = _from_session(full) or _from_rules(full)
@@ -29,7 +29,7 @@ def show_explanation(path: str, *, as_json: bool = False) -> None:
 
 
 def _from_session(path: str) -> ExplainAnswer | None:
-    """The session's answer; None if there is no session or its mirror doesn't run yet."""
+    """Return the session's answer; None without a session, or before its mirror runs."""
     try:
         return ask(find_session(), SyncExplain(path=path))
     except (NoSessionError, MirrorError):
@@ -52,7 +52,7 @@ def _from_rules(path: str) -> ExplainAnswer:
 
 
 def line(found: ExplainAnswer) -> str:
-    """An explanation as one line of text."""
+    """Return an explanation as one line of text."""
     if not found["mirrored"]:
         fate = "not mirrored"
     elif found["state"] == "in_sync":

@@ -22,7 +22,7 @@ def settle(
     """Settle the conflicts at or below these paths, and say what was done."""
     if ours == theirs:
         raise UsageError(
-            "whose version is to be kept is not clear",
+            "give one of --ours and --theirs",
             hint="tk sync --ours PATH... or tk sync --theirs PATH...",
         )
     if not paths:
@@ -39,7 +39,7 @@ def settle(
 
 
 def show(report: ResolveAnswer, *, theirs: bool) -> None:
-    """What gave way, and where it is now."""
+    """Print which version was replaced, and where it is now."""
     side, there = ("the cluster's", "here") if theirs else ("the laptop's", "there")
     count = len(report["replaced"])
     say(f"{side} version wins in {count} file{'' if count == 1 else 's'}")

@@ -1,4 +1,4 @@
-"""`tk sync --watch`: what the mirror does, as it does it."""
+"""`tk sync --watch`: the mirror's batches and states as they come."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import MirrorBatchEvent, MirrorEvent
 
 _NAMES = 3
-#: States that come and go with each batch: a line of their own only after a trouble.
+#: States that change with each batch: shown only after another state.
 _CALM = ("in_sync", "pending", "starting")
 
 
@@ -30,7 +30,7 @@ async def _watch(view: BatchView) -> None:
 
     notices = dict([MIRROR.read_by(view.show)])
     async with control_client.connect(find_session(), notices=notices) as session:
-        # Answered never: it ends with the session, by NoSessionError.
+        # Never answered: it ends with the session, by NoSessionError.
         await session.call(SyncWatch())
 
 
@@ -39,17 +39,17 @@ class BatchView:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
-        #: The state that was told last, by root.
+        #: The state that was shown last, by root.
         self._shown: dict[str, str] = {}
 
     async def show(self, event: MirrorEvent) -> None:
-        """One event."""
+        """Print one event."""
         text = json.dumps(event) if self._as_json else self.line(event)
         if text is not None:
             say(text)
 
     def line(self, event: MirrorEvent) -> str | None:
-        """An event as a line of text; None for one that a person need not see."""
+        """Return an event as a line of text; None for one that is not shown."""
         at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
         if event["event"] == "warning":
             return f"{at}  {paint('warning', 'yellow')}: {printable(event['text'])}"
@@ -70,7 +70,7 @@ class BatchView:
 
 
 def batch(event: MirrorBatchEvent) -> str:
-    """What one batch did: files, bytes, time, first names."""
+    """Return one batch in words: files, bytes, time, first names."""
     did = []
     if event["files"]:
         files = "file" if event["files"] == 1 else "files"

@@ -63,7 +63,8 @@ def question(scheduler: str, bin_dir: str = "") -> tuple[str, ...]:
 class ClusterNames:
     """Names on one cluster; `jobs` are the user's own.
 
-    problem: the scheduler's message if it gave no names, else None."""
+    problem: the scheduler's message if it gave no names, else None.
+    """
 
     nodes: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
@@ -125,7 +126,8 @@ def remember(
 ) -> None:
     """Store a cluster's names, and that the project is on it.
 
-    Raises nothing if the cache can't be written."""
+    Raises nothing if the cache can't be written.
+    """
     if names.problem is not None:
         return
     path = path or cache_file()
@@ -161,7 +163,8 @@ def write_private(path: Path, text: str) -> None:
 async def learn(link: Link, scheduler: str, project_dir: Path) -> None:
     """Ask the login host's scheduler for the names, once, and store them.
 
-    A failure is ignored; a later call may succeed."""
+    A failure is ignored; a later call may succeed.
+    """
     with contextlib.suppress(TunnelkitError):
         remember(str(link.login), project_dir, parse(await link.run(question(scheduler))))
 
@@ -169,7 +172,8 @@ async def learn(link: Link, scheduler: str, project_dir: Path) -> None:
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
     """Return the names of a kind (nodes, partitions, jobs) on the project's cluster.
 
-    If the project's cluster is not known, return those of all clusters."""
+    If the project's cluster is not known, return those of all clusters.
+    """
     data = _read(path or cache_file())
     login = data["projects"].get(str(project_dir))
     clusters = [data["clusters"][login]] if login in data["clusters"] else data["clusters"].values()

@@ -91,7 +91,7 @@ def _unreadable(name: str, why: str) -> TunnelkitError:
     return TunnelkitError(
         f"a message {name!r} can't be read",
         cause=why,
-        hint="if tk was updated meanwhile: tk down --keep && tk up",
+        hint="after an update of tk: `tk down --keep`, then `tk up`",
     )
 
 

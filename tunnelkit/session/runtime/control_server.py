@@ -146,7 +146,8 @@ def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
 async def greet(sock: socket.socket, client_id: bytes | None) -> tuple[Hello, bytes]:
     """Exchange hellos over a control socket; return the peer's hello and the bytes after it.
 
-    client_id: the command's id; None on the session's side."""
+    client_id: the command's id; None on the session's side.
+    """
     endpoint = Endpoint(client=client_id is not None)
     ours = Hello(Status.FRESH, client_id or bytes(16), bytes(16), 0, endpoint.window_bytes)
     await write_fd(sock.fileno(), ours.encode())

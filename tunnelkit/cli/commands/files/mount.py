@@ -70,7 +70,7 @@ def _mount(remote: str | None, mountpoint: Path) -> str:
 
 
 def _as_remote(name: str) -> str:
-    """`~/x` is the cluster's, but the shell here has expanded it."""
+    """Undo the local shell's expansion of `~`: it means the cluster's."""
     home = str(Path.home())
     return "~" + name[len(home) :] if name == home or name.startswith(f"{home}/") else name
 
@@ -106,7 +106,7 @@ def _live() -> list[dict[str, object]]:
             if is_alive(paths):
                 found += [dict(one) for one in ask(paths, Status()).get("mounts", [])]
         except (OSError, TunnelkitError):
-            continue  # it ends just now: what it had mounted is told all the same
+            continue  # it is ending; its mounts are in the list all the same
     return found
 
 

@@ -67,7 +67,7 @@ async def _pull(session_paths: SessionPaths, paths: list[str], *, quiet: bool) -
 
 
 def progress_line(progress: ProgressInfo) -> str:
-    """How far a pull is."""
+    """Return the progress of a pull in words."""
     from tunnelkit.cli.views.status import hours
     from tunnelkit.text_format import human_bytes
 
@@ -83,7 +83,7 @@ def progress_line(progress: ProgressInfo) -> str:
 
 
 def show_report(report: PullAnswer) -> None:
-    """What came and what did not, for a person."""
+    """Print what was fetched and what was not."""
     from tunnelkit.text_format import human_bytes
 
     count = len(report["pulled"])

@@ -1,4 +1,4 @@
-"""`tk sync`: the barrier, and what a person may ask or tell the mirror."""
+"""`tk sync`: the barrier, and questions and orders to the mirror."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def sync(
 
 
 def _done(report: SyncAnswer) -> str:
-    """What was done, if anything was."""
+    """Return what was done in words; empty if nothing was."""
     counts = {"sent": report["sent"], "deleted": report["deleted"]}
     parts = [f"{number} {what}" for what, number in counts.items() if number]
     return f": {', '.join(parts)}" if parts else ""
 
 
 def show_report(report: SyncAnswer) -> None:
-    """What a barrier did, for a person."""
+    """Print what a barrier did."""
     done = _done(report)
     took = f"({report['duration_s'] * 1000:.0f} ms)"
     if report["unproven"] is None:

@@ -1,4 +1,4 @@
-"""`tk auth`: a person answers what a reconnect would have to ask."""
+"""`tk auth`: the user answers the prompts of a reconnect."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _SHOWN_ALIASES = 12
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What goes into the file; None leaves the line commented out."""
+    """Values for the file; None leaves the line commented out."""
 
     login: str | None
     remote: str | None
@@ -84,7 +84,7 @@ def init(
     if above is not None:
         typer.echo(f"note: from here on this directory is a project apart from {above}")
     given = _Answers(login, remote, scheduler, profile)
-    _settings(target, given)  # so that a wrong flag is told before any question
+    _settings(target, given)  # so that a wrong flag fails before any question
     answers = _ask(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
     silent = False
@@ -97,7 +97,7 @@ def init(
     # Planned before anything is written: a launch.json that can't be read stops it all.
     editor_changes = [] if no_vscode else _editor_changes(settings, silent=silent)
     _write(target, answers, force=force)
-    examine(load(target.parent)).agree()  # the person has just said it
+    examine(load(target.parent)).agree()  # the user has just said it
     file_changes.apply(editor_changes)
     report(editor_changes)
     if silent:
@@ -108,7 +108,7 @@ def init(
 
 
 def is_interactive() -> bool:
-    """Whether somebody is there to answer."""
+    """Return True if a user is there to answer."""
     return sys.stdin.isatty()
 
 
@@ -120,7 +120,7 @@ def _check_absent(target: Path, *, force: bool) -> None:
 
 
 def _settings(target: Path, answers: _Answers) -> Settings:
-    """What the answers would make, checked. The file that is there is not read."""
+    """Return the settings of these answers, checked. An existing file is not read."""
     from tunnelkit.config.load import assemble
 
     overrides: Mapping[str, object] = {
@@ -165,7 +165,7 @@ def _offer_profiles() -> None:
 
 
 def _offer_aliases() -> None:
-    """Name the hosts of ~/.ssh/config, the most that a person reads."""
+    """Name the hosts of ~/.ssh/config, as many as fit."""
     from tunnelkit.config.ssh_aliases import ssh_aliases
 
     if found := ssh_aliases():
@@ -192,7 +192,7 @@ def _prompt(target: Path, question: str, field: str, *, default: str | None = No
 
 
 def _detect(settings: Settings) -> str | None:
-    """The scheduler of the login host, None to leave it at auto; says what it found."""
+    """Return the login host's scheduler, and print it; None to leave it at auto."""
     from tunnelkit.cli.terminal.tty import answer_prompt
     from tunnelkit.session.connection.probe import detect_scheduler
 
@@ -222,8 +222,10 @@ def _write(target: Path, answers: _Answers, *, force: bool) -> None:
 
 
 def _editor_changes(settings: Settings, *, silent: bool) -> list[FileChange]:
-    """A cluster that can't be reached now is no reason to fail: F5 can be set up later. silent:
-    it was just said why it can't be."""
+    """Plan VS Code's files; leave them for later if the cluster can't be reached now.
+
+    silent: the reason was printed already.
+    """
     from tunnelkit.cli.commands.debug.vscode import plan_editor_files
 
     try:

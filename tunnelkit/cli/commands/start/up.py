@@ -137,7 +137,7 @@ def up(
 
 
 def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
-    """launch.json follows the port that F5 has to go to."""
+    """Let launch.json go to the session's port."""
     from tunnelkit.cli.commands.debug.vscode import follow_port
     from tunnelkit.errors import TunnelkitError
 
@@ -151,7 +151,7 @@ def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
 
 
 def ready_line(status: SessionStatus) -> str:
-    """One line that says what is up."""
+    """Return one line that says what is up."""
     job = status.get("job")
     where = status.get("node") or status.get("login")
     parts = [paint("ready", "green"), f"on {where}"]
@@ -214,7 +214,7 @@ def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
 
 
 def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
-    """What is asked for now is what the session has: it can't be changed while that lives."""
+    """Check that the session has what is asked for now: a running one can't be changed."""
     from tunnelkit.errors import NoSessionError, UsageError
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
 
@@ -239,7 +239,7 @@ def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
 
 
 async def _cleaned_up(paths: SessionPaths) -> None:
-    """A session that failed ends by itself: when this command is over nothing of it is left."""
+    """Wait for the end of a session that failed, so that nothing of it is left."""
     from tunnelkit.cli.views.startup import gone
     from tunnelkit.errors import NoSessionError, TimeoutExpired
 
@@ -249,8 +249,10 @@ async def _cleaned_up(paths: SessionPaths) -> None:
 
 
 def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) -> LaunchSpec:
-    """After a killed session (a clean end removes its launch file) node and job are known.
-    with_job: the job that a person made may still be of use."""
+    """Add the node and job of a killed session; a clean end removes its launch file.
+
+    with_job: a job that the user submitted may still be of use.
+    """
     from dataclasses import replace
 
     from tunnelkit.session.runtime.launch_spec import LeftSession
