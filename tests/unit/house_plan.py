@@ -95,7 +95,7 @@ FOLDERS = {
         "job debugging forwards",
         "connection agent",
         "allocation files doctor local_loop",
-        "job_monitor cleanup report",
+        "job_monitor cleanup report host",
         "session",
         "handlers",
         "daemon",

@@ -42,7 +42,7 @@ class Commands(TyperGroup):
                     formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of the words; raise an error that names likely ones if there is none."""
+        """Return the command of the words; the error of an unknown one names likely ones."""
         self.suggest_commands = False
         try:
             return super().resolve_command(ctx, args)

@@ -23,13 +23,13 @@ from tunnelkit.mux.malloc import one_heap
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.handlers.service import ControlHandlers
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime.control_answers import SayNotice, StateNotice
 from tunnelkit.session.runtime.control_calls import SAY, SENDING, STATE, Prompt
 from tunnelkit.session.runtime.control_server import ControlServer
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.runtime.shutdown import BUDGET_S, ShutdownSequence
-from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 from tunnelkit.text_format import shown
 
@@ -57,12 +57,14 @@ class Daemon:
         self._session = Session(
             LaunchSpec.load(paths.launch_wanted),
             paths,
-            prompter=self._prompt,
-            present=lambda: any(one.follows for one in self._control.connections),
-            say=self._say,
-            changed=self._changed,
-            tell=lambda event: self._control.notify_watchers(event),
-            sending=lambda progress: self._control.notify_followers(SENDING, progress),
+            SessionHost(
+                prompter=self._prompt,
+                present=lambda: any(one.follows for one in self._control.connections),
+                say=self._say,
+                changed=self._changed,
+                tell=lambda event: self._control.notify_watchers(event),
+                sending=lambda progress: self._control.notify_followers(SENDING, progress),
+            ),
         )
         self._service = ControlHandlers(self._session, self._stop)
         self._control = ControlServer(
@@ -70,7 +72,6 @@ class Daemon:
         )
         self._stopping = asyncio.Event()
         self._keep = False
-        self._reached_cluster = False
 
     async def run(self) -> None:
         """Serve until `tk down`, or until the start has failed."""
@@ -141,7 +142,7 @@ class Daemon:
                 self._paths.launch.unlink(missing_ok=True)
         else:
             await self._session.down(ending)
-            if self._reached_cluster and self._session.all_ended:
+            if self._session.reached_cluster and self._session.all_ended:
                 # Without this file the next `tk up` knows that nothing is left to take over.
                 self._paths.launch.unlink(missing_ok=True)
         self._paths.launch_wanted.unlink(missing_ok=True)
@@ -163,11 +164,6 @@ class Daemon:
 
     def _changed(self) -> None:
         states = self._session.states
-        if states.state is SessionState.PENDING and not self._reached_cluster:
-            self._reached_cluster = True
-            # Only now: a start that never reached the cluster must not make the next
-            # `tk up` or `tk down` forget where an earlier session's job is.
-            self._paths.launch_wanted.replace(self._paths.launch)
         log.debug("state %s %s", states.state, states.detail)
         notice: StateNotice = {"state": states.state, "detail": states.detail}
         self._control.notify_followers(STATE, notice)

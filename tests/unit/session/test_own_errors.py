@@ -19,6 +19,7 @@ from tunnelkit.config.load import load
 from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.daemon import Daemon
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.control_message import Request
@@ -154,7 +155,7 @@ async def test_the_daemon_stays_until_it_is_told_to_end(
         while paths.control_socket.exists():
             await asyncio.sleep(0.01)
     with pytest.raises(NoSessionError):
-        await ask_once(paths, "status")
+        await ask_once(paths, calls.Status())
 
 
 async def test_a_task_beside_that_fails_is_logged(
@@ -166,13 +167,14 @@ async def test_a_task_beside_that_fails_is_logged(
     session = Session(
         LaunchSpec.load(paths.launch_wanted),
         paths,
-        prompter=None,  # type: ignore[arg-type]
-        say=lambda text: None,
-        changed=lambda: None,
+        SessionHost(
+            prompter=None,  # type: ignore[arg-type]
+            say=lambda text: None,
+            changed=lambda: None,
+        ),
     )
     with caplog.at_level(logging.ERROR, "tunnelkit.session"):
-        session._spawn(meets_a_bug())
-        await asyncio.gather(*session._tasks, return_exceptions=True)
+        await asyncio.gather(session._tasks.spawn(meets_a_bug()), return_exceptions=True)
         await asyncio.sleep(0)
     assert "meets_a_bug ended by an error" in caplog.text
     assert f"LookupError: of {os.getpid()}" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from tunnelkit.debug.loop_command import understand
 from tunnelkit.mux.channel import Channel
@@ -14,6 +15,8 @@ from tunnelkit.session.handlers.working_directory import working_directory
 from tunnelkit.session.runtime.control_calls import SYNC_TIMEOUT_S, LoopStream
 from tunnelkit.session.session import Session
 
+#: Limit of a terminal's wait for the reason why its loop ended.
+_REASON_S = 20.0
 _NO_POST_MORTEM = "--post-mortem is for a Python program by itself: not used here"
 
 
@@ -64,7 +67,15 @@ async def show(
     finally:
         await cancel_all(over, ended)
     if is_over:
-        await session.end_is_told(loop.loop.id)
+        await _until_dropped(session, loop.loop.id)
     elif session.loops.has(loop.loop.id):
         await session.loops.stop(loop.loop.id)
     channel.close({})
+
+
+async def _until_dropped(session: Session, loop_id: int) -> None:
+    """Wait until the session has the reason for a loop's end: the agent knows it first."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REASON_S):
+            while session.loops.has(loop_id):
+                await session.states.wait_change()

@@ -19,6 +19,7 @@ import pytest
 from tests.support.tkrig import free_port
 from tunnelkit.config.load import load
 from tunnelkit.errors import SchedulerError
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
@@ -101,7 +102,8 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionPaths]:
 
 def session(paths: SessionPaths) -> Session:
     launch = LaunchSpec(load(Path(paths.runtime).parents[2] / "project", environ={}), None)
-    return Session(launch, paths, prompter=_no_answer, say=lambda text: None, changed=lambda: None)
+    host = SessionHost(_no_answer, say=lambda text: None, changed=lambda: None)
+    return Session(launch, paths, host)
 
 
 async def _no_answer(prompt: str, echo: bool) -> str | None:

@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
+from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 
@@ -54,35 +55,10 @@ def loop(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Editor port, if not the session's (40056).")
     ] = None,
-    preload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULES", help="Import these once for every run: torch,numpy. '': none."
-        ),
-    ] = None,
-    standby: Annotated[
-        bool | None,
-        typer.Option(
-            "--standby/--no-standby",
-            help="Keep the next run ready while one runs (default), or save its memory.",
-        ),
-    ] = None,
-    rank: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RANKS",
-            help="Debug only these ranks, the others run free: 0,2 or 0-3. 'all': every one, "
-            "also of a script that calls a launcher.",
-        ),
-    ] = None,
-    post_mortem: Annotated[
-        bool | None,
-        typer.Option(
-            "--post-mortem/--no-post-mortem",
-            help="The program runs on when its editor leaves, and if it then dies of an "
-            "exception it is kept there until F5 comes.",
-        ),
-    ] = None,
+    preload: Annotated[str | None, options.preload_option()] = None,
+    standby: Annotated[bool | None, options.standby_option()] = None,
+    rank: Annotated[str | None, options.rank_option()] = None,
+    post_mortem: Annotated[bool | None, options.post_mortem_option()] = None,
     reload: Annotated[
         bool,
         typer.Option("--reload", help="Begin anew when files have changed, once for each burst."),
@@ -91,6 +67,7 @@ def loop(
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
 ) -> None:
+    """Run a loop; the help text is `_HELP`."""
     from tunnelkit.cli.terminal.context import run, settings
     from tunnelkit.debug.loop_command import understand
     from tunnelkit.debug.rank_set import parse_ranks

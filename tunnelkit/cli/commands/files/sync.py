@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 
@@ -25,14 +26,7 @@ def sync(
         bool, typer.Option("--wait", help="Fail (exit code 4) where no compute node can prove it.")
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait.")] = 120.0,
-    allow_deletes: Annotated[
-        bool,
-        typer.Option(
-            "--confirm-deletes",
-            "--allow-deletes",
-            help="Agree to the many deletions that halted the mirror.",
-        ),
-    ] = False,
+    allow_deletes: Annotated[bool, options.confirm_deletes_option()] = False,
     ours: Annotated[
         bool, typer.Option("--ours", help="Conflicts: keep the laptop's version.")
     ] = False,
@@ -74,11 +68,15 @@ def sync(
 
         show_batches(as_json=as_json)
         return
+    _run_barrier(timeout, allow_deletes=allow_deletes, proof=wait, as_json=as_json)
+
+
+def _run_barrier(timeout_s: float, *, allow_deletes: bool, proof: bool, as_json: bool) -> None:
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
     from tunnelkit.session.runtime.control_calls import Sync
 
-    request = Sync(timeout_s=timeout, allow_deletes=allow_deletes, proof=wait)
+    request = Sync(timeout_s=timeout_s, allow_deletes=allow_deletes, proof=proof)
     report = ask(find_session(), request)
     if as_json:
         import json

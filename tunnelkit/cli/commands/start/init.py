@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion import options, sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, UsageError
@@ -51,14 +51,7 @@ def init(
             metavar="auto|slurm|pbs|torque|none", help="Default: asked of the login host over ssh."
         ),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Cluster profile to build on, instead of a login host.",
-            autocompletion=sources.profiles,
-        ),
-    ] = None,
+    profile: Annotated[str | None, options.base_profile_option()] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a tunnelkit.toml that is here.")
     ] = False,
@@ -85,14 +78,8 @@ def init(
         typer.echo(f"note: from here on this directory is a project apart from {above}")
     given = _Answers(login, remote, scheduler, profile)
     _settings(target, given)  # so that a wrong flag fails before any question
-    answers = _ask(target, given, may_ask=not yes and is_interactive())
+    answers, silent = _completed(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
-    silent = False
-    if settings.cluster.scheduler == "auto" and answers.scheduler is None:
-        found = _detect(settings)
-        silent = found is None
-        answers = _Answers(answers.login, answers.remote, found, answers.profile)
-        settings = _settings(target, answers)
     check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
     editor_changes = [] if no_vscode else _editor_changes(settings, silent=silent)
@@ -100,9 +87,13 @@ def init(
     examine(load(target.parent)).agree()  # the user has just said it
     file_changes.apply(editor_changes)
     report(editor_changes)
+    _say_next(settings, silent=silent)
+
+
+def _say_next(settings: Settings, *, silent: bool) -> None:
     if silent:
-        login_host = settings.require_login()
-        typer.echo(f"next: {login_host} does not answer: correct tunnelkit.toml, or see tk doctor")
+        login = settings.require_login()
+        typer.echo(f"next: {login} does not answer: correct tunnelkit.toml, or see tk doctor")
     else:
         typer.echo("next: tk up")
 
@@ -130,6 +121,16 @@ def _settings(target: Path, answers: _Answers) -> Settings:
         "profile": answers.profile,
     }
     return assemble(target.parent, None, cwd=target.parent, overrides=overrides)
+
+
+def _completed(target: Path, given: _Answers, *, may_ask: bool) -> tuple[_Answers, bool]:
+    """Return all answers, and True if the cluster did not answer."""
+    answers = _ask(target, given, may_ask=may_ask)
+    settings = _settings(target, answers)
+    if settings.cluster.scheduler != "auto" or answers.scheduler is not None:
+        return answers, False
+    found = _detect(settings)
+    return _Answers(answers.login, answers.remote, found, answers.profile), found is None
 
 
 def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
