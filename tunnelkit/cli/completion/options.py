@@ -10,8 +10,11 @@ from typing import Any
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 
+#: An option or argument: of typer, or a `Parameter` where `fast_path` reads it.
+Declaration = Any
 
-def profile_option() -> Any:
+
+def profile_option() -> Declaration:
     """Return the option `--profile`."""
     return typer.Option(
         "--profile",
@@ -21,7 +24,7 @@ def profile_option() -> Any:
     )
 
 
-def base_profile_option() -> Any:
+def base_profile_option() -> Declaration:
     """Return the option `--profile` of `tk init`."""
     return typer.Option(
         metavar="NAME",
@@ -30,7 +33,7 @@ def base_profile_option() -> Any:
     )
 
 
-def login_option() -> Any:
+def login_option() -> Declaration:
     """Return the option `--login`."""
     return typer.Option(
         "--login",
@@ -40,31 +43,31 @@ def login_option() -> Any:
     )
 
 
-def link_option() -> Any:
+def link_option() -> Declaration:
     """Return the option `--link`."""
     return typer.Option("--link", metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
 
 
-def node_argument() -> Any:
+def node_argument() -> Declaration:
     """Return the node of `tk up`."""
     return typer.Argument(metavar="NODE", help="The node to ask for.", autocompletion=sources.nodes)
 
 
-def partition_option() -> Any:
+def partition_option() -> Declaration:
     """Return the option `--partition`."""
     return typer.Option(
         metavar="NAME", help="Partition (queue).", autocompletion=sources.partitions
     )
 
 
-def requeue_option() -> Any:
+def requeue_option() -> Declaration:
     """Return the option `--requeue`."""
     return typer.Option(
         "--requeue", help="If preempted, back into the queue: the session waits and goes on."
     )
 
 
-def attach_job_option() -> Any:
+def attach_job_option() -> Declaration:
     """Return the option `--attach-job`."""
     return typer.Option(
         metavar="ID",
@@ -73,26 +76,26 @@ def attach_job_option() -> Any:
     )
 
 
-def take_over_option() -> Any:
+def take_over_option() -> Declaration:
     """Return the option `--take-over`."""
     return typer.Option(
         "--take-over", help="Mirror there although another laptop directory does, in its place."
     )
 
 
-def text_option(metavar: str, help: str) -> Any:
+def text_option(metavar: str, help: str) -> Declaration:
     """Return an option with a value."""
     return typer.Option(metavar=metavar, help=help)
 
 
-def preload_option() -> Any:
+def preload_option() -> Declaration:
     """Return the option `--preload`."""
     return typer.Option(
         metavar="MODULES", help="Import these once for every run: torch,numpy. '': none."
     )
 
 
-def standby_option() -> Any:
+def standby_option() -> Declaration:
     """Return the switch `--standby`."""
     return typer.Option(
         "--standby/--no-standby",
@@ -100,7 +103,7 @@ def standby_option() -> Any:
     )
 
 
-def rank_option() -> Any:
+def rank_option() -> Declaration:
     """Return the option `--rank` of `tk loop`."""
     return typer.Option(
         metavar="RANKS",
@@ -109,7 +112,7 @@ def rank_option() -> Any:
     )
 
 
-def post_mortem_option() -> Any:
+def post_mortem_option() -> Declaration:
     """Return the switch `--post-mortem`."""
     return typer.Option(
         "--post-mortem/--no-post-mortem",
@@ -118,7 +121,7 @@ def post_mortem_option() -> Any:
     )
 
 
-def confirm_deletes_option() -> Any:
+def confirm_deletes_option() -> Declaration:
     """Return the switch `--confirm-deletes`."""
     return typer.Option(
         "--confirm-deletes",

@@ -14,6 +14,9 @@ from tunnelkit.cli.terminal.output import note, paint
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import at, ending, kept_at, told
 
+#: An event of a loop; the agent may send any fields.
+Event = dict[str, Any]
+
 #: A second Ctrl-C within this time quits.
 _TWICE_S = 2.0
 #: Imports that take less in sum are not shown.
@@ -41,7 +44,7 @@ class SlowImports:
         """True with --preload."""
         return bool(self._preloaded)
 
-    def add(self, event: dict[str, Any]) -> bool:
+    def add(self, event: Event) -> bool:
         """Take an `imported` event; return True if this run's imports are slow in sum."""
         if len(self._took) < _MOST_KEPT:
             self._took[str(event.get("module"))] = float(event.get("duration_s", 0.0))
@@ -74,7 +77,7 @@ class LoopView:
     """Prints records; turns Ctrl-C into restart (once) and quit (twice)."""
 
     def __init__(self) -> None:
-        self.where: dict[str, Any] = {}
+        self.where: Event = {}
         #: True if the allocation ended, and so the loop.
         self.lost = False
         self.quit = asyncio.Event()
@@ -82,15 +85,15 @@ class LoopView:
         self.leave = asyncio.Event()
         #: True after TERM or a hang-up: nobody reads or answers.
         self.hung_up = False
-        self._restart: Callable[[], Awaitable[Any]] | None = None
+        self._restart: Callable[[], Awaitable[object]] | None = None
         self._last_interrupt = 0.0
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Future[object]] = set()
         self._imports = SlowImports()
         #: The ranks of the run that have dialled in, and their nodes.
         self._ranks: dict[int, str] = {}
         self._advising: asyncio.TimerHandle | None = None
 
-    def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None:
+    def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None:
         """Take over Ctrl-C, TERM and a hang-up of the terminal."""
         self._restart = restart
         loop = asyncio.get_running_loop()
@@ -109,13 +112,13 @@ class LoopView:
         stream.flush()
         os.write(stream.fileno(), record.payload)
 
-    def _words(self, event: dict[str, Any]) -> str | None:
+    def _words(self, event: Event) -> str | None:
         try:
             return self.describe(event)
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
             return told(event)  # from a hostile agent, or one of another version
 
-    def describe(self, event: dict[str, Any]) -> str | None:
+    def describe(self, event: Event) -> str | None:
         """Return a change of state in words; None for one that is not shown."""
         name, number = event.get("event"), event.get("generation")
         if name == "loop":
@@ -167,7 +170,7 @@ class LoopView:
             return f"... {event.get('records')} pieces of output skipped ..."
         return None
 
-    def _rank(self, event: dict[str, Any]) -> str | None:
+    def _rank(self, event: Event) -> str | None:
         """Return a line once all ranks are there."""
         if len(self._ranks) < _MOST_KEPT:
             self._ranks[int(event["rank"])] = str(event["node"])
@@ -179,7 +182,7 @@ class LoopView:
         where = ", ".join(f"{node}: {spans(ranks)}" for node, ranks in by_node.items())
         return f"run {event.get('generation')} · all {len(self._ranks)} ranks wait ({where})"
 
-    def _of_server(self, event: dict[str, Any]) -> str | None:
+    def _of_server(self, event: Event) -> str | None:
         """Return in words what the fork server does; without --preload only failures are shown."""
         if event["event"] == "preloading":
             self._imports.preloaded(list(event["modules"]))
@@ -193,7 +196,7 @@ class LoopView:
         own = "; each run imports for itself" if self._imports.has_preloaded else ""
         return f"no run stands by: {event.get('why')}{own}"
 
-    def _imported(self, event: dict[str, Any]) -> None:
+    def _imported(self, event: Event) -> None:
         """Show slow imports together: after a pause, or at the end of the run."""
         if self._imports.add(event):
             if self._advising is not None:
@@ -238,7 +241,7 @@ class LoopView:
         self._tasks.add(task)
         task.add_done_callback(self._restarted)
 
-    def _restarted(self, task: asyncio.Future[Any]) -> None:
+    def _restarted(self, task: asyncio.Future[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._line(f"could not restart: {task.exception()}")
