@@ -66,6 +66,7 @@ from benchlib.rig import TK as TK_PROGRAM
 from tunnelkit import lab
 from tunnelkit.lab.slurm import CPUS, GPUS
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import Sync
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 
 _SETTLE_S = 1.0
@@ -161,7 +162,7 @@ def _barriers(case: Case) -> None:
         for rtt_ms in case.distances("barriers"):
             for _ in range(case.sizes.rounds):
                 for way, work in (
-                    (TK, lambda: ask(paths, "sync", timeout_s=60.0, allow_deletes=False)),
+                    (TK, lambda: ask(paths, Sync(timeout_s=60.0))),
                     (COMMAND, lambda: rig.tk("sync", "--wait")),
                     (RSYNC, lambda: case.master.rsync(local, remote)),
                 ):

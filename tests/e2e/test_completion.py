@@ -117,7 +117,7 @@ def test_fish(home: Path) -> None:
     done = run(home, "fish", "complete -C 'tk up '; echo; complete -C 'tk sta'")
     nodes, _, commands = done.stdout.partition("\n\n")
     assert nodes.splitlines() == list(NODES)
-    assert commands.startswith("status\t") and "What is up" in commands
+    assert commands.startswith("status\t") and "Show what is up" in commands
 
 
 def test_the_caches_are_private_and_a_broken_one_is_made_anew(home: Path) -> None:

@@ -51,7 +51,7 @@ async def test_a_preloaded_module_that_is_edited_is_fresh_at_the_next_f5(up: Pro
     assert len(importers) == 1
     up.write("heavy.py", HEAVY.replace("old", "new"))
     await up.ready()
-    await terminal.line(r"heavy\.py has changed since it was imported: reading it anew")
+    await terminal.line(r"heavy\.py has changed since it was imported: reading it again")
     await terminal.line("reading heavy once for all runs")
     editor, _, frame = await up.f5_to_stop(2)
     assert await editor.evaluate("heavy.value", frame) == "'new'"

@@ -98,7 +98,7 @@ FOLDERS = {
         "backends",
         "connection",
         "allocation files local_loop",
-        "job_monitor cleanup report",
+        "job_monitor cleanup report host",
         "session",
         "handlers",
         "daemon",

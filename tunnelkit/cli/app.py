@@ -20,7 +20,7 @@ _HELP = """Debug on a cluster as if it were your laptop.
 
 
 def build(names: set[str]) -> typer.Typer:
-    """The app with these commands only; all of them for help."""
+    """Build the app with these commands only; with all of them for help."""
     app = typer.Typer(
         cls=Commands,
         help=with_examples_kept(_HELP),
@@ -56,8 +56,10 @@ def _keep_examples(app: typer.Typer) -> None:
 
 
 def with_examples_kept(text: str) -> str:
-    """Mark, as click wants it (a line with a backspace), each paragraph of examples: one that
-    begins with spaces or with `tk`."""
+    """Mark each paragraph of examples, which begins with spaces or `tk`, so that click keeps it.
+
+    click's mark is a line with a backspace.
+    """
     from inspect import cleandoc
 
     paragraphs = cleandoc(text).split("\n\n")

@@ -27,7 +27,7 @@ class Commands(TyperGroup):
     """All of tk's commands."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The commands below the headings of TASKS; what stands in none of them comes last."""
+        """Write the commands below the headings of TASKS; those in none of them come last."""
         left = {name: command for name, command in self.commands.items() if not command.hidden}
         if not left:
             return
@@ -42,7 +42,7 @@ class Commands(TyperGroup):
                     formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the words mean; else an error that names the likely ones."""
+        """Return the command of the words; the error of an unknown one names likely ones."""
         self.suggest_commands = False
         try:
             return super().resolve_command(ctx, args)
@@ -57,7 +57,7 @@ class Commands(TyperGroup):
 
 
 def likely(typed: str, names: Iterable[str]) -> list[str]:
-    """The names that `typed` may have meant, the likeliest first; none if none is like it."""
+    """Return the names that `typed` may stand for, the likeliest first; [] if none is like it."""
     scores = {name: difflib.SequenceMatcher(None, typed, name).ratio() for name in names}
     best = max(scores.values(), default=0.0)
     if best < _ALIKE:
@@ -68,7 +68,7 @@ def likely(typed: str, names: Iterable[str]) -> list[str]:
 
 
 def _one_slip(typed: str, name: str) -> bool:
-    """Whether one key (wrong, too many or two exchanged) lies between the two."""
+    """Return True if one slip (a wrong, extra or exchanged key) lies between the two."""
     if len(typed) == len(name):
         wrong = [at for at in range(len(name)) if typed[at] != name[at]]
         if len(wrong) == 2:

@@ -25,7 +25,8 @@ class FastCommand(NamedTuple):
     """A command's function with its parameters.
 
     options: word -> (parameter, type, value of a switch or None). arguments: (parameter, type).
-    mixed: options may follow arguments."""
+    mixed: options may follow arguments.
+    """
 
     function: Callable[..., None]
     options: Mapping[str, tuple[str, object, bool | None]]

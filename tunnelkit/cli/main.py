@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The console script's entry."""
+    """Run `tk`: the console script's entry."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words[: _position(words) + 1]
     try:
@@ -93,7 +93,7 @@ def _complete() -> bool:
     try:
         answer = engine.answer(os.environ)
     except Exception:
-        # The person is in the middle of a line: no word may come between.
+        # The user is in the middle of a line: print nothing.
         sys.exit(int(ExitCode.FAILURE))
     if answer is None:
         return False
@@ -106,7 +106,7 @@ def _complete() -> bool:
 
 
 def _check_cwd() -> None:
-    """Every command begins where it is called; a directory that was removed is no place."""
+    """Raise UsageError if the current directory was removed."""
     try:
         os.getcwd()
     except OSError as error:
@@ -118,7 +118,7 @@ def _check_cwd() -> None:
 
 
 def _usage_error(error: Any) -> UsageError:
-    """What typer has against the command line, in one line."""
+    """Return typer's error about the command line as one line."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tk"
     text = plain(str(error.format_message()).strip().rstrip("."))
@@ -133,7 +133,7 @@ _NO_NUMBER = (
 
 
 def plain(text: str) -> str:
-    """A message about the command line, in words for people."""
+    """Return a message about the command line in plain words."""
     import re
 
     head, colon, reason = text.partition(": ")
@@ -144,5 +144,5 @@ def plain(text: str) -> str:
 
 
 def _position(words: list[str]) -> int:
-    """Where the command stands: the first word that is no option."""
+    """Return the index of the command: the first word that is no option."""
     return next((index for index, word in enumerate(words) if not word.startswith("-")), len(words))

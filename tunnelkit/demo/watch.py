@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from tunnelkit.errors import TimeoutExpired
 from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.control_calls import Follow
 from tunnelkit.session.runtime.paths import SessionPaths
 
 
@@ -40,5 +41,5 @@ async def watching(paths: SessionPaths) -> AsyncIterator[Watch]:
     """Follow a session's states. Raises NoSessionError if it is not there."""
     watch = Watch()
     async with control_client.connect(paths, notices={"state": watch.take}) as session:
-        await session.call("follow")
+        await session.call(Follow())
         yield watch

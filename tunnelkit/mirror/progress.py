@@ -21,17 +21,6 @@ NAMED = 8
 _LINE = re.compile(rb"\s*(\d+)\s+\d+%\s+\S+\s+\S+(?:\s+\(xfr#(\d+),)?")
 
 
-class PassRecordInfo(TypedDict):
-    """A pass as JSON. time: Unix time of its end. paths: some of those sent or deleted."""
-
-    time: float
-    files: int
-    bytes: int
-    deleted: int
-    duration_s: float
-    paths: list[str]
-
-
 @dataclass(frozen=True, slots=True)
 class PassRecord:
     """One pass that changed something on the cluster.
@@ -46,17 +35,6 @@ class PassRecord:
     deleted: int
     duration_s: float
     paths: tuple[str, ...]
-
-    def to_json(self) -> PassRecordInfo:
-        """Return the JSON object of `tk sync --watch --json`."""
-        return {
-            "time": self.at,
-            "files": self.files,
-            "bytes": self.bytes,
-            "deleted": self.deleted,
-            "duration_s": self.duration_s,
-            "paths": list(self.paths),
-        }
 
 
 class ProgressInfo(TypedDict):

@@ -18,7 +18,8 @@ from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, s
 async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None = None) -> str:
     """End the job or agent of a session whose daemon is gone; return what was done.
 
-    prompter: for questions if the connection must be made again."""
+    prompter: for questions if the connection must be made again.
+    """
     with hold_lock(paths):
         await umount_all(state_root(), paths.id)
         return await _sweep(launch, paths, prompter)

@@ -24,11 +24,13 @@ from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.handlers.service import ControlHandlers
+from tunnelkit.session.host import SessionHost
+from tunnelkit.session.runtime.control_answers import SayNotice, StateNotice
+from tunnelkit.session.runtime.control_calls import SAY, SENDING, STATE, Prompt
 from tunnelkit.session.runtime.control_server import ControlServer
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.runtime.shutdown import BUDGET_S, ShutdownSequence
-from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 from tunnelkit.text_format import shown
 
@@ -45,7 +47,8 @@ class Daemon:
     """One session with its control socket, from start to end.
 
     end_within: called as the end begins, with the seconds after which the process may be
-    ended, whatever still runs."""
+    ended, whatever still runs.
+    """
 
     def __init__(
         self, paths: SessionPaths, *, end_within: Callable[[float], None] = lambda limit_s: None
@@ -57,12 +60,14 @@ class Daemon:
             launch,
             paths,
             choose(launch.settings),
-            prompter=self._prompt,
-            present=lambda: any(one.follows for one in self._control.connections),
-            say=self._say,
-            changed=self._changed,
-            tell=lambda event: self._control.notify_watchers(event),
-            sending=lambda progress: self._control.notify_followers("sending", **progress),
+            SessionHost(
+                prompter=self._prompt,
+                present=lambda: any(one.follows for one in self._control.connections),
+                say=self._say,
+                changed=self._changed,
+                tell=lambda event: self._control.notify_watchers(event),
+                sending=lambda progress: self._control.notify_followers(SENDING, progress),
+            ),
         )
         self._service = ControlHandlers(self._session, self._stop)
         self._control = ControlServer(
@@ -70,7 +75,6 @@ class Daemon:
         )
         self._stopping = asyncio.Event()
         self._keep = False
-        self._reached_cluster = False
 
     async def run(self) -> None:
         """Serve until `tk down`, or until the start has failed."""
@@ -141,7 +145,7 @@ class Daemon:
                 self._paths.launch.unlink(missing_ok=True)
         else:
             await self._session.down(ending)
-            if self._reached_cluster and self._session.all_ended:
+            if self._session.reached_cluster and self._session.all_ended:
                 # Without this file the next `tk up` knows that nothing is left to take over.
                 self._paths.launch.unlink(missing_ok=True)
         self._paths.launch_wanted.unlink(missing_ok=True)
@@ -158,28 +162,27 @@ class Daemon:
     def _say(self, text: str) -> None:
         log.info("%s", shown(text))  # users show the log on a terminal
         self._session.events.add("message", text)
-        self._control.notify_followers("say", text=text)
+        notice: SayNotice = {"text": text}
+        self._control.notify_followers(SAY, notice)
 
     def _changed(self) -> None:
         states = self._session.states
-        if states.state is SessionState.PENDING and not self._reached_cluster:
-            self._reached_cluster = True
-            # Only now: a start that never reached the cluster must not make the next
-            # `tk up` or `tk down` forget where an earlier session's job is.
-            self._paths.launch_wanted.replace(self._paths.launch)
         log.debug("state %s %s", states.state, states.detail)
-        self._control.notify_followers("state", state=states.state, detail=states.detail)
+        notice: StateNotice = {"state": states.state, "detail": states.detail}
+        self._control.notify_followers(STATE, notice)
 
     async def _prompt(self, prompt: str, echo: bool) -> str | None:
         """Ask the user at a terminal that follows the session, the latest one first.
 
-        Returns None if there is no answer."""
+        Returns None if there is no answer.
+        """
         came = sorted(self._control.connections, key=lambda one: -one.follows_since)
         for connection in came:
             if connection.follows and connection.rpc is not None:
                 with contextlib.suppress(RpcError, TimeoutError):
                     async with asyncio.timeout(_PROMPT_TIMEOUT_S):
-                        answer = await connection.rpc.call("prompt", text=prompt, echo=echo)
+                        question = Prompt(text=prompt, echo=echo)
+                        answer = await connection.rpc.call(question.NAME, **question.to_json())
                         if answer is not None:
                             return str(answer)
         return None

@@ -7,7 +7,6 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
@@ -17,6 +16,7 @@ from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.peer_credentials import network
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.runtime.control_answers import ForwardAnswer
 from tunnelkit.session.runtime.status import ForwardInfo
 
 #: A forward without a server behind it accepts and then closes, within this time.
@@ -81,7 +81,7 @@ class SessionForwards:
     by_link: Callable[[], bool]
     _entries: dict[int, _Entry] = field(default_factory=dict)
 
-    async def add(self, forward: LocalForward, *, wire: bool = False) -> dict[str, Any]:
+    async def add(self, forward: LocalForward, *, wire: bool = False) -> ForwardAnswer:
         """Open a forward; return its route, and if a server answers behind it.
 
         Raises UsageError if the local port is taken.
@@ -186,7 +186,7 @@ class SessionForwards:
         elif entry.route != SAME_MACHINE:
             await self.link.cancel_forward(entry.forward, node=self.node())
 
-    async def _describe(self, entry: _Entry) -> dict[str, Any]:
+    async def _describe(self, entry: _Entry) -> ForwardAnswer:
         forward = entry.forward
         answers = await self.agent().call("tcp.listening", host=forward.host, port=forward.port)
         ready = bool(answers) and await _stays_open(forward.bind_port)

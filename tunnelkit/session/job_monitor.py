@@ -21,7 +21,8 @@ class JobMonitor:
     """Call `run` while the agent is connected, and `fate` after it is lost.
 
     lost(reason): called as soon as the scheduler reports that the job is over; a hung node
-    would send nothing."""
+    would send nothing.
+    """
 
     def __init__(
         self, cluster: AllocationManager, limit: TimeLimit, lost: Callable[[str], None]

@@ -30,7 +30,7 @@ class LoopTerminal(Protocol):
 
     quit: asyncio.Event
 
-    def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None: ...
+    def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None: ...
 
     def show(self, record: LoopRecord) -> None: ...
 
@@ -45,7 +45,8 @@ async def run_local(
 ) -> int:
     """Run the loop here until the user quits; return the exit code.
 
-    ranks, only: as for `understand` and `loop_spec`."""
+    ranks, only: as for `understand` and `loop_spec`.
+    """
     view = make_view()
     command = understand(words, ranks=ranks)
     check_here(command)

@@ -6,15 +6,12 @@ It joins the rooms and owns their tasks; work of a single room is done in that r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
-from tunnelkit.link.base import Prompter
 from tunnelkit.model import Allocation, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
@@ -28,10 +25,11 @@ from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.loops import Loops
 from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
-from tunnelkit.session.files.mirror_json import Tell
 from tunnelkit.session.forwards import SessionForwards
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
+from tunnelkit.session.runtime.background_tasks import BackgroundTasks
 from tunnelkit.session.runtime.event_log import EventLog
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
@@ -41,43 +39,36 @@ from tunnelkit.session.runtime.state import SessionState, StateMachine
 log = logging.getLogger("tunnelkit.session")
 #: If `tk up` fails, a job of its own that is younger than this is cancelled.
 _YOUNG_S = 60.0
-#: Limit of a terminal's wait for the reason why its loop ended.
-_TELL_END_S = 20.0
 
 
 class Session:
     """Owner of link, allocation, agent, mirror, forwards and loops.
-    Call `up`, then `run`, then `down` (the allocation ends) or `close` (it stays)."""
+
+    Call `up`, then `run`, then `down` (the allocation ends) or `close` (it stays).
+    """
 
     def __init__(
-        self,
-        launch: LaunchSpec,
-        paths: SessionPaths,
-        backend: Backend,
-        *,
-        prompter: Prompter,
-        present: Callable[[], bool] = lambda: True,
-        say: Callable[[str], None],
-        changed: Callable[[], None],
-        tell: Tell = lambda event: None,
-        sending: Tell = lambda progress: None,
+        self, launch: LaunchSpec, paths: SessionPaths, backend: Backend, host: SessionHost
     ) -> None:
         settings = launch.settings
         self.launch = launch
+        self._paths = paths
+        #: True once a job of this session may exist.
+        self.reached_cluster = False
         self.events = EventLog(paths.events)
-        self.states = StateMachine(changed, lambda state, text: self._entered(state, text))
+        self.states = StateMachine(host.changed, self._entered)
         self.agent_info: dict[str, Any] = {}
         self.pending: JobStatus | None = None
         self.settled = asyncio.Event()
         self.failure: TunnelkitError | None = None
-        self._say = say
-        self._name = job_name(settings.project_dir, paths.id)
+        self._say = host.say
+        self._tasks = BackgroundTasks()
         self._connection = LoginConnection(
             backend,
             settings,
             paths,
-            prompter=prompter,
-            present=present,
+            prompter=host.prompter,
+            present=host.present,
             notice=self._notice,
             lost=lambda why: self.states.become(SessionState.RECONNECTING, why),
             changed=self.states.poke,
@@ -87,8 +78,8 @@ class Session:
             self.link,
             settings,
             backend,
-            name=self._name,
-            say=say,
+            name=job_name(settings.project_dir, paths.id),
+            say=host.say,
             record=self.events.add,
             cancelled=paths.cancelled,
             wait_link=self._connection.wait_up,
@@ -114,9 +105,17 @@ class Session:
         self._watch = JobMonitor(self.cluster, self.time_limit, self._agent_is_lost)
         #: Number of times that the job went back into the queue.
         self.requeues = 0
-        self.files = SessionFiles(
-            launch,
-            paths,
+        self.files = self._make_files(backend, host)
+        #: True after `down` if the end of the allocation is certain.
+        self.all_ended = False
+        self._agent: AgentClient | None = None
+        self._allocated_at: float | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    def _make_files(self, backend: Backend, host: SessionHost) -> SessionFiles:
+        return SessionFiles(
+            self.launch,
+            self._paths,
             self.link,
             agent=lambda: None if self.states.state is SessionState.ENDED else self._agent,
             only_on_nodes=not backend.has_login_host,
@@ -124,18 +123,12 @@ class Session:
             dial=self.cluster.files_stream,
             repair=self.cluster.repair,
             may_write=self.cluster.wait_prepared,
-            say=say,
-            changed=changed,
-            tell=tell,
-            sending=sending,
+            say=host.say,
+            changed=host.changed,
+            tell=host.tell,
+            sending=host.sending,
             landed=self.loops.files_changed,
         )
-        #: True after `down` if the end of the allocation is certain.
-        self.all_ended = False
-        self._agent: AgentClient | None = None
-        self._allocated_at: float | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._keeping: asyncio.Task[None] | None = None
 
     @property
     def stuck(self) -> TunnelkitError | None:
@@ -169,10 +162,10 @@ class Session:
                 self._say(moved)  # only now, when `tk up` has connected to the control socket
             # From here on it may take hours in a queue, and the user may have left.
             self._connection.arrive()
-            self._keeping = self._spawn(self._connection.run())
+            self._keeping = self._tasks.spawn(self._connection.run())
             self.files.mounts.adopt()
             self.states.become(SessionState.PREPARING, self.link.name)
-            self._spawn(self.files.keep_agent())
+            self._tasks.spawn(self.files.keep_agent())
             ways = [
                 asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
                 asyncio.create_task(self._get_agent()),
@@ -183,7 +176,7 @@ class Session:
             finally:
                 await cancel_all(*ways)
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
-            self._spawn(self.cluster.learn_names())
+            self._tasks.spawn(self.cluster.learn_names())
         except TunnelkitError as error:
             self.fail(error)
             raise
@@ -200,8 +193,18 @@ class Session:
 
     async def _get_agent(self) -> None:
         await self.cluster.prepare()
+        self._reach_cluster()
         self.states.become(SessionState.PENDING)
         await self.cluster.occupy(self.launch.node, self._on_pending, self._reach_agent)
+
+    def _reach_cluster(self) -> None:
+        """Make this session's launch record the one that the next session reads.
+
+        Not before: a start that never reached the cluster must not make the next `tk up` or
+        `tk down` forget where an earlier session's job is.
+        """
+        self.reached_cluster = True
+        self._paths.launch_wanted.replace(self._paths.launch)
 
     async def _reach_agent(self, allocation: Allocation) -> None:
         self.pending = None
@@ -221,7 +224,7 @@ class Session:
         self.agent_info = info = await client.call("info")
         self.files.node_is(client)
         self.peers.allocated(allocation.nodes)
-        self._spawn(self.peers.start())
+        self._tasks.spawn(self.peers.start())
         self._say(introduced(info, allocation.job_id, self.cluster.installed.python))
         adopted = await self.loops.adopt()
         if adopted:
@@ -233,7 +236,7 @@ class Session:
         """Keep the session up until the allocation ends; return in state `ended`."""
         while True:
             assert self._agent is not None
-            watching = self._spawn(self._watch.run())
+            watching = self._tasks.spawn(self._watch.run())
             try:
                 why = await self._agent.run()
             except AgentGone as error:
@@ -248,12 +251,13 @@ class Session:
             except TunnelkitError as error:
                 why = error.one_line()
                 break
-        await cancel_all(*self._tasks)
+        await self._tasks.cancel()
         await self._end(fate.ended or why)
 
     async def _run_again(self, why: str) -> None:
         """Wait for a requeued job, then start everything again but the loops.
-        Raises TunnelkitError if the job does not come back."""
+        Raises TunnelkitError if the job does not come back.
+        """
         job_id = self.cluster.job.job_id if self.cluster.job is not None else None
         said = f"job {job_id} went back into the queue"
         self._say(f"{said} ({why}); its debug loops have ended")
@@ -289,20 +293,21 @@ class Session:
 
     async def break_off(self, failure: TunnelkitError) -> None:
         """Enter state `ended` after an error of tk itself; every command gets `failure`.
-        The allocation and its processes stay: the next session can take them over."""
+        The allocation and its processes stay: the next session can take them over.
+        """
         self.failure = failure
         self.events.add("error", failure.one_line(), error=failure)
         self.states.become(SessionState.ENDED, failure.one_line())
         try:
-            await cancel_all(*self._tasks)
+            await self._tasks.cancel()
             await self.loops.close()
         except Exception:
             log.exception("what had failed could not be ended in order")
 
     def may_cancel(self) -> bool:
-        """True if a failed `up` may end the job: this session submitted it and it is young.
-        Of a job that the user submitted only the agent ends.
+        """Return True if a failed `up` may end the job: this session submitted it, and it is young.
 
+        Of a job that the user submitted only the agent ends.
         A job that was taken over, or that waited in the queue, is kept for the next `tk up`.
         """
         job = self.cluster.job
@@ -314,13 +319,14 @@ class Session:
 
     async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` is True if that is certain.
-        Idempotent. Takes little longer than `ending` allows, even if something hangs."""
+
+        Idempotent. Takes little longer than `ending` allows, even if something hangs.
+        """
         over = self.states.state is SessionState.ENDED
         ending = ending or ShutdownSequence()
         self.states.become(SessionState.CLOSING)
         # But the link is kept: one that is cut just now may come back in time.
-        others = [task for task in self._tasks if task is not self._keeping]
-        await ending.step("the session's tasks", cancel_all(*others), 3.0)
+        await ending.step("the session's tasks", self._tasks.cancel(but=self._keeping), 3.0)
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
         ended = self._agent is None or over
         if self._agent is not None and self._agent.is_up:
@@ -334,7 +340,7 @@ class Session:
     async def close(self, why: str, ending: ShutdownSequence | None = None) -> None:
         """Close everything on the laptop; the allocation stays. As bounded as `down`."""
         ending = ending or ShutdownSequence()
-        await ending.step("the session's tasks", cancel_all(*self._tasks), 3.0)
+        await ending.step("the session's tasks", self._tasks.cancel(), 3.0)
         await ending.step("the debug loops", self.loops.close(), 7.0)
         self.time_limit.close()
         await ending.step("the other nodes' agents", self.peers.close(), 5.0)
@@ -346,6 +352,9 @@ class Session:
         ]
         await ending.together(*steps, *self.files.endings())
         await ending.step("the connection", self.link.close(), 8.0)
+
+    def _entered(self, state: SessionState, detail: str) -> None:
+        self.events.add("state", detail, state=state)
 
     # -- notices from other parts -----------------------------------------
 
@@ -368,7 +377,7 @@ class Session:
 
     def _become_ready(self) -> None:
         self.states.become(SessionState.READY)
-        self._spawn(self.files.resync())
+        self._tasks.spawn(self.files.resync())
 
     def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
         if header.get("type") == "debuggee":
@@ -394,6 +403,7 @@ class Session:
 
     async def authenticate(self) -> None:
         """Retry with questions to the user, until the session is ready or over.
+
         Before it was ready: until it is connected.
 
         Raises the error of a refused attempt; the next attempt is another call.
@@ -417,33 +427,9 @@ class Session:
         self._say(text)
         self.loops.notice(text)
 
-    async def end_is_told(self, loop_id: int) -> None:
-        """Wait until a loop that its agent has ended has the reason: the agent knows it first."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TELL_END_S):
-                while self.loops.has(loop_id):
-                    await self.states.wait_change()
-
     def _agent_is_lost(self, why: str) -> None:
         """Stop reconnecting: the agent's job is over, or waits in the queue again."""
         if self.cluster.ended is None and self._agent is not None:
             self.cluster.ended = why
             self._agent.drop_link(why)
             self._agent.retry()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` as a task of the session; an error is logged."""
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._task_done)
-        self._tasks.add(task)
-        return task
-
-    def _entered(self, state: SessionState, detail: str) -> None:
-        self.events.add("state", detail, state=state)
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            name = getattr(task.get_coro(), "__qualname__", task.get_name())
-            log.error("%s ended by an error", name, exc_info=error)

@@ -20,7 +20,10 @@ from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.daemon import Daemon
+from tunnelkit.session.host import SessionHost
+from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.control_message import Request
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 from tunnelkit.session.runtime.state import SessionState
@@ -81,26 +84,26 @@ async def breaks(
     yield breaks
     if not daemon.done():
         async with control_client.connect(paths) as session:
-            await session.call("down", keep=True)
+            await session.call(calls.Down(keep=True))
     async with asyncio.timeout(PATIENCE_S):
         await daemon
 
 
-async def ask_once(paths: SessionPaths, method: str, **params: Any) -> Any:
+async def ask_once(paths: SessionPaths, request: Request[Any]) -> Any:
     async with asyncio.timeout(PATIENCE_S), control_client.connect(paths) as session:
-        return await session.call(method, **params)
+        return await session.call(request)
 
 
-async def ask(paths: SessionPaths, method: str, **params: Any) -> Any:
+async def ask(paths: SessionPaths, request: Request[Any]) -> Any:
     async with asyncio.timeout(PATIENCE_S):
         while not paths.control_socket.exists():
             await asyncio.sleep(0.01)
-    return await ask_once(paths, method, **params)
+    return await ask_once(paths, request)
 
 
 async def ended(paths: SessionPaths) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE_S):
-        while (status := await ask(paths, "status"))["state"] != "ended":
+        while (status := await ask(paths, calls.Status()))["state"] != "ended":
             await asyncio.sleep(0.01)
     return dict(status)
 
@@ -108,20 +111,21 @@ async def ended(paths: SessionPaths) -> dict[str, Any]:
 async def test_it_is_logged_and_told_by_status_and_the_next_command(
     paths: SessionPaths, breaks: asyncio.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert (await ask(paths, "status"))["state"] == "ready"
+    assert (await ask(paths, calls.Status()))["state"] == "ready"
     breaks.set()
     status = await ended(paths)
     assert "ZeroDivisionError: a bug" in status["detail"]
     assert "ended the session met an error of its own" in lines(status)[0]
-    for method, params in (
-        ("settled", {}),
-        ("sync", {}),
-        ("ready", {}),
-        ("forward.add", {"forward": f"{free_port()}:localhost:1"}),
-        ("mount", {"mountpoint": "/nowhere"}),
-    ):
+    requests: tuple[Request[Any], ...] = (
+        calls.Settled(),
+        calls.Sync(),
+        calls.Ready(),
+        calls.ForwardAdd(forward=f"{free_port()}:localhost:1"),
+        calls.Mount(mountpoint="/nowhere"),
+    )
+    for request in requests:
         with pytest.raises(TunnelkitError, match="an error of its own") as caught:
-            await ask(paths, method, **params)
+            await ask(paths, request)
         assert caught.value.exit_code == ExitCode.FAILURE
         assert caught.value.cause == "a bug"
         assert "`tk up` goes on" in (caught.value.hint or "")
@@ -133,11 +137,11 @@ async def test_streams_are_told_too(paths: SessionPaths, breaks: asyncio.Event) 
     breaks.set()
     await ended(paths)
     async with asyncio.timeout(PATIENCE_S), control_client.connect(paths) as session:
-        for header in (
-            {"type": "exec", "argv": ["true"], "cwd": "/"},
-            {"type": "loop", "words": ["true"]},
+        for stream in (
+            calls.ExecStream(argv=["true"], cwd="/"),
+            calls.LoopStream(words=["true"]),
         ):
-            detail = await session.open(header).closed()
+            detail = await session.open(stream).closed()
             assert detail is not None
             assert "an error of its own" in detail["failure"]["message"]
 
@@ -147,12 +151,12 @@ async def test_the_daemon_stays_until_it_is_told_to_end(
 ) -> None:
     breaks.set()
     await ended(paths)
-    await ask(paths, "down", keep=True)
+    await ask(paths, calls.Down(keep=True))
     async with asyncio.timeout(PATIENCE_S):
         while paths.control_socket.exists():
             await asyncio.sleep(0.01)
     with pytest.raises(NoSessionError):
-        await ask_once(paths, "status")
+        await ask_once(paths, calls.Status())
 
 
 async def test_a_task_beside_that_fails_is_logged(
@@ -165,13 +169,14 @@ async def test_a_task_beside_that_fails_is_logged(
         LaunchSpec.load(paths.launch_wanted),
         paths,
         SSH,
-        prompter=None,  # type: ignore[arg-type]
-        say=lambda text: None,
-        changed=lambda: None,
+        SessionHost(
+            prompter=None,  # type: ignore[arg-type]
+            say=lambda text: None,
+            changed=lambda: None,
+        ),
     )
     with caplog.at_level(logging.ERROR, "tunnelkit.session"):
-        session._spawn(meets_a_bug())
-        await asyncio.gather(*session._tasks, return_exceptions=True)
+        await asyncio.gather(session._tasks.spawn(meets_a_bug()), return_exceptions=True)
         await asyncio.sleep(0)
     assert "meets_a_bug ended by an error" in caplog.text
     assert f"LookupError: of {os.getpid()}" in caplog.text

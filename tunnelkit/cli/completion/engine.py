@@ -25,14 +25,14 @@ Command = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What stands on the line: the whole words after `tk`, and what is being typed."""
+    """A command line: the whole words after `tk`, and the word that is being typed."""
 
     words: tuple[str, ...]
     typed: str
 
 
 def answer(environ: Mapping[str, str]) -> tuple[str, int] | None:
-    """What to print for the shell and the exit code; None if this is not for us."""
+    """Return the text for the shell and the exit code; None for another program's completion."""
     kind = environ.get("_TK_COMPLETE", "")
     if kind not in ("complete_bash", "complete_zsh", "complete_fish"):
         return None
@@ -48,7 +48,7 @@ def answer(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def line_of(environ: Mapping[str, str]) -> CommandLine:
-    """The line as bash or (zsh, fish) typer's script hands it over."""
+    """Read the line as bash or (zsh, fish) typer's script passes it."""
     if environ.get("_TK_COMPLETE") == "complete_bash":
         words = split(environ.get("COMP_WORDS", ""))
         cursor = environ.get("COMP_CWORD", "")
@@ -62,7 +62,7 @@ def line_of(environ: Mapping[str, str]) -> CommandLine:
 
 
 def split(text: str) -> list[str]:
-    """The words of an unfinished line; an open quote is closed."""
+    """Split an unfinished line into words; an open quote is closed."""
     import shlex
 
     for end in ("", "'", '"', "\\"):
@@ -72,7 +72,7 @@ def split(text: str) -> list[str]:
 
 
 def offers(top: Command, line: CommandLine) -> dict[str, str]:
-    """What may stand there, each with its help."""
+    """Return the words that may come next, each with its help."""
     command, typed = top, line.typed
     place, wants, options_over = 0, None, False
     for word in line.words:
@@ -135,7 +135,7 @@ def _zsh(found: Mapping[str, str]) -> str:
 
 
 def table() -> Command:
-    """All commands: read from the cache, or made anew and put there."""
+    """Return all commands: from the cache, or built and put there."""
     from tunnelkit.session.runtime.paths import cache_root
 
     path, stamp = cache_root() / "commands.json", _stamp()
@@ -150,7 +150,7 @@ def table() -> Command:
 
 
 def _stamp() -> str:
-    """Changes whenever a command may have changed."""
+    """Return a text that changes whenever a command may have changed."""
     cli = Path(__file__).parent.parent
     times = [one.stat().st_mtime_ns for one in cli.rglob("*.py")]
     return f"{__version__} {sys.version_info[:2]} {len(times)} {max(times)}"
@@ -164,7 +164,7 @@ def _keep(path: Path, data: object) -> None:
 
 
 def make() -> Command:
-    """The table, from the commands themselves (slow)."""
+    """Build the table from the commands themselves (slow)."""
     import typer.main
 
     from tunnelkit.cli.app import build
@@ -175,7 +175,7 @@ def make() -> Command:
 
 
 def _command(info: Any, command: Any) -> Command:
-    """A typer app or function, and the command that was made of it."""
+    """Return the table's entry for a typer app or function and its click command."""
     below = _below(info) if hasattr(command, "commands") else {}
     hows = _completers(info)
     made: Command = {
@@ -207,7 +207,7 @@ def _listed(command: Any, below: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _below(app: Any) -> dict[str, Any]:
-    """What stands behind the commands of an app: functions, and apps of their own."""
+    """Return the functions and apps behind the commands of an app."""
     found = {one.name or one.callback.__name__: one.callback for one in app.registered_commands}
     return found | {one.name: one.typer_instance for one in app.registered_groups}
 

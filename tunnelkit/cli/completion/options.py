@@ -1,4 +1,7 @@
-"""Options that several commands share, for their annotations."""
+"""Options that several commands share, and long ones, for their annotations.
+
+Functions, since only an app of typer, and `fast_path`, evaluates the annotations.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from typing import Any
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 
+#: An option or argument: of typer, or a `Parameter` where `fast_path` reads it.
+Declaration = Any
 
-def profile_option() -> Any:
+
+def profile_option() -> Declaration:
     """Return the option `--profile`."""
     return typer.Option(
         "--profile",
@@ -18,7 +24,16 @@ def profile_option() -> Any:
     )
 
 
-def login_option() -> Any:
+def base_profile_option() -> Declaration:
+    """Return the option `--profile` of `tk init`."""
+    return typer.Option(
+        metavar="NAME",
+        help="Cluster profile to build on, instead of a login host.",
+        autocompletion=sources.profiles,
+    )
+
+
+def login_option() -> Declaration:
     """Return the option `--login`."""
     return typer.Option(
         "--login",
@@ -28,6 +43,88 @@ def login_option() -> Any:
     )
 
 
-def link_option() -> Any:
+def link_option() -> Declaration:
     """Return the option `--link`."""
     return typer.Option("--link", metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
+
+
+def node_argument() -> Declaration:
+    """Return the node of `tk up`."""
+    return typer.Argument(metavar="NODE", help="The node to ask for.", autocompletion=sources.nodes)
+
+
+def partition_option() -> Declaration:
+    """Return the option `--partition`."""
+    return typer.Option(
+        metavar="NAME", help="Partition (queue).", autocompletion=sources.partitions
+    )
+
+
+def requeue_option() -> Declaration:
+    """Return the option `--requeue`."""
+    return typer.Option(
+        "--requeue", help="If preempted, back into the queue: the session waits and goes on."
+    )
+
+
+def attach_job_option() -> Declaration:
+    """Return the option `--attach-job`."""
+    return typer.Option(
+        metavar="ID",
+        help="Use this running job of yours; tk down does not end it.",
+        autocompletion=sources.jobs,
+    )
+
+
+def take_over_option() -> Declaration:
+    """Return the option `--take-over`."""
+    return typer.Option(
+        "--take-over", help="Mirror there although another laptop directory does, in its place."
+    )
+
+
+def text_option(metavar: str, help: str) -> Declaration:
+    """Return an option with a value."""
+    return typer.Option(metavar=metavar, help=help)
+
+
+def preload_option() -> Declaration:
+    """Return the option `--preload`."""
+    return typer.Option(
+        metavar="MODULES", help="Import these once for every run: torch,numpy. '': none."
+    )
+
+
+def standby_option() -> Declaration:
+    """Return the switch `--standby`."""
+    return typer.Option(
+        "--standby/--no-standby",
+        help="Keep the next run ready while one runs (default), or save its memory.",
+    )
+
+
+def rank_option() -> Declaration:
+    """Return the option `--rank` of `tk loop`."""
+    return typer.Option(
+        metavar="RANKS",
+        help="Debug only these ranks, the others run free: 0,2 or 0-3. 'all': every one, "
+        "also of a script that calls a launcher.",
+    )
+
+
+def post_mortem_option() -> Declaration:
+    """Return the switch `--post-mortem`."""
+    return typer.Option(
+        "--post-mortem/--no-post-mortem",
+        help="The program runs on when its editor leaves, and if it then dies of an "
+        "exception it is kept there until F5 comes.",
+    )
+
+
+def confirm_deletes_option() -> Declaration:
+    """Return the switch `--confirm-deletes`."""
+    return typer.Option(
+        "--confirm-deletes",
+        "--allow-deletes",
+        help="Agree to the many deletions that halted the mirror.",
+    )

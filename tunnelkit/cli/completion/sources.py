@@ -1,6 +1,6 @@
-"""What TAB offers: from a cache and from the session on this machine, never from the network.
+"""Words that TAB offers: from a cache and from the session on this machine, not the network.
 
-Whatever goes wrong here, the person is in the middle of a command line: nothing is said.
+The user is in the middle of a command line, so errors are silent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Completer = Callable[[str], list[str]]
 
 
 def _quiet(names: Callable[[], Iterable[str]]) -> Completer:
-    """The names that begin with what is typed; none, and no word, if they can't be had."""
+    """Return a completer: the names that begin with the typed text; [] after any error."""
 
     @wraps(names)
     def complete(incomplete: str) -> list[str]:
@@ -37,7 +37,7 @@ def _quiet(names: Callable[[], Iterable[str]]) -> Completer:
 
 @_quiet
 def logins() -> Iterable[str]:
-    """The person's own names for hosts."""
+    """List the user's own names for hosts."""
     from tunnelkit.config.ssh_aliases import ssh_aliases
 
     return ssh_aliases()
@@ -45,13 +45,13 @@ def logins() -> Iterable[str]:
 
 @_quiet
 def nodes() -> Iterable[str]:
-    """Nodes of the project's cluster."""
+    """List nodes of the project's cluster."""
     return _recall("nodes")
 
 
 @_quiet
 def partitions() -> Iterable[str]:
-    """Partitions (queues) of the project's cluster."""
+    """List partitions (queues) of the project's cluster."""
     return _recall("partitions")
 
 
@@ -93,7 +93,7 @@ def ranks() -> Iterable[str]:
 
 @_quiet
 def mountpoints() -> Iterable[str]:
-    """Where the session has mounted something."""
+    """List the session's mountpoints."""
     return [str(one["mountpoint"]) for one in _status().get("mounts") or []]
 
 
@@ -121,9 +121,9 @@ def _recall(kind: str) -> list[str]:
 
 
 def _status() -> SessionStatus:
-    """The status of the session that a command here would mean."""
+    """Return the status of the session that a command here would use."""
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import Status
 
-    status: SessionStatus = ask(find_session(), "status", silence_s=_ASK_S)
-    return status
+    return ask(find_session(), Status(), silence_s=_ASK_S)

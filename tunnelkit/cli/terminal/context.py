@@ -1,6 +1,6 @@
-"""What several commands need: settings, the session they mean, a run of the event loop.
+"""Settings, the session of a command, and the event loop, for all commands.
 
-Nothing slow is imported here before it is needed: `tk status` is to be instant.
+Slow modules are imported only where they are needed: `tk status` must be instant.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def settings(**overrides: object) -> Settings:
-    """The settings of the directory the command is called in; `a__b` sets the key `a.b`.
+    """Return the settings of the current directory; `a__b` sets the key `a.b`.
 
-    The one way to them for commands that run or send anything: the person has agreed to what
-    the project's file decides."""
+    Commands that run or send anything get them only here: the user has agreed to what the
+    project's file decides. Raises ConfigError, NotTrusted.
+    """
     from tunnelkit.cli.terminal.trust_question import trusted
     from tunnelkit.config.load import load
 
@@ -45,12 +46,12 @@ def settings(**overrides: object) -> Settings:
 
 
 def project_dir() -> Path:
-    """The project the command is called in: where tunnelkit.toml is, else the directory."""
+    """Return the project of the current directory: where tunnelkit.toml is, else itself."""
     return find_project(Path.cwd()) or Path.cwd()
 
 
 def find_session() -> SessionPaths:
-    """The live session of this project; outside of any project the only one there is.
+    """Return the live session of this project; outside of any project the only one.
 
     Raises NoSessionError, and ConfigError where another user could pretend to be it.
     """
@@ -77,7 +78,7 @@ def find_session() -> SessionPaths:
 
 
 def absolute(paths: list[str]) -> list[str]:
-    """The paths as the session, which runs elsewhere, understands them."""
+    """Return absolute paths: the session has another working directory."""
     import os
 
     return [os.path.abspath(path) for path in paths]

@@ -16,19 +16,19 @@ _PAINTED = re.compile(rf"(\x1b\[(?:0|{'|'.join(_CODES.values())})m)")
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """True on a terminal, unless NO_COLOR or TERM=dumb say otherwise (https://no-color.org)."""
+    """Return True on a terminal, unless NO_COLOR or TERM=dumb is set (https://no-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
 def paint(text: str, colour: str, stream: TextIO = sys.stdout) -> str:
-    """`text` in a colour, if `stream` shows colours."""
+    """Return `text` in a colour, if `stream` shows colours."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if wants_colour(stream) else text
 
 
 def safe(text: str) -> str:
-    """`text` without what a terminal would obey, but lines, tabs and the colours of `paint`."""
+    """Escape control characters, but not line ends, tabs and the colours of `paint`."""
     parts = _PAINTED.split(text)
     return "".join(
         part if number % 2 else shown(part, keep="\n\t") for number, part in enumerate(parts)
@@ -36,8 +36,10 @@ def safe(text: str) -> str:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """`text` with its long lines broken at words, if `stream` is a terminal. What a script reads
-    has one line for each."""
+    """Break long lines at words if `stream` is a terminal.
+
+    For a script each text stays one line.
+    """
     try:
         return fit(text, os.get_terminal_size(stream.fileno()).columns)
     except (OSError, ValueError):  # no terminal, or closed
@@ -45,17 +47,17 @@ def fitted(text: str, stream: TextIO) -> str:
 
 
 def say(text: str = "") -> None:
-    """A result, on stdout."""
+    """Print a result on stdout."""
     print(fitted(safe(text), sys.stdout), flush=True)
 
 
 def note(text: str) -> None:
-    """Progress and remarks, on stderr, so that stdout stays for results."""
+    """Print progress or a remark on stderr; stdout is for results."""
     print(fitted(safe(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def show_error(error: TunnelkitError) -> None:
-    """An error, as one line on stderr."""
+    """Print an error as one line on stderr."""
     note(f"{paint('tk:', 'red', sys.stderr)} {shown(error.one_line())}")
 
 
@@ -85,8 +87,10 @@ class StatusLine:
             note(text)
 
     def clear(self) -> None:
-        """Remove the line, before other text. Elsewhere than on a terminal nothing is removed,
-        so that the same text is not printed again."""
+        """Remove the line, before other text.
+
+        Elsewhere than on a terminal nothing is removed, so that a text is printed once only.
+        """
         if self._live and self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def trusted(settings: Settings) -> Settings:
-    """The settings, once the person has agreed to what their project's file decides; a person
-    at a terminal is asked. Raises NotTrusted, ConfigError."""
+    """Return the settings, once the user has agreed to what the project's file decides.
+
+    A user at a terminal is asked. Raises NotTrusted, ConfigError.
+    """
     if settings.config_file is None:
         return settings
     from tunnelkit.session.runtime.trust_store import examine
@@ -33,7 +35,7 @@ def trusted(settings: Settings) -> Settings:
 
 
 def lines(asked: TrustRequest) -> list[str]:
-    """What it asks for, for a person."""
+    """List what the file asks for, as text."""
     from tunnelkit.text_format import shown
 
     head = f"{shown(str(asked.settings.config_file))} wants tk to use:"
@@ -41,6 +43,7 @@ def lines(asked: TrustRequest) -> list[str]:
 
 
 def confirmed() -> bool:
+    """Ask the user; return False without a terminal."""
     if not sys.stdin.isatty():
         return False
     import typer
@@ -49,6 +52,7 @@ def confirmed() -> bool:
 
 
 def refusal(asked: TrustRequest) -> NotTrusted:
+    """Return the error for a file that the user has not agreed to."""
     from tunnelkit.text_format import shown
 
     return NotTrusted(

@@ -1,4 +1,4 @@
-"""The local terminal: raw mode and size for a process on the node, questions to a person."""
+"""The local terminal: raw mode and size for a process on the node, questions to the user."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from typing import Any
 
 from tunnelkit.text_format import shown
 
-#: How often a command in the background looks whether it is in the foreground now: a shell's
-#: `fg` sends no signal to a job that runs.
+#: How often a background command checks if it is in the foreground: a shell's `fg` sends no
+#: signal to a job that runs.
 _LOOK_S = 0.2
 
 
 def in_foreground(fd: int) -> bool:
-    """Whether this process may read `fd` and set its modes: a shell's background job that does
-    so with its terminal is stopped. True for what is no terminal of this process."""
+    """Return True if this process may read `fd` and set its modes, or if it is not its terminal.
+
+    The kernel stops a background job that does so with its terminal.
+    """
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
@@ -30,8 +32,10 @@ def in_foreground(fd: int) -> bool:
 
 
 class RawMode:
-    """Every key goes to the far side, as long as this process is in the foreground; the terminal
-    is put back however this ends. changed: called each time that the mode was set."""
+    """Raw mode: each key goes to the node, while this process is in the foreground.
+
+    The terminal's mode is restored at the end. changed: called each time that the mode was set.
+    """
 
     def __init__(self, fd: int, changed: Callable[[], None] = lambda: None) -> None:
         self._fd = fd
@@ -65,8 +69,10 @@ class RawMode:
 
 
 def read_keys(fd: int) -> bytes:
-    """Read `fd`, blocking; from a terminal only in the foreground. Call it in a thread, with
-    SIGTTIN ignored. Raises OSError."""
+    """Read `fd`, blocking; from a terminal only in the foreground.
+
+    Call it in a thread, with SIGTTIN ignored. Raises OSError.
+    """
     while True:
         if in_foreground(fd):
             try:
@@ -78,21 +84,20 @@ def read_keys(fd: int) -> bytes:
 
 
 def size() -> dict[str, int]:
-    """Rows and columns of the terminal."""
+    """Return the rows and columns of the terminal."""
     columns, rows = os.get_terminal_size(sys.stdin.fileno())
     return {"rows": rows, "cols": columns}
 
 
 def is_interactive() -> bool:
-    """True if a person sits at both stdin and stdout."""
+    """Return True if stdin and stdout are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 async def ask(prompt: str, *, echo: bool, interrupted: asyncio.Event) -> str | None:
-    """Ask the person at the terminal for a line; None at the end of input or once
-    `interrupted` is set.
+    """Ask the user for a line; return None at the end of input or once `interrupted` is set.
 
-    Not input() in a thread: nothing could end that before the person presses Enter.
+    input() in a thread could not be ended before the user presses Enter.
     """
     fd = sys.stdin.fileno()
     loop = asyncio.get_running_loop()
@@ -101,7 +106,7 @@ async def ask(prompt: str, *, echo: bool, interrupted: asyncio.Event) -> str | N
     ready = asyncio.create_task(typed.wait())
     with contextlib.nullcontext() if echo else _no_echo(fd):
         # Only now: what is typed as soon as the question shows must be neither seen nor lost.
-        sys.stderr.write(shown(prompt, keep="\n"))  # the far side's words
+        sys.stderr.write(shown(prompt, keep="\n"))  # text from the cluster
         sys.stderr.flush()
         loop.add_reader(fd, typed.set)
         try:
@@ -130,7 +135,7 @@ def _no_echo(fd: int) -> Iterator[None]:
 
 
 async def answer_prompt(prompt: str, echo: bool) -> str | None:
-    """Put ssh's question to the person; None if nobody is there."""
+    """Put ssh's question to the user; return None without a terminal."""
     if not sys.stdin.isatty():
         return None
     return await ask(prompt, echo=echo, interrupted=asyncio.Event())

@@ -8,20 +8,22 @@ import unicodedata
 #: Narrower than this, or of unknown width: left to the terminal.
 _NARROWEST = 20
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-# What is to be copied stays whole: code in backticks, a command at the end, a colour's span.
+# Text to copy stays whole: code in backticks, a command at the end, a colour's span.
 _WORD = re.compile(r"(?:`[^`]*`|(?<=: )tk [a-z][^;]*$|\S)+")
 
 
 def fit(text: str, columns: int) -> str:
-    """`text` in lines of at most so many columns; a word that is longer stays whole. What a line
-    begins with (blanks) its further lines begin with, too. JSON is left as it is."""
+    """Break `text` into lines of at most so many columns; a longer word stays whole.
+
+    Further lines of a line are indented as it is. JSON is left as it is.
+    """
     if columns < _NARROWEST or text.startswith(("{", "[")):
         return text
     return "\n".join(_fit_line(line, columns) for line in text.split("\n"))
 
 
 def width_of(text: str) -> int:
-    """How many columns it takes on a terminal."""
+    """Return the number of columns on a terminal."""
     plain = _ESCAPE.sub("", text)
     if plain.isascii():
         return len(plain)

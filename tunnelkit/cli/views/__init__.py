@@ -1,1 +1,1 @@
-"""What commands show, and the work of those that start without typer."""
+"""Output of commands, and the work of those that start without typer."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tunnelkit.cli.terminal.context import project_dir, run, settings
 from tunnelkit.cli.terminal.output import say
 from tunnelkit.errors import AllocationError
 from tunnelkit.session.runtime.blocking_client import is_alive, no_session
+from tunnelkit.session.runtime.control_calls import Down
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths, wait_unlocked
 
 
 def end_session(*, keep: bool = False) -> None:
-    """End the session, or what a killed one has left. keep: the job lives on. Raises
-    TunnelkitError."""
+    """End the session, or the leftovers of a killed one. keep: the job stays.
+
+    Raises TunnelkitError.
+    """
     paths = session_paths(project_dir())
     if is_alive(paths):
         given_back = run(stop(paths, keep=keep))
@@ -46,12 +47,12 @@ def _sweep(paths: SessionPaths) -> None:
 
 
 async def stop(paths: SessionPaths, *, keep: bool) -> str | None:
-    """End the session; what became of its job, in words, if it had one."""
+    """End the session; return in words what became of its job, if there is one."""
     from tunnelkit.session.runtime import control_client
 
     async with control_client.connect(paths) as session:
-        told: dict[str, Any] = await session.call("down", keep=keep)
+        answer = await session.call(Down(keep=keep))
     await wait_unlocked(paths, timeout_s=60.0)
-    if told["goes_on"]:
-        return f"job {told['goes_on']} is yours and goes on"
-    return f"job {told['job']} cancelled" if told.get("job") else None
+    if answer["goes_on"]:
+        return f"job {answer['goes_on']} is yours and goes on"
+    return f"job {answer['job']} cancelled" if answer["job"] else None

@@ -14,18 +14,21 @@ from tunnelkit.cli.terminal.output import note, paint
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import at, ending, kept_at, told
 
+#: An event of a loop; the agent may send any fields.
+Event = dict[str, Any]
+
 #: A second Ctrl-C within this time quits.
 _TWICE_S = 2.0
-#: Imports that take less in sum are not worth a word.
+#: Imports that take less in sum are not shown.
 _SLOW_IMPORTS_S = 2.0
 #: After the last slow import: others may be under way, and belong into the same line.
 _IMPORTS_OVER_S = 3.0
-#: Ranks of a run, and slow imports: a node could tell of any number.
+#: Limit of ranks and slow imports: a node could report any number.
 _MOST_KEPT = 2048
 
 
 class SlowImports:
-    """What the imports of a run took, and once in a loop how to be spared them."""
+    """The time of a run's imports, and once in a loop the advice to preload them."""
 
     def __init__(self) -> None:
         self._preloaded: list[str] = []
@@ -33,7 +36,7 @@ class SlowImports:
         self._said = False
 
     def preloaded(self, modules: list[str]) -> None:
-        """These are imported before the run already."""
+        """Take the modules that are imported before the run."""
         self._preloaded = modules
 
     @property
@@ -41,18 +44,18 @@ class SlowImports:
         """True with --preload."""
         return bool(self._preloaded)
 
-    def add(self, event: dict[str, Any]) -> bool:
-        """Take an `imported` event; True if all of this run are worth a word."""
+    def add(self, event: Event) -> bool:
+        """Take an `imported` event; return True if this run's imports are slow in sum."""
         if len(self._took) < _MOST_KEPT:
             self._took[str(event.get("module"))] = float(event.get("duration_s", 0.0))
         return not self._said and sum(self._took.values()) >= _SLOW_IMPORTS_S
 
     def next_run(self) -> None:
-        """What comes from now on is another run's."""
+        """Begin another run."""
         self._took = {}
 
     def advice(self) -> str | None:
-        """The line, once; None if there is none (any more)."""
+        """Return the advice, once; then None."""
         total_s = sum(self._took.values())
         if self._said or total_s < _SLOW_IMPORTS_S:
             return None
@@ -66,7 +69,7 @@ class SlowImports:
 
 
 def durations(took: dict[str, float]) -> str:
-    """Modules with the seconds that each took."""
+    """Return modules with the seconds that each took."""
     return ", ".join(f"{name} {duration_s:.1f} s" for name, duration_s in took.items())
 
 
@@ -74,23 +77,23 @@ class LoopView:
     """Prints records; turns Ctrl-C into restart (once) and quit (twice)."""
 
     def __init__(self) -> None:
-        self.where: dict[str, Any] = {}
-        #: The allocation took the loop with it.
+        self.where: Event = {}
+        #: True if the allocation ended, and so the loop.
         self.lost = False
         self.quit = asyncio.Event()
-        #: Ctrl-C while the loop is being ended.
+        #: Set by Ctrl-C while the loop is being ended.
         self.leave = asyncio.Event()
-        #: It is to end by TERM, or with its terminal: nobody reads or answers.
+        #: True after TERM or a hang-up: nobody reads or answers.
         self.hung_up = False
-        self._restart: Callable[[], Awaitable[Any]] | None = None
+        self._restart: Callable[[], Awaitable[object]] | None = None
         self._last_interrupt = 0.0
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Future[object]] = set()
         self._imports = SlowImports()
         #: The ranks of the run that have dialled in, and their nodes.
         self._ranks: dict[int, str] = {}
         self._advising: asyncio.TimerHandle | None = None
 
-    def mind_signals(self, restart: Callable[[], Awaitable[Any]]) -> None:
+    def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None:
         """Take over Ctrl-C, TERM and a hang-up of the terminal."""
         self._restart = restart
         loop = asyncio.get_running_loop()
@@ -109,14 +112,14 @@ class LoopView:
         stream.flush()
         os.write(stream.fileno(), record.payload)
 
-    def _words(self, event: dict[str, Any]) -> str | None:
+    def _words(self, event: Event) -> str | None:
         try:
             return self.describe(event)
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
-            return told(event)  # an agent's that lies, or is of another version
+            return told(event)  # from a hostile agent, or one of another version
 
-    def describe(self, event: dict[str, Any]) -> str | None:
-        """A change of state in words; None if it is not worth a line."""
+    def describe(self, event: Event) -> str | None:
+        """Return a change of state in words; None for one that is not shown."""
         name, number = event.get("event"), event.get("generation")
         if name == "loop":
             again, self.where = bool(self.where), event
@@ -167,8 +170,8 @@ class LoopView:
             return f"... {event.get('records')} pieces of output skipped ..."
         return None
 
-    def _rank(self, event: dict[str, Any]) -> str | None:
-        """A line once all of them are there."""
+    def _rank(self, event: Event) -> str | None:
+        """Return a line once all ranks are there."""
         if len(self._ranks) < _MOST_KEPT:
             self._ranks[int(event["rank"])] = str(event["node"])
         if len(self._ranks) != event.get("wanted") or len(self._ranks) < 2:
@@ -179,9 +182,8 @@ class LoopView:
         where = ", ".join(f"{node}: {spans(ranks)}" for node, ranks in by_node.items())
         return f"run {event.get('generation')} · all {len(self._ranks)} ranks wait ({where})"
 
-    def _of_server(self, event: dict[str, Any]) -> str | None:
-        """What becomes of the process that runs are forked from. Without --preload it is
-        nobody's business as long as it works."""
+    def _of_server(self, event: Event) -> str | None:
+        """Return in words what the fork server does; without --preload only failures are shown."""
         if event["event"] == "preloading":
             self._imports.preloaded(list(event["modules"]))
             return f"reading {', '.join(event['modules'])} once for all runs ..."
@@ -190,12 +192,12 @@ class LoopView:
             mib = int(event.get("rss_bytes", 0)) // 2**20
             return f"read {durations(took)} ({mib} MiB): each F5 starts there" if took else None
         if event["event"] == "stale":
-            return f"{event.get('why')}: reading it anew"
+            return f"{event.get('why')}: reading it again"
         own = "; each run imports for itself" if self._imports.has_preloaded else ""
         return f"no run stands by: {event.get('why')}{own}"
 
-    def _imported(self, event: dict[str, Any]) -> None:
-        """Slow imports are told together: when no more have come for a while, or at the end."""
+    def _imported(self, event: Event) -> None:
+        """Show slow imports together: after a pause, or at the end of the run."""
         if self._imports.add(event):
             if self._advising is not None:
                 self._advising.cancel()
@@ -239,14 +241,14 @@ class LoopView:
         self._tasks.add(task)
         task.add_done_callback(self._restarted)
 
-    def _restarted(self, task: asyncio.Future[Any]) -> None:
+    def _restarted(self, task: asyncio.Future[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._line(f"could not restart: {task.exception()}")
 
 
 def spans(numbers: list[int]) -> str:
-    """Sorted numbers, runs of them as one: `0-3,7`."""
+    """Return sorted numbers as text, with ranges: `0-3,7`."""
     found: list[list[int]] = []
     for number in numbers:
         if found and found[-1][-1] == number - 1:

@@ -1,17 +1,21 @@
-"""What `tk ready` does. No typer here: see fast_path.py."""
+"""The work of `tk ready`."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import Ready, Status
 
-#: What takes less needs no line.
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.paths import SessionPaths
+
+#: A shorter wait is not shown.
 _QUIET_S = 1.0
 
 
@@ -23,24 +27,24 @@ def wait_ready(*, sync_first: bool = False, timeout_s: float = 60.0, as_json: bo
     late.daemon = True
     late.start()
     try:
-        answer = ask(paths, "ready", sync=sync_first, timeout_s=timeout_s)
+        answer = ask(paths, Ready(sync=sync_first, timeout_s=timeout_s))
     finally:
         late.cancel()
     if as_json:
         say(json.dumps(answer))
         return
-    synced = answer.get("sync")
+    synced = answer["sync"]
     sent = f", {synced['sent']} files sent" if synced and synced["sent"] else ""
     took_ms = (time.monotonic() - started) * 1000
     say(f"ready: run {answer['generation']} on port {answer['port']}{sent} ({took_ms:.0f} ms)")
 
 
-def _say_why(paths: Any) -> None:
-    """Say on stderr what is waited for. In a thread: the answer itself is being waited for."""
+def _say_why(paths: SessionPaths) -> None:
+    """Say on stderr what the command waits for. Runs in a thread of its own."""
     from tunnelkit.errors import TunnelkitError
 
     try:
-        status = ask(paths, "status", silence_s=5.0)
+        status = ask(paths, Status(), silence_s=5.0)
     except TunnelkitError:
         return  # the command itself says it
     if status["state"] != "ready":

@@ -8,15 +8,30 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tunnelkit.cli.terminal import tty
 from tunnelkit.cli.terminal.output import StatusLine, note
 from tunnelkit.cli.views.status import sending
+from tunnelkit.session.runtime.control_calls import (
+    SAY,
+    SENDING,
+    STATE,
+    Down,
+    Follow,
+    Prompt,
+    Settled,
+)
 
 if TYPE_CHECKING:
     from tunnelkit.mirror.progress import ProgressInfo
+    from tunnelkit.session.runtime.control_answers import Progress, SayNotice, StateNotice
+    from tunnelkit.session.runtime.control_client import SessionClient
+    from tunnelkit.session.runtime.control_message import Request
+    from tunnelkit.session.runtime.paths import SessionPaths
     from tunnelkit.session.runtime.status import SessionStatus
+
+_SETTLED = Settled()
 
 _WORDS = {
     "connecting": "connecting to {}",
@@ -29,22 +44,30 @@ _BARE = {"pending": "asking for the node", "closing": "cleaning up"}
 #: Ctrl-C in any other state only ends the waiting: there is work that must not be lost.
 _WAY_UP = {"new", "connecting", "preparing", "pending", "starting"}
 _WITH_JOB = {"pending", "starting"}
-#: Where there is no line to rewrite, a copy that takes so long is told once.
+#: Without a line to rewrite, a copy that takes longer is reported once.
 _LONG_S = 5.0
 
 
 def progress(state: str, detail: str) -> str:
-    """A state on the way up, in words; empty for one that needs none."""
+    """Return a state of the way up in words; empty for one that is not shown."""
     if detail and state in _WORDS:
         return _WORDS[state].format(detail)
     return _BARE.get(state, "")
 
 
 class Follower:
-    """Shows one session on its way up. `follow` once, with Ctrl-C minded. Without `may_cancel`
-    Ctrl-C only ends the waiting. call: what is waited for."""
+    """Shows one session on its way up. Call `follow` once, inside `minding_interrupts`.
 
-    def __init__(self, paths: Any, *, may_cancel: bool = True, call: str = "settled") -> None:
+    may_cancel: False: Ctrl-C only ends the wait. call: its answer ends the wait.
+    """
+
+    def __init__(
+        self,
+        paths: SessionPaths,
+        *,
+        may_cancel: bool = True,
+        call: Request[SessionStatus] = _SETTLED,
+    ) -> None:
         self._call = call
         self._paths = paths
         self._may_cancel = may_cancel
@@ -71,31 +94,33 @@ class Follower:
     async def follow(self) -> SessionStatus:
         """Wait until the session is ready and return its status.
 
-        Raises what it failed with; KeyboardInterrupt if the person gave up.
+        Raises the session's failure; KeyboardInterrupt after Ctrl-C.
         """
         from tunnelkit.session.runtime import control_client
 
-        notices = {
-            "say": self._said,
-            "state": self._changed,
-            "prompt": self._asked,
-            "sending": self._copying,
-        }
+        notices = dict(
+            [
+                SAY.read_by(self._said),
+                STATE.read_by(self._changed),
+                SENDING.read_by(self._copying),
+                Prompt.served_by(self._asked),
+            ]
+        )
         try:
             async with control_client.connect(self._paths, notices=notices) as session:
-                await self._changed(await session.call("follow"))
+                status = await session.call(Follow())
+                await self._changed({"state": status["state"], "detail": status["detail"]})
                 settled = asyncio.create_task(session.call(self._call))
                 try:
                     await self._until(settled, session)
-                    result: SessionStatus = settled.result()
-                    return result
+                    return settled.result()
                 finally:
                     settled.cancel()
                     await asyncio.gather(settled, return_exceptions=True)
         finally:
             self._line.clear()
 
-    async def _until(self, settled: asyncio.Task[Any], session: Any) -> None:
+    async def _until(self, settled: asyncio.Task[SessionStatus], session: SessionClient) -> None:
         while not settled.done():
             stop = asyncio.create_task(self._interrupted.wait())
             await asyncio.wait([settled, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -103,22 +128,22 @@ class Follower:
             if self._interrupted.is_set() and not settled.done():
                 await self._on_interrupt(session)
 
-    # -- what the session tells -------------------------------------------
+    # -- notices of the session -------------------------------------------
 
-    async def _said(self, params: dict[str, Any]) -> None:
+    async def _said(self, notice: SayNotice) -> None:
         async with self._asking:
             self._line.clear()
-            note(f"  {params['text']}")
+            note(f"  {notice['text']}")
             self._show()
 
-    async def _changed(self, params: dict[str, Any]) -> None:
-        self._state, self._detail = params["state"], params.get("detail") or ""
+    async def _changed(self, notice: StateNotice) -> None:
+        self._state, self._detail = notice["state"], notice["detail"]
         if not self._asking.locked():
             self._show()
 
-    async def _copying(self, params: dict[str, Any]) -> None:
-        """How far the first copy is; without words when it is done."""
-        text = sending(cast("ProgressInfo", params)) if params else ""
+    async def _copying(self, notice: Progress) -> None:
+        """Show the progress of the first copy; {} when it is done."""
+        text = sending(cast("ProgressInfo", notice)) if notice else ""
         if self._line.live:
             self._sending = text
             if not self._asking.locked():
@@ -137,11 +162,11 @@ class Follower:
         else:
             self._line.clear()
 
-    async def _asked(self, params: dict[str, Any]) -> str | None:
-        """A password, a second factor, a host key: ssh asks through the session."""
+    async def _asked(self, prompt: Prompt) -> str | None:
+        """Ask the user for ssh: a password, a second factor, a host key."""
         if not sys.stdin.isatty():
             return None
-        return await self._ask(str(params["text"]), echo=bool(params["echo"]))
+        return await self._ask(prompt.text, echo=prompt.echo)
 
     async def _ask(self, prompt: str, *, echo: bool = True) -> str | None:
         async with self._asking:
@@ -150,8 +175,8 @@ class Follower:
 
     # -- Ctrl-C -----------------------------------------------------------
 
-    async def _on_interrupt(self, session: Any) -> None:
-        """Ctrl-C while waiting: cancel the job, or leave it queued, or go on waiting."""
+    async def _on_interrupt(self, session: SessionClient) -> None:
+        """Handle Ctrl-C: cancel the job, leave it queued, or go on waiting."""
         choice = "c" if self._state in _WAY_UP and self._may_cancel else "l"
         if self._state in _WITH_JOB and sys.stdin.isatty() and self._may_cancel:
             choice = await self._choose()
@@ -162,14 +187,14 @@ class Follower:
             where = "left in the queue" if self._state == "pending" else "left as it is"
             note(f"{where}: `tk up` waits again, `tk status` shows it, `tk down` cancels it")
         else:
-            await session.call("down")
+            await session.call(Down())
             await gone(self._paths)
             self._line.clear()
             note("cancelled")
         raise KeyboardInterrupt
 
     async def _choose(self) -> str:
-        """c, l or w. A second Ctrl-C means cancel; the end of input leaves things alone."""
+        """Return c, l or w. A second Ctrl-C means c; the end of input l."""
         while True:
             self._interrupted.clear()
             answer = await self._ask("[c]ancel the job, [l]eave it queued, or [w]ait on? ")
@@ -180,7 +205,7 @@ class Follower:
                 return choice
 
 
-async def gone(paths: Any) -> None:
+async def gone(paths: SessionPaths) -> None:
     """Wait until the daemon has ended: its lock is free. Raises TimeoutExpired."""
     from tunnelkit.session.runtime.paths import wait_unlocked
 

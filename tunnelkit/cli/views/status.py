@@ -1,4 +1,4 @@
-"""What `tk status` shows. No typer here: see fast_path.py."""
+"""The output of `tk status`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tunnelkit import __version__
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.text_format import human_bytes
 
 if TYPE_CHECKING:
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
     from tunnelkit.mount.mounts import MountStatus
     from tunnelkit.session.runtime.status import JobInfo, MirrorInfo, SessionStatus
 
-#: How many pending paths are named.
+#: Number of pending paths that are named.
 _NAMED = 3
 
 
 def show_status(*, as_json: bool = False) -> None:
     """Print what is up. Raises NoSessionError if nothing is."""
-    status: SessionStatus = ask(find_session(), "status")
+    status = ask(find_session(), Status())
     say(json.dumps(status, indent=2) if as_json else "\n".join(lines(status)))
 
 
 def lines(status: SessionStatus) -> list[str]:
-    """The status as lines of text."""
+    """Return the status as lines of text."""
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
     state = paint(status["state"], colour)
     out = [
@@ -79,7 +80,7 @@ def _queued(job: JobInfo) -> str:
 
 
 def other_version(status: SessionStatus) -> str | None:
-    """A line if another tk than this one has started the session."""
+    """Return a line if another version of tk started the session; else None."""
     started_by = status.get("version")
     if started_by in (None, __version__):
         return None
@@ -95,7 +96,7 @@ def _mount_line(mount: MountStatus) -> str:
 
 
 def mirror_state(mirror: MirrorInfo) -> str:
-    """How the mirror stands: what is pending by name, a big transfer by how far it is."""
+    """Return a mirror's state in words: pending paths by name, a big transfer with its progress."""
     progress = mirror["progress"]
     if progress is not None and mirror["state"] in ("starting", "pending"):
         return sending(progress)
@@ -108,7 +109,7 @@ def mirror_state(mirror: MirrorInfo) -> str:
 
 
 def sending(progress: ProgressInfo) -> str:
-    """How far a big transfer is."""
+    """Return the progress of a big transfer in words."""
     eta = progress["eta_s"]
     left = f", {hours(round(eta))} left" if eta is not None else ""
     return (
@@ -118,7 +119,7 @@ def sending(progress: ProgressInfo) -> str:
 
 
 def printable(text: str) -> str:
-    """A path as it is, unless it holds what would disturb the terminal."""
+    """Return a path as it is, or quoted if it has control characters."""
     return text if text.isprintable() else repr(text)
 
 
@@ -136,7 +137,7 @@ def _loop_line(loop: LoopStatus) -> str:
 
 
 def _rank_lines(loop: LoopStatus) -> list[str]:
-    """Where the ranks are, and who has them."""
+    """Return a line for each rank: node, pid, port and editor."""
     return [
         f"  rank {one['rank']} on {one['node']}, pid {one['pid']}"
         + (f", F5 port {one['port']}" if one["port"] else "")
@@ -146,7 +147,7 @@ def _rank_lines(loop: LoopStatus) -> list[str]:
 
 
 def _standby_lines(loop: LoopStatus) -> list[str]:
-    """What the debuggee that stands by costs."""
+    """Return a line on the memory of the debuggee that stands by."""
     standby = loop.get("standby")
     if not standby:
         return []
@@ -163,5 +164,5 @@ def _mib(size_bytes: int) -> str:
 
 
 def hours(seconds: int) -> str:
-    """Seconds as h:mm:ss."""
+    """Return seconds as h:mm:ss."""
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -5,35 +5,38 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from tunnelkit.cli.terminal.context import find_session, project_dir, settings
 from tunnelkit.cli.terminal.output import say
 from tunnelkit.cli.views.status import printable
 from tunnelkit.errors import MirrorError, NoSessionError
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import SyncExplain
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import ExplainAnswer
 
 _STATES = {"in_sync": "in sync", "pending": "pending", "differs": "differs"}
 
 
 def show_explanation(path: str, *, as_json: bool = False) -> None:
-    """Print the fate of `path`; without a session, by the rules alone. Raises TunnelkitError."""
+    """Print if `path` is mirrored; without a session by the rules alone. Raises TunnelkitError."""
     # The last component is not resolved, and a `/` at the end says: a directory.
     full = os.path.join(os.getcwd(), os.path.expanduser(path))
     found = _from_session(full) or _from_rules(full)
     say(json.dumps(found) if as_json else line(found))
 
 
-def _from_session(path: str) -> dict[str, Any] | None:
-    """The session's answer; None if there is no session or its mirror doesn't run yet."""
+def _from_session(path: str) -> ExplainAnswer | None:
+    """Return the session's answer; None without a session, or before its mirror runs."""
     try:
-        found: dict[str, Any] = ask(find_session(), "sync.explain", path=path)
+        return ask(find_session(), SyncExplain(path=path))
     except (NoSessionError, MirrorError):
         return None
-    return found
 
 
-def _from_rules(path: str) -> dict[str, Any]:
+def _from_rules(path: str) -> ExplainAnswer:
     from tunnelkit.mirror.explain import by_policy, explain, relative_to_root
     from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
     from tunnelkit.session.runtime.paths import session_paths
@@ -44,11 +47,12 @@ def _from_rules(path: str) -> dict[str, Any]:
     holds = [root for root in roots if relative_to_root(root, path) is not None]
     root = holds[0] if holds else next(iter(roots))
     rules = IgnoreRules.from_exclude(roots[root].exclude, never=inside(state, Path(root)))
-    return by_policy(explain(root, rules, path), roots[root].symlinks).to_json()
+    found = by_policy(explain(root, rules, path), roots[root].symlinks).to_json()
+    return cast("ExplainAnswer", found)
 
 
-def line(found: dict[str, Any]) -> str:
-    """An explanation as one line of text."""
+def line(found: ExplainAnswer) -> str:
+    """Return an explanation as one line of text."""
     if not found["mirrored"]:
         fate = "not mirrored"
     elif found["state"] == "in_sync":

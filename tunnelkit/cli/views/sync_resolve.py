@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.context import absolute, find_session
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.cli.views.status import printable
 from tunnelkit.errors import UsageError
 from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import SyncResolve
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import ResolveAnswer
 
 
 def settle(
@@ -18,7 +22,7 @@ def settle(
     """Settle the conflicts at or below these paths, and say what was done."""
     if ours == theirs:
         raise UsageError(
-            "whose version is to be kept is not clear",
+            "give one of --ours and --theirs",
             hint="tk sync --ours PATH... or tk sync --theirs PATH...",
         )
     if not paths:
@@ -26,22 +30,21 @@ def settle(
             "no path is named",
             hint="name the files (or `.` for all); `tk status` lists the conflicts",
         )
-    report = ask(
-        find_session(), "sync.resolve", files=absolute(paths), theirs=theirs, timeout_s=timeout_s
-    )
+    request = SyncResolve(files=absolute(paths), theirs=theirs, timeout_s=timeout_s)
+    report = ask(find_session(), request)
     if as_json:
         say(json.dumps(report))
         return
     show(report, theirs=theirs)
 
 
-def show(report: dict[str, Any], *, theirs: bool) -> None:
-    """What gave way, and where it is now."""
+def show(report: ResolveAnswer, *, theirs: bool) -> None:
+    """Print which version was replaced, and where it is now."""
     side, there = ("the cluster's", "here") if theirs else ("the laptop's", "there")
     count = len(report["replaced"])
     say(f"{side} version wins in {count} file{'' if count == 1 else 's'}")
     if report["replaced"]:
-        note(f"the other one is {there}, in {printable(report['replaced_dir'])}:")
+        note(f"the other one is {there}, in {printable(report['replaced_dir'] or '')}:")
         for path in report["replaced"]:
             note(f"  {printable(path)}")
     if report["conflicts"]:

@@ -1,18 +1,22 @@
-"""`tk sync --watch`: what the mirror does, as it does it."""
+"""`tk sync --watch`: the mirror's batches and states as they come."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.context import find_session, run
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.cli.views.status import printable
+from tunnelkit.session.runtime.control_calls import MIRROR, SyncWatch
 from tunnelkit.text_format import human_bytes
 
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import MirrorBatchEvent, MirrorEvent
+
 _NAMES = 3
-#: States that come and go with each batch: a line of their own only after a trouble.
+#: States that change with each batch: shown only after another state.
 _CALM = ("in_sync", "pending", "starting")
 
 
@@ -24,9 +28,10 @@ def show_batches(*, as_json: bool = False) -> None:
 async def _watch(view: BatchView) -> None:
     from tunnelkit.session.runtime import control_client
 
-    async with control_client.connect(find_session(), notices={"mirror": view.told}) as session:
-        # Answered never: it ends with the session, by NoSessionError.
-        await session.call("sync.watch")
+    notices = dict([MIRROR.read_by(view.show)])
+    async with control_client.connect(find_session(), notices=notices) as session:
+        # Never answered: it ends with the session, by NoSessionError.
+        await session.call(SyncWatch())
 
 
 class BatchView:
@@ -34,25 +39,25 @@ class BatchView:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
-        #: The state that was told last, by root.
+        #: The state that was shown last, by root.
         self._shown: dict[str, str] = {}
 
-    async def told(self, event: dict[str, Any]) -> None:
-        """One event."""
+    async def show(self, event: MirrorEvent) -> None:
+        """Print one event."""
         text = json.dumps(event) if self._as_json else self.line(event)
         if text is not None:
             say(text)
 
-    def line(self, event: dict[str, Any]) -> str | None:
-        """An event as a line of text; None for one that a person need not see."""
+    def line(self, event: MirrorEvent) -> str | None:
+        """Return an event as a line of text; None for one that is not shown."""
         at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+        if event["event"] == "warning":
+            return f"{at}  {paint('warning', 'yellow')}: {printable(event['text'])}"
         root = event.get("root", "")
         if root:
             at += f"  {printable(root)}:"
         if event["event"] == "batch":
             return f"{at}  {batch(event)}"
-        if event["event"] == "warning":
-            return f"{at}  {paint('warning', 'yellow')}: {printable(event['text'])}"
         state = event["state"]
         before = self._shown.get(root)
         first, self._shown[root] = before is None, state
@@ -64,8 +69,8 @@ class BatchView:
         return f"{at}  {printable(event['text'])}{there}"
 
 
-def batch(event: dict[str, Any]) -> str:
-    """What one batch did: files, bytes, time, first names."""
+def batch(event: MirrorBatchEvent) -> str:
+    """Return one batch in words: files, bytes, time, first names."""
     did = []
     if event["files"]:
         files = "file" if event["files"] == 1 else "files"

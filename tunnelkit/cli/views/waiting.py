@@ -1,21 +1,23 @@
-"""One line that says what a command waits for, while nothing comes from its session."""
+"""One line with the reason of a command's wait, while nothing comes from its session."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.output import StatusLine
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.session.runtime.control_calls import Status
 
 if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_client import SessionClient
     from tunnelkit.session.runtime.status import SessionStatus
 
-#: What takes less needs no line.
+#: A shorter wait is not shown.
 _QUIET_S = 1.0
-#: How often the session is asked for its state: before anything came, and after.
+#: Pauses between queries of the session's state: before anything came, and after.
 _AGAIN_S = 1.0
 _LATER_S = 5.0
 
@@ -28,8 +30,8 @@ class Waiting:
         self._heard = False
 
     @contextmanager
-    def watching(self, session: Any, *, until_heard: bool = False) -> Iterator[None]:
-        """Look at the session's state meanwhile; with until_heard only until something came."""
+    def watching(self, session: SessionClient, *, until_heard: bool = False) -> Iterator[None]:
+        """Query the session's state meanwhile; with until_heard only until something came."""
         task = asyncio.create_task(self._watch(session, until_heard))
         try:
             yield
@@ -38,15 +40,15 @@ class Waiting:
             self._line.clear()
 
     def heard(self) -> None:
-        """Something came from the node, and is about to be shown."""
+        """Remove the line: output of the node follows."""
         self._heard = True
         self._line.clear()
 
-    async def _watch(self, session: Any, until_heard: bool) -> None:
+    async def _watch(self, session: SessionClient, until_heard: bool) -> None:
         await asyncio.sleep(_QUIET_S)
         while not (until_heard and self._heard):
             try:
-                status = await session.call("status")
+                status = await session.call(Status())
             except (TunnelkitError, OSError):
                 return  # the command itself says that its session is gone
             if until_heard and self._heard:
@@ -60,7 +62,7 @@ class Waiting:
 
 
 def waits_for(status: SessionStatus) -> str | None:
-    """What a command waits for whose session has this status; None if for nothing."""
+    """Return in words what a session of this status waits for; None: for nothing."""
     from tunnelkit.cli.views.startup import progress
 
     if status["state"] in ("ready", "ended", "failed"):

@@ -13,6 +13,7 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import session_paths
 
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
@@ -46,7 +47,7 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
 async def _ask_session(settings: Settings) -> str | None:
     try:
         async with control_client.connect(session_paths(settings.project_dir)) as session:
-            mirror = (await session.call("status"))["mirror"]
+            mirror = (await session.call(Status()))["mirror"]
     except TunnelkitError:
         return None
     return str(mirror["remote"]) if mirror and mirror["remote"] else None

@@ -14,6 +14,7 @@ from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.session.doctor.remote_access import LinkAccess, RemoteAccess, SessionAccess
 from tunnelkit.session.runtime.blocking_client import ask, is_alive
+from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import SessionPaths
 
 #: A live session answers at once; a stopped one never does.
@@ -75,7 +76,7 @@ class CheckContext:
         """Query the project's session; return False if there is none."""
         if not is_alive(self.paths):
             return False
-        self.status = await in_thread(lambda: ask(self.paths, "status", silence_s=_ASK_S))
+        self.status = await in_thread(lambda: ask(self.paths, Status(), silence_s=_ASK_S))
         return True
 
     async def connect(self) -> RemoteAccess:

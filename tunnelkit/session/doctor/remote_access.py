@@ -21,6 +21,8 @@ from tunnelkit.model import Completed, LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.session.runtime import control_client
+from tunnelkit.session.runtime.control_answers import RunAnswer
+from tunnelkit.session.runtime.control_calls import DoctorBanner, DoctorRun, ExecStream
 from tunnelkit.session.runtime.paths import SessionPaths
 
 _BANNER_S = 6.0
@@ -109,17 +111,18 @@ class SessionAccess:
     ) -> Completed:
         async with control_client.connect(self._paths) as session:
             answer = await session.call(
-                "doctor.run", argv=list(argv), on_node=on_node, timeout_s=timeout_s
+                DoctorRun(argv=list(argv), on_node=on_node, timeout_s=timeout_s)
             )
         return Completed(
-            int(answer["exit_code"]),
+            answer["exit_code"],
             base64.b64decode(answer["stdout"]),
             base64.b64decode(answer["stderr"]),
         )
 
     async def banner(self, host: str, port: int) -> bytes:
         async with control_client.connect(self._paths) as session:
-            return base64.b64decode(await session.call("doctor.banner", host=host, port=port))
+            banner = await session.call(DoctorBanner(host=host, port=port))
+            return base64.b64decode(banner)
 
     async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
         errors: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
@@ -134,13 +137,12 @@ class SessionAccess:
             return await _read(await errors)
 
         async with control_client.connect(self._paths, on_channel=opened) as session:
-            header = {"type": "exec", "argv": list(argv), "here": cwd, "env": {}}
-            channel = session.open(header)
+            channel = session.open(ExecStream(argv=list(argv), here=cwd, env={}))
             channel.write_eof()
             reading = asyncio.create_task(read_errors())
             try:
                 out = await _read(channel)
-                detail = await channel.closed() or {"error": "the session ended"}
+                detail = await control_client.end_of(channel)
                 if "failure" in detail:
                     raise TunnelkitError.from_json(detail["failure"])
                 err = str(detail.get("error") or "").encode()
@@ -205,23 +207,19 @@ class HasNode(Protocol):
 def handlers(session: HasLink) -> dict[str, Handler]:
     """Return the session's handlers for the calls of `SessionAccess`."""
 
-    async def run(params: dict[str, Any]) -> dict[str, Any]:
-        node = session.cluster.node if params.get("on_node") else None
-        if params.get("on_node") and node is None:
+    async def run(request: DoctorRun) -> RunAnswer:
+        node = session.cluster.node if request.on_node else None
+        if request.on_node and node is None:
             raise ConnectionFailed("there is no node apart from the login host", hint="tk up NODE")
-        done = await session.link.run(
-            [str(word) for word in params["argv"]],
-            node=node,
-            timeout_s=float(params.get("timeout_s", 10.0)),
-        )
+        done = await session.link.run(request.argv, node=node, timeout_s=request.timeout_s)
         return {
             "exit_code": done.exit_code,
             "stdout": base64.b64encode(done.stdout).decode(),
             "stderr": base64.b64encode(done.stderr).decode(),
         }
 
-    async def banner(params: dict[str, Any]) -> str:
-        data = await banner_through(session.link, str(params["host"]), int(params["port"]))
+    async def banner(request: DoctorBanner) -> str:
+        data = await banner_through(session.link, request.host, request.port)
         return base64.b64encode(data).decode()
 
-    return {"doctor.run": run, "doctor.banner": banner}
+    return dict([DoctorRun.served_by(run), DoctorBanner.served_by(banner)])

@@ -19,7 +19,7 @@ from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.files.file_agents import FileAgents
-from tunnelkit.session.files.mirror_json import Tell
+from tunnelkit.session.files.mirror_json import Sending, Tell
 from tunnelkit.session.files.mirror_set import MirrorSet, named
 from tunnelkit.session.files.mounted_paths import check_outside
 from tunnelkit.session.files.remote_host import LinkRemoteHost
@@ -60,7 +60,7 @@ class SessionFiles:
         say: Callable[[str], None],
         changed: Callable[[], None],
         tell: Tell,
-        sending: Tell,
+        sending: Sending,
         landed: Callable[[Sequence[str]], None],
         repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING
 
 from tunnelkit.mirror.api import MirrorStatus
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.progress import PassRecord, PassRecordInfo
+from tunnelkit.mirror.progress import PassRecord, ProgressInfo
 from tunnelkit.session.runtime.status import MirrorInfo, MirrorStateInfo
 from tunnelkit.text_format import human_bytes
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import (
+        MirrorBatchEvent,
+        MirrorEvent,
+        MirrorStateEvent,
+        MirrorWarningEvent,
+    )
 
 #: A first copy that took longer is reported with its duration.
 _WORTH_TELLING_S = 5.0
 
 #: Sends one event to the commands that watch.
-Tell = Callable[[Mapping[str, object]], None]
-
-
-class StateEvent(MirrorStateInfo):
-    """A mirror's new state. root: its name. time: Unix time."""
-
-    event: Literal["state"]
-    root: str
-    time: float
-
-
-class BatchEvent(PassRecordInfo):
-    """A pass that changed something on the cluster. root: the mirror's name."""
-
-    event: Literal["batch"]
-    root: str
-
-
-class WarningEvent(TypedDict):
-    """A warning before something big is sent. time: Unix time."""
-
-    event: Literal["warning"]
-    time: float
-    text: str
+Tell = Callable[["MirrorEvent"], None]
+#: Sends the progress of a big transfer to the commands that follow; {} when it is done.
+Sending = Callable[["ProgressInfo | Mapping[str, object]"], None]
 
 
 def describe(mirror: Mirror) -> MirrorInfo:
@@ -70,14 +57,23 @@ def _state(status: MirrorStatus) -> MirrorStateInfo:
     }
 
 
-def state_event(root: str, status: MirrorStatus) -> StateEvent:
+def state_event(root: str, status: MirrorStatus) -> MirrorStateEvent:
     """Return the event of a mirror's new state."""
     return {"event": "state", "root": root, "time": time.time(), **_state(status)}
 
 
-def batch_event(root: str, batch: PassRecord) -> BatchEvent:
+def batch_event(root: str, batch: PassRecord) -> MirrorBatchEvent:
     """Return the event of a pass that changed something on the cluster."""
-    return {"event": "batch", "root": root, **batch.to_json()}
+    return {
+        "event": "batch",
+        "root": root,
+        "time": batch.at,
+        "files": batch.files,
+        "bytes": batch.bytes,
+        "deleted": batch.deleted,
+        "duration_s": batch.duration_s,
+        "paths": list(batch.paths),
+    }
 
 
 def first_copy(status: MirrorStatus, duration_s: float) -> str:
@@ -86,6 +82,6 @@ def first_copy(status: MirrorStatus, duration_s: float) -> str:
     return f"{status.files} files ({human_bytes(status.bytes)}){took}"
 
 
-def warning_event(text: str) -> WarningEvent:
+def warning_event(text: str) -> MirrorWarningEvent:
     """Return the event of a warning before something big is sent."""
     return {"event": "warning", "time": time.time(), "text": text}

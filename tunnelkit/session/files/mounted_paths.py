@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from tunnelkit.errors import MirrorError
@@ -25,7 +24,6 @@ def check_outside(mountpoint: Path, mirrored: str) -> None:
         )
 
 
-def here_in(mounts: Mounts, header: Mapping[str, object]) -> str | None:
+def here_in(mounts: Mounts, here: str | None) -> str | None:
     """Return the remote directory of a command's directory inside a mount; else None."""
-    here = header.get("here")
-    return mounts.remote_of(str(here)) if here and os.path.isabs(str(here)) else None
+    return mounts.remote_of(here) if here and os.path.isabs(here) else None

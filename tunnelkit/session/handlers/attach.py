@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from typing import Any
 
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.errors import DebugError
 from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
+from tunnelkit.session.runtime.control_answers import AttachAnswer, AttachedAnswer, ProcessInfo
+from tunnelkit.session.runtime.control_calls import Attach
 from tunnelkit.session.session import Session
 
 #: More than the agent gives the injector (agent/debug/injection.py).
 _TIMEOUT_S = 150.0
 
-Process = dict[str, Any]
+
+class Process(ProcessInfo):
+    """A process as the agent describes it. why_not: why no debugger can attach; "" if it can."""
+
+    python: str
+    why_not: str
 
 
-async def attach(session: Session, target: int | None, port: int | None) -> dict[str, Any]:
+async def attach(session: Session, request: Attach) -> AttachAnswer:
     """Attach to a rank or pid, or to the only process there is.
 
-    The answer has `attached` (and port, pid, rank, command), or `choices` if several processes
-    match. Raises DebugError, with cause and hint, if there is no process to attach to.
+    The answer has `choices` if several processes match.
+    Raises DebugError, with cause and hint, if there is no process to attach to.
     """
     node = str(session.agent_info.get("node") or "the node")
+    target = request.target
     found: list[Process] = await session.agent().call("attach.find")
     running = session.loops.attachment(_pid_of(found, target))
     if running is not None:
         ready = await running.wait_attached()
-        return {**_answer(running, _process_of(found, running.pid)), "ready": ready, "again": True}
+        return _answer(running, _process_of(found, running.pid), ready=ready, again=True)
     chosen = await _choose(session, found, target, node)
     if isinstance(chosen, list):
         return {"choices": [_shown(one) for one in chosen]}
@@ -38,7 +45,7 @@ async def attach(session: Session, target: int | None, port: int | None) -> dict
             "shown": shlex.join(chosen["command"]),
             "pythonpath": await _lent(session, chosen["python"]),
         },
-        port=port,
+        port=request.port,
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -51,7 +58,7 @@ async def attach(session: Session, target: int | None, port: int | None) -> dict
             f"process {started.pid} on {node} could not be attached to in {_TIMEOUT_S:.0f} s",
             hint="is it stopped, or long in native code? try again",
         ) from None
-    return {**_answer(started, chosen), "ready": ready, "again": False}
+    return _answer(started, chosen, ready=ready, again=False)
 
 
 def _pid_of(found: list[Process], target: int | None) -> int | None:
@@ -60,9 +67,8 @@ def _pid_of(found: list[Process], target: int | None) -> int | None:
     return ranks[0] if ranks else target
 
 
-def _process_of(found: list[Process], pid: int) -> Process:
-    nothing: Process = {"pid": pid, "rank": None, "command": [], "node": ""}
-    return next((one for one in found if one["pid"] == pid), nothing)
+def _process_of(found: list[Process], pid: int) -> Process | None:
+    return next((one for one in found if one["pid"] == pid), None)
 
 
 async def _choose(
@@ -119,15 +125,25 @@ async def _lent(session: Session, python: str) -> str | None:
     )
 
 
-def _shown(one: Process) -> Process:
-    return {key: one[key] for key in ("pid", "rank", "node", "command", "launcher")}
+def _shown(one: Process) -> ProcessInfo:
+    return {
+        "pid": one["pid"],
+        "rank": one["rank"],
+        "node": one["node"],
+        "command": one["command"],
+        "launcher": one["launcher"],
+    }
 
 
-def _answer(attachment: Attachment, process: Process) -> dict[str, Any]:
+def _answer(
+    attachment: Attachment, process: Process | None, *, ready: bool, again: bool
+) -> AttachedAnswer:
     return {
         "attached": attachment.pid,
         "loop": attachment.id,
         "port": attachment.port,
-        "rank": process["rank"],
-        "command": process["command"],
+        "rank": process["rank"] if process is not None else None,
+        "command": process["command"] if process is not None else [],
+        "ready": ready,
+        "again": again,
     }

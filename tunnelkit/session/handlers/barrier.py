@@ -10,29 +10,27 @@ from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers import mirror
+from tunnelkit.session.runtime.control_answers import SyncAnswer
+from tunnelkit.session.runtime.control_calls import Sync
 from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
-SYNC_TIMEOUT_S = 120.0
 _T = TypeVar("_T")
 
 
-async def barrier(session: Session, mirrors: MirrorSet, params: dict[str, Any]) -> dict[str, Any]:
+async def barrier(session: Session, mirrors: MirrorSet, request: Sync) -> SyncAnswer:
     """Run a barrier and return its report.
 
-    `unproven` in the report: why no compute node has read the files back; None if one has.
-    params: `timeout_s`; `allow_deletes`; `proof`: without a node raise NoSessionError, or
-    TimeoutExpired while the job waits in the queue. Raises as `Mirror.barrier`.
+    With `proof`: raises NoSessionError without a node, TimeoutExpired while the job waits in the
+    queue. Raises as `Mirror.barrier`.
     """
-    timeout_s = float(params.get("timeout_s", SYNC_TIMEOUT_S))
-    proof = bool(params.get("proof"))
-    if proof:
-        await _queued_no_more(session, timeout_s)
+    if request.proof:
+        await _queued_no_more(session, request.timeout_s)
     report = await _unless_it_ends(
-        session, mirrors.barrier(timeout_s, allow_deletes=bool(params.get("allow_deletes")))
+        session, mirrors.barrier(request.timeout_s, allow_deletes=request.allow_deletes)
     )
     why = None if report.by_node else _why_no_node(session)
-    if proof and why is not None:
+    if request.proof and why is not None:
         raise NoSessionError(
             f"no compute node has read the files back, they are only on {session.link.name}",
             cause=why,
@@ -59,7 +57,7 @@ async def _queued_no_more(session: Session, timeout_s: float) -> None:
         raise TimeoutExpired(
             f"there is no compute node after {timeout_s:g} s",
             cause=session.states.detail,
-            hint="`tk status` tells why the job waits",
+            hint="`tk status` shows why the job waits",
             transient=True,
         ) from None
 
@@ -67,7 +65,8 @@ async def _queued_no_more(session: Session, timeout_s: float) -> None:
 async def _unless_it_ends(session: Session, work: Coroutine[Any, Any, _T]) -> _T:
     """Return the result of `work`; raise NoSessionError if the allocation ends meanwhile.
 
-    A wait for the node would never end then."""
+    A wait for the node would never end then.
+    """
     task = asyncio.ensure_future(work)
     # Over before the barrier: then the login host counts.
     over = session.states.state is SessionState.ENDED

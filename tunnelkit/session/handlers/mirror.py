@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from tunnelkit.mirror.api import SyncReport
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.session.files.mirror_set import MirrorSet
+from tunnelkit.session.runtime.control_answers import (
+    PullAnswer,
+    ReportInfo,
+    ResolveAnswer,
+)
+from tunnelkit.session.runtime.control_calls import PULL, Pull, SyncResolve
 from tunnelkit.session.runtime.control_server import ControlConnection
 
 _PROGRESS_EVERY_S = 0.2
 
 
-def report_json(report: SyncReport) -> dict[str, Any]:
+def report_json(report: SyncReport) -> ReportInfo:
     """Return a report as `tk sync --json` prints it."""
     return {
         "sent": report.sent,
@@ -27,30 +32,30 @@ def report_json(report: SyncReport) -> dict[str, Any]:
     }
 
 
-async def resolve(mirrors: MirrorSet, params: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Settle conflicts at absolute local paths; `theirs`: the cluster's version wins."""
+async def resolve(mirrors: MirrorSet, request: SyncResolve) -> ResolveAnswer:
+    """Settle conflicts: `tk sync --ours`, `--theirs`."""
     report = await mirrors.resolve(
-        [str(path) for path in params["files"]],
-        theirs=bool(params.get("theirs")),
-        timeout_s=timeout_s,
+        request.files, theirs=request.theirs, timeout_s=request.timeout_s
     )
-    return {**report_json(report), "conflicts": mirrors.conflicts()}
+    return {
+        **report_json(report),
+        "conflicts": mirrors.conflicts(),
+        "warnings": mirrors.news(),
+    }
 
 
-async def pull(
-    mirrors: MirrorSet, params: dict[str, Any], connection: ControlConnection
-) -> dict[str, Any]:
-    """Fetch outputs; the command gets the progress by `pull` notices."""
+async def pull(mirrors: MirrorSet, request: Pull, connection: ControlConnection) -> PullAnswer:
+    """Fetch outputs; the command gets the progress."""
     last = 0.0
 
     def tell(progress: Progress) -> None:
         nonlocal last
         now = time.monotonic()
-        if connection.rpc is not None and now - last >= _PROGRESS_EVERY_S:
+        if now - last >= _PROGRESS_EVERY_S:
             last = now
-            connection.rpc.notify("pull", **progress.to_json())
+            connection.notify(PULL, progress.to_json())
 
-    report = await mirrors.pull([str(path) for path in params["paths"]], on_progress=tell)
+    report = await mirrors.pull(request.paths, on_progress=tell)
     return {
         "pulled": list(report.pulled),
         "bytes": report.bytes,

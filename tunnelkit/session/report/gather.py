@@ -67,7 +67,8 @@ async def gather(
 ) -> tuple[dict[str, str], Scrubber]:
     """Return the report's scrubbed files by name, and the scrubber.
 
-    checks: those of `tk doctor`. with_output: True to include the output of the user's programs."""
+    checks: those of `tk doctor`. with_output: True to include the output of the user's programs.
+    """
     results = await run_checks(checks, scene)
     raw: dict[str, Any] = {
         "versions.json": await _versions(),
@@ -239,7 +240,8 @@ def _without_port(destination: str) -> str:
 def _in_way(way: str, users: set[str]) -> Iterator[str]:
     """Yield the hosts of a ProxyJump, or all words of a ProxyCommand that may be hosts.
 
-    users: gets the users that are found."""
+    users: gets the users that are found.
+    """
     for word in re.split(r"[\s,]+", way):
         user, _, host = word.rpartition("@")
         if user:

@@ -79,7 +79,8 @@ class Scrubber:
     def json(self, value: Any) -> Any:
         """Scrub a JSON value: its strings, and completely the strings under a secret key.
 
-        Keys are scrubbed only if they are a path or name of the user's, not tk's own words."""
+        Keys are scrubbed only if they are a path or name of the user's, not tk's own words.
+        """
         if isinstance(value, dict):
             return {
                 self.text(key) if _is_own(key) else key: "[secret]"

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired, TunnelkitError
 from tunnelkit.session.runtime.control_address import reach
@@ -21,7 +21,10 @@ from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
 if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_message import Request
     from tunnelkit.session.runtime.paths import SessionPaths
+
+A = TypeVar("A")
 
 #: Length prefix of each message of an RPC channel (mux/rpc.py).
 _LENGTH = struct.Struct("!I")
@@ -58,8 +61,8 @@ def silent(waited_s: float) -> TimeoutExpired:
     )
 
 
-def ask(paths: SessionPaths, method: str, *, silence_s: float | None = None, **params: Any) -> Any:
-    """Call a session's method and return its answer.
+def ask(paths: SessionPaths, request: Request[A], *, silence_s: float | None = None) -> A:
+    """Make a call of a session and return its answer.
 
     silence_s: give up after so many seconds without a byte; None: wait without limit.
     Raises the session's TunnelkitErrors unchanged, TimeoutExpired after `silence_s`,
@@ -73,7 +76,9 @@ def ask(paths: SessionPaths, method: str, *, silence_s: float | None = None, **p
         except OSError:
             raise no_session() from None
         try:
-            return _call(sock, {"id": 1, "call": method, "params": params})
+            message = {"id": 1, "call": request.NAME, "params": request.to_json()}
+            answer: A = _call(sock, message)
+            return answer
         except TimeoutError:
             raise silent(silence_s or 0.0) from None
         except (OSError, ProtocolError):

@@ -36,7 +36,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
 class ClusterNames:
     """Names on one cluster; `jobs` are the user's own.
 
-    problem: the scheduler's message if it gave no names, else None."""
+    problem: the scheduler's message if it gave no names, else None.
+    """
 
     nodes: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
@@ -98,7 +99,8 @@ def remember(
 ) -> None:
     """Store a cluster's names, and that the project is on it.
 
-    Raises nothing if the cache can't be written."""
+    Raises nothing if the cache can't be written.
+    """
     if names.problem is not None:
         return
     path = path or cache_file()
@@ -135,7 +137,8 @@ async def learn(run: Run, scheduler: Scheduler, cluster: str, project_dir: Path)
     """Ask the scheduler for the names, once, and store them under the cluster's name.
 
     run: runs a command where it says.
-    A failure is ignored; a later call may succeed."""
+    A failure is ignored; a later call may succeed.
+    """
     command = scheduler.list_names()
     if command is None:
         return
@@ -146,7 +149,8 @@ async def learn(run: Run, scheduler: Scheduler, cluster: str, project_dir: Path)
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
     """Return the names of a kind (nodes, partitions, jobs) on the project's cluster.
 
-    If the project's cluster is not known, return those of all clusters."""
+    If the project's cluster is not known, return those of all clusters.
+    """
     data = _read(path or cache_file())
     login = data["projects"].get(str(project_dir))
     clusters = [data["clusters"][login]] if login in data["clusters"] else data["clusters"].values()

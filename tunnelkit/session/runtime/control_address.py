@@ -55,7 +55,8 @@ def check_place(paths: SessionPaths) -> None:
 def peer_uid(sock: socket.socket) -> int | None:
     """Return the uid of the process that listens at a unix socket's other end.
 
-    None if the kernel does not report it."""
+    None if the kernel does not report it.
+    """
     try:
         if sys.platform == "darwin":
             raw = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.channel import Channel
@@ -21,13 +21,18 @@ from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.runtime.blocking_client import is_alive, no_session, session_gone
 from tunnelkit.session.runtime.control_address import reach
+from tunnelkit.session.runtime.control_message import Message, Request
 from tunnelkit.session.runtime.control_server import greet
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, is_locked
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import StreamEnd
+
 _START_TIMEOUT_S = 20.0
+A = TypeVar("A")
 OnChannel = Callable[[Channel, dict[str, Any]], None]
 
 
@@ -42,24 +47,27 @@ class SessionClient:
         self.mux = mux
         self._rpc = rpc
 
-    async def call(self, method: str, **params: Any) -> Any:
-        """Call the session's method and return its answer.
+    async def call(self, request: Request[A]) -> A:
+        """Make a call of the session and return its answer.
 
-        Raises the session's TunnelkitErrors unchanged, NoSessionError if the session is gone."""
+        Raises the session's TunnelkitErrors unchanged, NoSessionError if the session is gone.
+        """
         try:
-            return await self._rpc.call(method, **params)
+            answer: A = await self._rpc.call(request.NAME, **request.to_json())
+            return answer
         except RpcError as error:
             if error.data.get("gone"):
                 raise session_gone() from None
             raise TunnelkitError.from_json(error.data) from None
 
-    def notify(self, notice: str, **params: Any) -> None:
-        """Send the session a notice, without waiting."""
-        self._rpc.notify(notice, **params)
+    def open(self, stream: Message) -> Channel:
+        """Open a stream to the session."""
+        return self.mux.open({"type": stream.NAME, **stream.to_json()})
 
-    def open(self, header: dict[str, Any]) -> Channel:
-        """Open a channel to the session."""
-        return self.mux.open(header)
+
+async def end_of(stream: Channel) -> StreamEnd:
+    """Wait for the end of a stream and return it."""
+    return cast("StreamEnd", await stream.closed() or {"error": "the session ended"})
 
 
 @asynccontextmanager

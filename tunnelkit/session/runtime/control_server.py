@@ -11,7 +11,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
@@ -20,11 +20,18 @@ from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.runtime.control_calls import MIRROR
+from tunnelkit.session.runtime.control_message import Notice
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import Hello, HelloReader, Status
 
-OnChannel = Callable[[Channel, dict[str, Any], "ControlConnection"], None]
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import MirrorEvent
+
+Header = dict[str, Any]
+OnChannel = Callable[[Channel, Header, "ControlConnection"], None]
+C = TypeVar("C", bound=Mapping[str, object])
 
 
 class ControlConnection:
@@ -39,6 +46,11 @@ class ControlConnection:
         self.follows_since = 0.0
         #: Set by `tk sync --watch`: this command gets the mirror's events.
         self.watches_mirror = False
+
+    def notify(self, notice: Notice[C], content: C) -> None:
+        """Send the command a notice."""
+        if self.rpc is not None:
+            self.rpc.notify(notice.name, **content)
 
 
 class ControlServer:
@@ -74,17 +86,17 @@ class ControlServer:
                 self._path.unlink()
         await cancel_all(*self._tasks)
 
-    def notify_followers(self, notice: str, **params: Any) -> None:
+    def notify_followers(self, notice: Notice[C], content: C) -> None:
         """Send a notice to the commands that follow the session."""
         for connection in self.connections:
-            if connection.follows and connection.rpc is not None:
-                connection.rpc.notify(notice, **params)
+            if connection.follows:
+                connection.notify(notice, content)
 
-    def notify_watchers(self, event: Mapping[str, object]) -> None:
+    def notify_watchers(self, event: MirrorEvent) -> None:
         """Send a mirror event to the commands that watch the mirror."""
         for connection in self.connections:
-            if connection.watches_mirror and connection.rpc is not None:
-                connection.rpc.notify("mirror", **event)
+            if connection.watches_mirror:
+                connection.notify(MIRROR, event)
 
     def _connected(self, sock: socket.socket) -> None:
         task = asyncio.create_task(self._serve(sock))
@@ -95,7 +107,7 @@ class ControlServer:
         connection = ControlConnection()
         tasks: list[asyncio.Task[None]] = []
 
-        def opened(channel: Channel, header: dict[str, Any]) -> None:
+        def opened(channel: Channel, header: Header) -> None:
             if header.get("type") == "rpc":
                 connection.rpc = RpcPeer(channel, _translated(self._handlers(connection)))
                 tasks.append(asyncio.create_task(connection.rpc.serve()))
@@ -120,7 +132,7 @@ def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
     """Wrap the handlers so that their TunnelkitErrors reach the command with all fields."""
 
     def wrap(handler: Handler) -> Handler:
-        async def call(params: dict[str, Any]) -> Any:
+        async def call(params: Header) -> object:
             try:
                 return await handler(params)
             except TunnelkitError as error:
@@ -134,7 +146,8 @@ def _translated(handlers: dict[str, Handler]) -> dict[str, Handler]:
 async def greet(sock: socket.socket, client_id: bytes | None) -> tuple[Hello, bytes]:
     """Exchange hellos over a control socket; return the peer's hello and the bytes after it.
 
-    client_id: the command's id; None on the session's side."""
+    client_id: the command's id; None on the session's side.
+    """
     endpoint = Endpoint(client=client_id is not None)
     ours = Hello(Status.FRESH, client_id or bytes(16), bytes(16), 0, endpoint.window_bytes)
     await write_fd(sock.fileno(), ours.encode())

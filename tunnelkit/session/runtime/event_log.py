@@ -43,7 +43,8 @@ class SessionEvent(TypedDict):
 class EventLog:
     """Appends events to a file, 0600. Losing one never stops the session.
 
-    recent: the last ones of this session, the oldest first."""
+    recent: the last ones of this session, the oldest first.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -21,7 +21,8 @@ class LaunchSpec:
 
     node: the requested node; None: any node that the scheduler gives.
     take_over: True to take over the mirror's remote root from another laptop directory.
-    attach_job: id of a job that the user submitted, used instead of a job of tk's own."""
+    attach_job: id of a job that the user submitted, used instead of a job of tk's own.
+    """
 
     settings: Settings
     node: str | None
@@ -67,7 +68,8 @@ class LeftSession:
     """The launch record of an earlier session, perhaps of another version of tk.
 
     login, node, attach_job: None if not known.
-    settings: those that this version can read; None if it can read none."""
+    settings: those that this version can read; None if it can read none.
+    """
 
     login: str | None = None
     node: str | None = None
@@ -94,7 +96,8 @@ class LeftSession:
         """Return the LaunchSpec by which to find the session's leftovers on the cluster.
 
         current: returns today's settings; called if the earlier ones can't be read or lack a login.
-        Raises the errors of `current`, ConfigError if the recorded login host is invalid."""
+        Raises the errors of `current`, ConfigError if the recorded login host is invalid.
+        """
         settings = self.settings
         if settings is None or settings.cluster.login is None:
             settings = current()

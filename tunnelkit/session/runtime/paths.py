@@ -124,7 +124,8 @@ def job_name(project_dir: Path, session_id: str) -> str:
 def live_sessions() -> Iterator[SessionPaths]:
     """Yield this user's sessions that have a control socket, which may be stale.
 
-    Directories that another user could have created are skipped."""
+    Directories that another user could have created are skipped.
+    """
     root = runtime_root()
     if is_private(root):
         for entry in sorted(root.iterdir()):
@@ -234,7 +235,8 @@ def cache_root() -> Path:
 def is_private(path: Path) -> bool:
     """True if only this user can have created the directory's files.
 
-    That is: it belongs to this user, has mode 0700, and is no symlink."""
+    That is: it belongs to this user, has mode 0700, and is no symlink.
+    """
     return _is_ours(path, forbidden=0o077)
 
 

@@ -18,8 +18,9 @@ LEAST_S = 0.5
 #: Limit for a cancelled step to end.
 _LET_GO_S = 0.5
 
+Work = Coroutine[Any, Any, object]
 #: Name of the step for the log; the work; its limit in seconds.
-Step = tuple[str, Coroutine[Any, Any, Any], float]
+Step = tuple[str, Work, float]
 
 
 class ShutdownSequence:
@@ -33,7 +34,7 @@ class ShutdownSequence:
         #: Names of the steps that took too long.
         self.given_up: list[str] = []
 
-    async def step(self, what: str, work: Coroutine[Any, Any, Any], limit_s: float) -> bool:
+    async def step(self, what: str, work: Work, limit_s: float) -> bool:
         """Run one step; return False if it failed or took too long. Never raises."""
         return (await self.together((what, work, limit_s)))[0]
 
@@ -41,7 +42,7 @@ class ShutdownSequence:
         """Run several steps concurrently; return for each, in order, True if it was done."""
         return list(await asyncio.gather(*(self._one(*step) for step in steps)))
 
-    async def _one(self, what: str, work: Coroutine[Any, Any, Any], limit_s: float) -> bool:
+    async def _one(self, what: str, work: Work, limit_s: float) -> bool:
         limit_s = min(limit_s, max(LEAST_S, self._deadline - time.monotonic()))
         task = asyncio.ensure_future(work)
         await asyncio.wait([task], timeout=limit_s)
@@ -63,7 +64,7 @@ class ShutdownSequence:
         return error is None
 
 
-def _heard(task: asyncio.Future[Any]) -> None:
+def _heard(task: asyncio.Future[object]) -> None:
     """Retrieve the error of a task that was given up; asyncio would warn otherwise."""
     if not task.cancelled():
         task.exception()

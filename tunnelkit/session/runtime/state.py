@@ -68,7 +68,8 @@ class StateMachine:
     """The state of one session, with a detail for the user.
 
     changed: called after each change, also after those that `poke` reports.
-    entered: called with state and detail when a state or its detail is new."""
+    entered: called with state and detail when a state or its detail is new.
+    """
 
     def __init__(
         self, changed: Callable[[], None], entered: Callable[[SessionState, str], None]

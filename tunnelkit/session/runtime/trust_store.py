@@ -28,7 +28,8 @@ class TrustRequest:
 
     items: key -> value as shown to the user. digests: key -> digest of that value.
     content: of an ssh_config that is part of the project, else None. `usable` sets a copy of it,
-    so that a later `git pull` changes nothing for a running session."""
+    so that a later `git pull` changes nothing for a running session.
+    """
 
     settings: Settings
     items: Mapping[str, str]

@@ -55,7 +55,7 @@ def test_preloading(screen: Screen) -> None:
         "read torch 1.9 s, numpy 0.0 s (300 MiB): each F5 starts there"
     ]
     assert screen.show("stale", why="/x/torch.py has changed since it was imported") == [
-        "/x/torch.py has changed since it was imported: reading it anew"
+        "/x/torch.py has changed since it was imported: reading it again"
     ]
     assert screen.show("no-standby", why="an import has started a thread (x)") == [
         "no run stands by: an import has started a thread (x); each run imports for itself"

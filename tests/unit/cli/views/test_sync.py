@@ -85,7 +85,7 @@ def test_states_are_shown_around_troubles_only() -> None:
 async def test_json_is_every_event(capsys: pytest.CaptureFixture[str]) -> None:
     view = BatchView(as_json=True)
     for event in (state("in_sync", "in sync"), state("pending", "1 pending"), batch()):
-        await view.told(event)
+        await view.show(event)
     events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     assert events == ["state", "state", "batch"]
 

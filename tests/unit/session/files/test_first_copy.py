@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from tunnelkit.mirror.api import MirrorState, MirrorStatus
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.files.mirror_json import first_copy
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import session_paths
 from tunnelkit.session.session import Session
@@ -65,14 +67,16 @@ class Heard:
             LaunchSpec(load(tmp_path, environ={}), None),
             session_paths(tmp_path),
             SSH,
-            prompter=_no_answer,
-            say=self.said.append,
-            changed=lambda: None,
-            sending=self._sending,
+            SessionHost(
+                prompter=_no_answer,
+                say=self.said.append,
+                changed=lambda: None,
+                sending=self._sending,
+            ),
         )
 
-    def _sending(self, progress: dict[str, Any]) -> None:
-        self.sent.append(progress)
+    def _sending(self, progress: Mapping[str, Any]) -> None:
+        self.sent.append(dict(progress))
         self.sending.set()
 
 

@@ -13,6 +13,7 @@ from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mirror.api import SyncReport
 from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers.barrier import barrier
+from tunnelkit.session.runtime.control_calls import Sync
 from tunnelkit.session.runtime.state import SessionState, StateMachine
 from tunnelkit.session.session import Session
 
@@ -45,7 +46,9 @@ class FakeMirrors:
 
 
 def _asked(session: FakeSession, mirrors: FakeMirrors, **params: Any) -> asyncio.Task[Any]:
-    return asyncio.create_task(barrier(cast(Session, session), cast(MirrorSet, mirrors), params))
+    return asyncio.create_task(
+        barrier(cast(Session, session), cast(MirrorSet, mirrors), Sync(**params))
+    )
 
 
 async def test_a_proof_waits_for_the_node_of_a_job_that_was_requeued() -> None:

@@ -20,6 +20,7 @@ from tests.support.tkrig import free_port
 from tunnelkit.config.load import load
 from tunnelkit.errors import SchedulerError
 from tunnelkit.session.backends.ssh import SSH
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
@@ -102,9 +103,8 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionPaths]:
 
 def session(paths: SessionPaths) -> Session:
     launch = LaunchSpec(load(Path(paths.runtime).parents[2] / "project", environ={}), None)
-    return Session(
-        launch, paths, SSH, prompter=_no_answer, say=lambda text: None, changed=lambda: None
-    )
+    host = SessionHost(_no_answer, say=lambda text: None, changed=lambda: None)
+    return Session(launch, paths, SSH, host)
 
 
 async def _no_answer(prompt: str, echo: bool) -> str | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import AttachedAnswer, ProcessInfo
 
 
 def register(app: typer.Typer) -> None:
@@ -47,28 +50,29 @@ def attach(
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.model import check_port
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import Attach
 
     if port is not None:
         check_port(port)
-    answer = ask(find_session(), "attach", target=target, port=port)
+    answer = ask(find_session(), Attach(target=target, port=port))
     if as_json:
         say(json.dumps(answer))
-    elif "choices" not in answer:
+    elif "choices" in answer:
+        _list(answer["choices"])
+    else:
         _tell(answer)
     if "choices" in answer:
-        if not as_json:
-            _list(answer["choices"])
         sys.exit(int(ExitCode.USAGE))
 
 
-def _list(choices: list[dict[str, Any]]) -> None:
+def _list(choices: list[ProcessInfo]) -> None:
     for one in choices:
         rank = "-" if one["rank"] is None else str(one["rank"])
         say(f"{one['pid']:>8}  {rank:>4}  {_short(one['command'])}")
     note("which one? tk attach RANK|PID   (above: pid, rank, command)")
 
 
-def _tell(answer: dict[str, Any]) -> None:
+def _tell(answer: AttachedAnswer) -> None:
     rank = "" if answer["rank"] is None else f"rank {answer['rank']}, "
     what = f"{rank}pid {answer['attached']}: {_short(answer['command'])}"
     where = f"127.0.0.1:{answer['port']}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import PausedInfo
 
 
 def register(app: typer.Typer) -> None:
@@ -40,8 +43,9 @@ def interrupt(
     """
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import LoopInterrupt
 
-    answer = ask(find_session(), "loop.interrupt", loop=loop, rank=rank)
+    answer = ask(find_session(), LoopInterrupt(loop=loop, rank=rank))
     if as_json:
         say(json.dumps(answer))
     else:
@@ -51,7 +55,7 @@ def interrupt(
         sys.exit(int(ExitCode.TIMEOUT))
 
 
-def _tell(one: dict[str, Any]) -> None:
+def _tell(one: PausedInfo) -> None:
     what = "the program" if one["rank"] is None else f"rank {one['rank']}"
     where = f" on {one['node']}" if one["node"] else ""
     if one["paused"]:

@@ -6,10 +6,17 @@ import asyncio
 import os
 import sys
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
+
+if TYPE_CHECKING:
+    from tunnelkit.cli.views.loop import LoopView
+    from tunnelkit.session.runtime.control_calls import LoopAdopt, LoopStream
+    from tunnelkit.session.runtime.control_client import SessionClient
+    from tunnelkit.session.runtime.paths import SessionPaths
 
 _HELP = """Run a command again and again: every F5 gets a fresh debuggee.
 
@@ -28,7 +35,7 @@ The program has no stdin and no terminal: input() finds its end at once. One tha
 asks runs with `tk run`, and `tk attach` brings the debugger into it.
 """
 _RECONNECT_S = 600.0
-#: How long the node may take to end a loop before the person is asked.
+#: Limit of the wait for the node to end a loop; then the user may leave.
 _STOP_S = 2.0
 
 
@@ -48,35 +55,10 @@ def loop(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Editor port, if not the session's (40056).")
     ] = None,
-    preload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULES", help="Import these once for every run: torch,numpy. '': none."
-        ),
-    ] = None,
-    standby: Annotated[
-        bool | None,
-        typer.Option(
-            "--standby/--no-standby",
-            help="Keep the next run ready while one runs (default), or save its memory.",
-        ),
-    ] = None,
-    rank: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RANKS",
-            help="Debug only these ranks, the others run free: 0,2 or 0-3. 'all': every one, "
-            "also of a script that calls a launcher.",
-        ),
-    ] = None,
-    post_mortem: Annotated[
-        bool | None,
-        typer.Option(
-            "--post-mortem/--no-post-mortem",
-            help="The program runs on when its editor leaves, and if it then dies of an "
-            "exception it is kept there until F5 comes.",
-        ),
-    ] = None,
+    preload: Annotated[str | None, options.preload_option()] = None,
+    standby: Annotated[bool | None, options.standby_option()] = None,
+    rank: Annotated[str | None, options.rank_option()] = None,
+    post_mortem: Annotated[bool | None, options.post_mortem_option()] = None,
     reload: Annotated[
         bool,
         typer.Option("--reload", help="Begin anew when files have changed, once for each burst."),
@@ -85,10 +67,12 @@ def loop(
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
 ) -> None:
+    """Run a loop; the help text is `_HELP`."""
     from tunnelkit.cli.terminal.context import run, settings
     from tunnelkit.debug.loop_command import understand
     from tunnelkit.debug.rank_set import parse_ranks
     from tunnelkit.model import check_port
+    from tunnelkit.session.runtime.control_calls import LoopStream
 
     only = parse_ranks(rank) if rank is not None else None
     understand(command, ranks=rank is not None)
@@ -105,27 +89,28 @@ def loop(
         from tunnelkit.session.local_loop import run_local
 
         sys.exit(run(run_local(command, wanted, _view_factory, ranks=rank is not None, only=only)))
-    modules = None if preload is None else list(wanted.debug.preload)
-    options = {
-        "port": port,
-        "standby": standby,
-        "post_mortem": post_mortem,
-        "reload": reload,
-        "preload": modules,
-        "ranks": rank is not None,
-        "only": only,
-    }
-    sys.exit(run(_in_session(paths, command, options)))
+    stream = LoopStream(
+        words=command,
+        here=os.getcwd(),
+        port=port,
+        standby=standby,
+        preload=None if preload is None else list(wanted.debug.preload),
+        post_mortem=post_mortem,
+        reload=reload,
+        ranks=rank is not None,
+        only=None if only is None else list(only),
+    )
+    sys.exit(run(_in_session(paths, stream)))
 
 
-def _view_factory() -> Any:
+def _view_factory() -> LoopView:
     from tunnelkit.cli.views.loop import LoopView
 
     return LoopView()
 
 
-def _session_or_none() -> Any:
-    """The session's paths; None on a node, or where no cluster is configured."""
+def _session_or_none() -> SessionPaths | None:
+    """Return the session's paths; None on a node, or where no cluster is configured."""
     from tunnelkit.cli.terminal.context import find_session, settings
     from tunnelkit.errors import NoSessionError
 
@@ -143,39 +128,35 @@ def _session_or_none() -> Any:
         raise
 
 
-async def _in_session(paths: Any, command: list[str], options: dict[str, Any]) -> int:
+async def _in_session(paths: SessionPaths, stream: LoopStream | LoopAdopt) -> int:
     from tunnelkit.errors import ExitCode
+    from tunnelkit.session.runtime.control_calls import LoopAdopt
 
     view = _view_factory()
-    header: dict[str, Any] = {
-        "type": "loop",
-        "words": command,
-        "here": os.getcwd(),
-        **options,
-    }
     while True:
-        loop_id = await _watch(paths, header, view)
+        loop_id = await _watch(paths, stream, view)
         if loop_id is None or view.quit.is_set():
             return int(ExitCode.ALLOCATION) if view.lost else 0
         note("[tk] the session is gone; the program lives on. Waiting for `tk up` ...")
         code = await _session_again(paths, view)
         if code is not None:
             return code
-        header = {"type": "loop", "adopt": loop_id}
+        stream = LoopAdopt(adopt=loop_id)
 
 
-async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
+async def _watch(paths: SessionPaths, stream: LoopStream | LoopAdopt, view: LoopView) -> int | None:
     """Show the loop until it ends (None) or the session is lost (the loop's id)."""
     from tunnelkit.cli.views.waiting import Waiting
     from tunnelkit.errors import NoSessionError, TunnelkitError
     from tunnelkit.mux.loop_records import RecordReader
     from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import LoopRestart
 
     waiting, watching = Waiting(), ExitStack()
     try:
         async with control_client.connect(paths) as session:
-            channel = session.open(header)
-            view.mind_signals(lambda: session.call("loop.restart", loop=view.where.get("id")))
+            channel = session.open(stream)
+            view.mind_signals(lambda: session.call(LoopRestart(loop=view.where.get("id"))))
             reader = RecordReader()
             reading = asyncio.create_task(channel.read())
             quitting = asyncio.create_task(view.quit.wait())
@@ -208,10 +189,15 @@ async def _watch(paths: Any, header: dict[str, Any], view: Any) -> int | None:
     return None
 
 
-async def _stop(session: Any, view: Any) -> None:
-    """Have the loop ended. Where the node does not answer, as during a cut, Ctrl-C leaves it to
-    the session, which goes on; a terminal that is gone does so at once."""
-    stopping = asyncio.ensure_future(session.call("loop.stop", loop=view.where["id"]))
+async def _stop(session: SessionClient, view: LoopView) -> None:
+    """End the loop.
+
+    Where the node does not answer, as during a cut, Ctrl-C leaves that to the session; a
+    terminal that has hung up does so at once.
+    """
+    from tunnelkit.session.runtime.control_calls import LoopStop
+
+    stopping = asyncio.ensure_future(session.call(LoopStop(loop=view.where["id"])))
     await asyncio.wait([stopping], timeout=_STOP_S)
     if not stopping.done() and not view.hung_up:
         note("[tk] waiting for the node to end it (Ctrl-C: leave that to the session)")
@@ -225,8 +211,8 @@ async def _stop(session: Any, view: Any) -> None:
     note("[tk] the session ends the loop once the node answers")
 
 
-async def _session_again(paths: Any, view: Any) -> int | None:
-    """Wait for a successor of a killed session; an exit code if none is to be waited for."""
+async def _session_again(paths: SessionPaths, view: LoopView) -> int | None:
+    """Wait for a successor of a killed session; return an exit code to wait no longer."""
     from tunnelkit.session.runtime.blocking_client import is_alive
 
     deadline = asyncio.get_running_loop().time() + _RECONNECT_S

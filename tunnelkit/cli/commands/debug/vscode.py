@@ -58,8 +58,10 @@ def vscode(
 def plan_editor_files(
     settings: Settings, folder: Path, *, ranks: int | None = None
 ) -> list[FileChange]:
-    """The changes for a workspace folder that is, holds, or lies in the project. ranks: how many
-    have a launch configuration of their own; None: as many as now."""
+    """Return the changes for a workspace folder that is, holds, or lies in the project.
+
+    ranks: number of launch configurations of single ranks; None: as now. Raises UsageError.
+    """
     from tunnelkit.debug.vscode import vscode as editor
 
     folder = Path(os.path.abspath(folder))
@@ -91,8 +93,10 @@ def plan_editor_files(
 
 
 def follow_port(settings: Settings, port: int) -> list[FileChange]:
-    """Make the project's launch.json, if tk has written into it, attach to the port that the
-    session has got; what was changed."""
+    """Let the project's launch.json attach to the session's port; return what was changed.
+
+    A file that tk has not written into stays as it is.
+    """
     from dataclasses import replace
 
     from tunnelkit import file_changes
@@ -108,8 +112,11 @@ def follow_port(settings: Settings, port: int) -> list[FileChange]:
 
 
 def _also(settings: Settings, folder: Path, remote_root: str) -> list[PathMapping]:
-    """The mappings of [[mirror.also]]. Where `~` is can't always be told from the project's
-    own remote root; what is missing here the session adds at F5."""
+    """Return the mappings of [[mirror.also]].
+
+    The project's own remote root does not always show the directory of `~`; the session adds at
+    F5 what is missing here.
+    """
     from tunnelkit.model import PathMapping
 
     rest = settings.mirror.remote[1:]
@@ -128,7 +135,7 @@ def _also(settings: Settings, folder: Path, remote_root: str) -> list[PathMappin
 
 
 def _remote_root(settings: Settings) -> str:
-    """The project's absolute path on the cluster; asks the cluster only for what `~` is."""
+    """Return the project's absolute path on the cluster; query the cluster only for `~`."""
     if settings.mirror.remote.startswith("/"):
         return settings.mirror.remote
     settings.require_login()
@@ -139,7 +146,7 @@ def _remote_root(settings: Settings) -> str:
 
 
 def tk_command() -> str:
-    """What VS Code's task must call: `tk`, or the full path where PATH doesn't have it."""
+    """Return the command of VS Code's task: `tk`, or its full path where PATH lacks it."""
     if shutil.which("tk"):
         return "tk"
     beside = Path(sys.executable).with_name("tk")
@@ -147,7 +154,7 @@ def tk_command() -> str:
 
 
 def report(changes: list[FileChange], *, dry_run: bool = False) -> None:
-    """One line a file: what was, or would be, done to it."""
+    """Print a line for each file: what was, or would be, done to it."""
     for change in changes:
         differs = change.status != "already right"
         typer.echo(

@@ -60,18 +60,17 @@ def mount(
 def _mount(remote: str | None, mountpoint: Path) -> str:
     from tunnelkit.cli.terminal.context import find_session, run
     from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Mount
 
     async def work() -> str:
         async with control_client.connect(find_session()) as session:
-            return str(
-                await session.call("mount", remote=remote, mountpoint=str(mountpoint.absolute()))
-            )
+            return await session.call(Mount(remote=remote, mountpoint=str(mountpoint.absolute())))
 
     return run(work())
 
 
 def _as_remote(name: str) -> str:
-    """`~/x` is the cluster's, but the shell here has expanded it."""
+    """Undo the local shell's expansion of `~`: it means the cluster's."""
     home = str(Path.home())
     return "~" + name[len(home) :] if name == home or name.startswith(f"{home}/") else name
 
@@ -98,14 +97,16 @@ def _list(*, as_json: bool) -> None:
 def _live() -> list[dict[str, object]]:
     from tunnelkit.errors import TunnelkitError
     from tunnelkit.session.runtime.blocking_client import ask, is_alive
+    from tunnelkit.session.runtime.control_calls import Status
     from tunnelkit.session.runtime.paths import live_sessions
 
     found: list[dict[str, object]] = []
     for paths in live_sessions():
         try:
-            found += ask(paths, "status").get("mounts", []) if is_alive(paths) else []
+            if is_alive(paths):
+                found += [dict(one) for one in ask(paths, Status()).get("mounts", [])]
         except (OSError, TunnelkitError):
-            continue  # it ends just now: what it had mounted is told all the same
+            continue  # it is ending; its mounts are in the list all the same
     return found
 
 

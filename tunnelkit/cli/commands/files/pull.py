@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.context import absolute
 from tunnelkit.cli.terminal.output import note, say
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.progress import ProgressInfo
+    from tunnelkit.session.runtime.control_answers import PullAnswer
+    from tunnelkit.session.runtime.paths import SessionPaths
 
 _NAMED = 10
 
@@ -42,26 +47,27 @@ def pull(
     show_report(report)
 
 
-async def _pull(session_paths: Any, paths: list[str], *, quiet: bool) -> dict[str, Any]:
+async def _pull(session_paths: SessionPaths, paths: list[str], *, quiet: bool) -> PullAnswer:
     from tunnelkit.cli.terminal.output import StatusLine
     from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import PULL, Pull
 
     line = StatusLine()
 
-    async def progress(params: dict[str, Any]) -> None:
+    async def show(progress: ProgressInfo) -> None:
         if not quiet:
-            line.update(progress_line(params))
+            line.update(progress_line(progress))
 
     try:
-        async with control_client.connect(session_paths, notices={"pull": progress}) as session:
-            report: dict[str, Any] = await session.call("pull", paths=paths)
-            return report
+        notices = dict([PULL.read_by(show)])
+        async with control_client.connect(session_paths, notices=notices) as session:
+            return await session.call(Pull(paths=paths))
     finally:
         line.clear()
 
 
-def progress_line(progress: dict[str, Any]) -> str:
-    """How far a pull is."""
+def progress_line(progress: ProgressInfo) -> str:
+    """Return the progress of a pull in words."""
     from tunnelkit.cli.views.status import hours
     from tunnelkit.text_format import human_bytes
 
@@ -76,8 +82,8 @@ def progress_line(progress: dict[str, Any]) -> str:
     return f"{line}, {human_bytes(round(pace))}/s, {hours(round(left))} left"
 
 
-def show_report(report: dict[str, Any]) -> None:
-    """What came and what did not, for a person."""
+def show_report(report: PullAnswer) -> None:
+    """Print what was fetched and what was not."""
     from tunnelkit.text_format import human_bytes
 
     count = len(report["pulled"])

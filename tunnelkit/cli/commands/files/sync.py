@@ -1,11 +1,15 @@
-"""`tk sync`: the barrier, and what a person may ask or tell the mirror."""
+"""`tk sync`: the barrier, and questions and orders to the mirror."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import SyncAnswer
 
 
 def register(app: typer.Typer) -> None:
@@ -22,14 +26,7 @@ def sync(
         bool, typer.Option("--wait", help="Fail (exit code 4) where no compute node can prove it.")
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait.")] = 120.0,
-    allow_deletes: Annotated[
-        bool,
-        typer.Option(
-            "--confirm-deletes",
-            "--allow-deletes",
-            help="Agree to the many deletions that halted the mirror.",
-        ),
-    ] = False,
+    allow_deletes: Annotated[bool, options.confirm_deletes_option()] = False,
     ours: Annotated[
         bool, typer.Option("--ours", help="Conflicts: keep the laptop's version.")
     ] = False,
@@ -71,10 +68,16 @@ def sync(
 
         show_batches(as_json=as_json)
         return
+    _run_barrier(timeout, allow_deletes=allow_deletes, proof=wait, as_json=as_json)
+
+
+def _run_barrier(timeout_s: float, *, allow_deletes: bool, proof: bool, as_json: bool) -> None:
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import Sync
 
-    report = ask(find_session(), "sync", timeout_s=timeout, allow_deletes=allow_deletes, proof=wait)
+    request = Sync(timeout_s=timeout_s, allow_deletes=allow_deletes, proof=proof)
+    report = ask(find_session(), request)
     if as_json:
         import json
 
@@ -83,20 +86,19 @@ def sync(
     show_report(report)
 
 
-def _done(report: dict[str, Any]) -> str:
-    """What was done, if anything was."""
+def _done(report: SyncAnswer) -> str:
+    """Return what was done in words; empty if nothing was."""
     counts = {"sent": report["sent"], "deleted": report["deleted"]}
     parts = [f"{number} {what}" for what, number in counts.items() if number]
     return f": {', '.join(parts)}" if parts else ""
 
 
-def show_report(report: dict[str, Any]) -> None:
-    """What a barrier did, for a person."""
+def show_report(report: SyncAnswer) -> None:
+    """Print what a barrier did."""
     done = _done(report)
     took = f"({report['duration_s'] * 1000:.0f} ms)"
     if report["unproven"] is None:
-        files = f"{report['files']} files, " if report.get("files") is not None else ""
-        say(f"in sync ({files}proven on {report.get('node') or 'the node'}){done} {took}")
+        say(f"in sync (proven on the node){done} {took}")
     else:
         say(f"on the login host only{done} {took}")
         note(f"proven on no compute node: {report['unproven']}")

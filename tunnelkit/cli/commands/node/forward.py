@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import say
+
+if TYPE_CHECKING:
+    from tunnelkit.model import LocalForward
+    from tunnelkit.session.runtime.control_answers import ForwardAnswer
 
 _ROUTES = {
     "login": "ssh, ends on the login host",
@@ -47,10 +52,9 @@ def forward(
     tk forward --cancel 8888
     tk forward                     which there are
     """
-    from tunnelkit.cli.terminal.context import find_session, run
+    from tunnelkit.cli.terminal.context import run
     from tunnelkit.errors import UsageError
     from tunnelkit.model import LocalForward
-    from tunnelkit.session.runtime import control_client
 
     if not forwards:
         if cancel:
@@ -59,39 +63,46 @@ def forward(
         return
     wanted = [LocalForward.parse(text) for text in forwards]
 
-    async def work() -> list[dict[str, object]]:
-        answers = []
-        async with control_client.connect(find_session()) as session:
-            for one in wanted:
-                if cancel:
-                    await session.call("forward.cancel", port=one.bind_port)
-                    answers.append({"forward": str(one), "cancelled": True})
-                else:
-                    answer = await session.call(
-                        "forward.add", forward=str(one), wire=wire, shared=shared
-                    )
-                    answers.append(answer)
-        return answers
+    if cancel:
+        run(_close(wanted))
+        for one in wanted:
+            gone = {"forward": str(one), "cancelled": True}
+            say(json.dumps(gone) if as_json else f"{one} closed")
+        return
+    for answer in run(_open(wanted, wire=wire, shared=shared)):
+        state = "ready" if answer["ready"] else "open, but nobody listens there yet"
+        text = f"{answer['forward']} {state} ({_how(answer['route'])})"
+        say(json.dumps(answer) if as_json else text)
 
-    for answer in run(work()):
-        if as_json:
-            import json
 
-            say(json.dumps(answer))
-        elif cancel:
-            say(f"{answer['forward']} closed")
-        else:
-            state = "ready" if answer["ready"] else "open, but nobody listens there yet"
-            say(f"{answer['forward']} {state} ({_how(answer['route'])})")
+async def _open(wanted: list[LocalForward], *, wire: bool, shared: bool) -> list[ForwardAnswer]:
+    from tunnelkit.cli.terminal.context import find_session
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import ForwardAdd
+
+    async with control_client.connect(find_session()) as session:
+        return [
+            await session.call(ForwardAdd(forward=str(one), wire=wire, shared=shared))
+            for one in wanted
+        ]
+
+
+async def _close(wanted: list[LocalForward]) -> None:
+    from tunnelkit.cli.terminal.context import find_session
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import ForwardCancel
+
+    async with control_client.connect(find_session()) as session:
+        for one in wanted:
+            await session.call(ForwardCancel(port=one.bind_port))
 
 
 def _list(as_json: bool) -> None:
-    import json
-
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.session.runtime.blocking_client import ask
+    from tunnelkit.session.runtime.control_calls import Status
 
-    found = ask(find_session(), "status")["forwards"]
+    found = ask(find_session(), Status())["forwards"]
     if as_json:
         say(json.dumps(found))
     elif not found:
@@ -102,5 +113,5 @@ def _list(as_json: bool) -> None:
             say(f"{one['forward']} ({_how(one['route'])}{shared})")
 
 
-def _how(route: object) -> str:
-    return _ROUTES.get(str(route), f"by {route}")
+def _how(route: str) -> str:
+    return _ROUTES.get(route, f"by {route}")

@@ -7,14 +7,21 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 from tunnelkit.cli.views.waiting import Waiting
+
+if TYPE_CHECKING:
+    from tunnelkit.mux.channel import Channel
+    from tunnelkit.session.runtime.control_answers import StreamEnd
+    from tunnelkit.session.runtime.control_client import SessionClient
+    from tunnelkit.session.runtime.control_message import Request
+    from tunnelkit.session.runtime.paths import SessionPaths
 
 _NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
 _CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -88,28 +95,26 @@ class _Terminal:
         self._argv = argv
         self._node = node
         self._pty = pty
-        self._stderr: asyncio.Future[Any] | None = None
+        self._stderr: asyncio.Future[Channel] | None = None
         self._waiting = Waiting()
 
-    async def run(self, paths: Any) -> int:
+    async def run(self, paths: SessionPaths) -> int:
         """Run to the end and return the exit code as a shell would give it."""
         from tunnelkit.cli.terminal import tty
         from tunnelkit.session.runtime import control_client
+        from tunnelkit.session.runtime.control_calls import ExecStream
 
         self._stderr = asyncio.get_running_loop().create_future()
         async with control_client.connect(paths, on_channel=self._opened) as session:
-            header: dict[str, Any] = {
-                "type": "exec",
-                "argv": self._argv,
-                "here": os.getcwd(),
-                "env": {},
-                "node": self._node,
-            }
-            guard: Any = contextlib.nullcontext()
-            if self._pty:
-                header["pty"] = tty.size()
-                header["env"] = {"TERM": os.environ.get("TERM", "xterm")}
-            channel = session.open(header)
+            stream = ExecStream(
+                argv=self._argv,
+                here=os.getcwd(),
+                env={"TERM": os.environ.get("TERM", "xterm")} if self._pty else {},
+                pty=tty.size() if self._pty else None,
+                node=self._node,
+            )
+            guard: AbstractContextManager[None] = contextlib.nullcontext()
+            channel = session.open(stream)
             resize = self._mind_signals(session, channel)
             if self._pty:
                 guard = tty.RawMode(sys.stdin.fileno(), resize)
@@ -118,80 +123,84 @@ class _Terminal:
             # Only now: a raw terminal does not begin a new line at its left edge.
             return exit_code(detail)
 
-    def _opened(self, channel: Any, header: dict[str, Any]) -> None:
+    def _opened(self, channel: Channel, header: Mapping[str, object]) -> None:
         if header.get("type") == "stderr" and self._stderr is not None:
             self._stderr.set_result(channel)
         else:
             channel.close({"error": "unexpected stream"})
 
-    def _mind_signals(self, session: Any, channel: Any) -> Callable[[], None]:
-        """Pass signals on; returns what tells the far side the terminal's size."""
+    def _mind_signals(self, session: SessionClient, channel: Channel) -> Callable[[], None]:
+        """Pass signals on; return a function that sends the terminal's size to the node."""
         from tunnelkit.errors import TunnelkitError
+        from tunnelkit.session.runtime.control_calls import ExecResize, ExecSignal
 
         loop = asyncio.get_running_loop()
-        tasks: set[asyncio.Task[Any]] = set()
+        tasks: set[asyncio.Task[None]] = set()
 
-        async def quietly(method: str, **params: Any) -> None:
-            # What is lost is told by the channel's end.
+        async def quietly(request: Request[None]) -> None:
+            # The end of the channel shows a loss.
             with contextlib.suppress(TunnelkitError):
-                await session.call(method, channel=channel.id, **params)
+                await session.call(request)
 
-        def call(method: str, **params: Any) -> None:
-            task = asyncio.create_task(quietly(method, **params))
+        def call(request: Request[None]) -> None:
+            task = asyncio.create_task(quietly(request))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
         def resize() -> None:
             from tunnelkit.cli.terminal import tty
 
-            call("exec.resize", **tty.size())
+            size = tty.size()
+            call(ExecResize(channel=channel.id, rows=size["rows"], cols=size["cols"]))
 
         if self._pty:
             loop.add_signal_handler(signal.SIGWINCH, resize)
             return resize
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, partial(call, "exec.signal", signal=number.name))
+            request = ExecSignal(channel=channel.id, signal=number.name)
+            loop.add_signal_handler(number, call, request)
         return resize
 
-    async def _carry(self, channel: Any) -> dict[str, Any]:
+    async def _carry(self, channel: Channel) -> StreamEnd:
         from tunnelkit.mux.tasks import cancel_all
+        from tunnelkit.session.runtime.control_client import end_of
 
         keys = asyncio.create_task(_feed(channel))
         errors = asyncio.create_task(self._carry_stderr())
         try:
             await _copy(channel, sys.stdout.fileno(), self._waiting.heard)
-            detail = await channel.closed() or {"error": "the session ended"}
+            detail = await end_of(channel)
             if not self._pty and "code" in detail:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(2.0):
                         await errors
         finally:
             await cancel_all(keys, errors)
-        return dict(detail)
+        return detail
 
     async def _carry_stderr(self) -> None:
         assert self._stderr is not None
         await _copy(await self._stderr, sys.stderr.fileno(), self._waiting.heard)
 
 
-def exit_code(detail: dict[str, Any]) -> int:
-    """The far process's end as an exit code: its own, 128 + signal, or an error's."""
+def exit_code(detail: StreamEnd) -> int:
+    """Return the end of a process as an exit code: its own, 128 + signal, or an error's."""
     from tunnelkit.errors import TunnelkitError
 
     if "failure" in detail:
         raise TunnelkitError.from_json(detail["failure"])
-    if detail.get("signal"):
-        number = getattr(signal, str(detail["signal"]), signal.SIGKILL)
-        return 128 + int(number)
-    if detail.get("code") is not None:
-        return int(detail["code"])
+    if name := detail.get("signal"):
+        return 128 + int(getattr(signal, name, signal.SIGKILL))
+    code = detail.get("code")
+    if code is not None:
+        return int(code)
     why = str(detail.get("error") or "the process could not be started")
     note(f"tk: {why}")
     # As a shell would say it: no such command, or one that may not be run.
     return next((code for text, code in _NOT_RUN.items() if text in why), 1)
 
 
-async def _copy(channel: Any, fd: int, before: Callable[[], None]) -> None:
+async def _copy(channel: Channel, fd: int, before: Callable[[], None]) -> None:
     """Everything from a channel to a descriptor. Blocking writes: that is the backpressure."""
     while data := await channel.read():
         before()
@@ -200,7 +209,7 @@ async def _copy(channel: Any, fd: int, before: Callable[[], None]) -> None:
             view = view[await asyncio.to_thread(os.write, fd, view) :]
 
 
-async def _feed(channel: Any) -> None:
+async def _feed(channel: Channel) -> None:
     """Everything from stdin to a channel.
 
     A thread reads: stdin may be a file, which the event loop can't wait for, and

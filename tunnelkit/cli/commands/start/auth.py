@@ -1,4 +1,4 @@
-"""`tk auth`: a person answers what a reconnect would have to ask."""
+"""`tk auth`: the user answers the prompts of a reconnect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def auth() -> None:
 
 async def _auth(paths: SessionPaths) -> SessionStatus:
     from tunnelkit.cli.views.startup import Follower
+    from tunnelkit.session.runtime.control_calls import Auth
 
-    follower = Follower(paths, may_cancel=False, call="auth")
+    follower = Follower(paths, may_cancel=False, call=Auth())
     with follower.minding_interrupts():
         return await follower.follow()

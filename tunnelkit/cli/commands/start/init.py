@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion import options, sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, UsageError
@@ -24,7 +24,7 @@ _SHOWN_ALIASES = 12
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What goes into the file; None leaves the line commented out."""
+    """Values for the file; None leaves the line commented out."""
 
     login: str | None
     remote: str | None
@@ -51,14 +51,7 @@ def init(
             metavar="auto|slurm|pbs|torque|none", help="Default: asked of the login host over ssh."
         ),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Cluster profile to build on, instead of a login host.",
-            autocompletion=sources.profiles,
-        ),
-    ] = None,
+    profile: Annotated[str | None, options.base_profile_option()] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a tunnelkit.toml that is here.")
     ] = False,
@@ -84,31 +77,29 @@ def init(
     if above is not None:
         typer.echo(f"note: from here on this directory is a project apart from {above}")
     given = _Answers(login, remote, scheduler, profile)
-    _settings(target, given)  # so that a wrong flag is told before any question
-    answers = _ask(target, given, may_ask=not yes and is_interactive())
+    _settings(target, given)  # so that a wrong flag fails before any question
+    answers, silent = _completed(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
-    silent = False
-    if settings.cluster.scheduler == "auto" and answers.scheduler is None:
-        found = _detect(settings)
-        silent = found is None
-        answers = _Answers(answers.login, answers.remote, found, answers.profile)
-        settings = _settings(target, answers)
     check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
     editor_changes = [] if no_vscode else _editor_changes(settings, silent=silent)
     _write(target, answers, force=force)
-    examine(load(target.parent)).agree()  # the person has just said it
+    examine(load(target.parent)).agree()  # the user has just said it
     file_changes.apply(editor_changes)
     report(editor_changes)
+    _say_next(settings, silent=silent)
+
+
+def _say_next(settings: Settings, *, silent: bool) -> None:
     if silent:
-        login_host = settings.require_login()
-        typer.echo(f"next: {login_host} does not answer: correct tunnelkit.toml, or see tk doctor")
+        login = settings.require_login()
+        typer.echo(f"next: {login} does not answer: correct tunnelkit.toml, or see tk doctor")
     else:
         typer.echo("next: tk up")
 
 
 def is_interactive() -> bool:
-    """Whether somebody is there to answer."""
+    """Return True if a user is there to answer."""
     return sys.stdin.isatty()
 
 
@@ -120,7 +111,7 @@ def _check_absent(target: Path, *, force: bool) -> None:
 
 
 def _settings(target: Path, answers: _Answers) -> Settings:
-    """What the answers would make, checked. The file that is there is not read."""
+    """Return the settings of these answers, checked. An existing file is not read."""
     from tunnelkit.config.load import assemble
 
     overrides: Mapping[str, object] = {
@@ -130,6 +121,16 @@ def _settings(target: Path, answers: _Answers) -> Settings:
         "profile": answers.profile,
     }
     return assemble(target.parent, None, cwd=target.parent, overrides=overrides)
+
+
+def _completed(target: Path, given: _Answers, *, may_ask: bool) -> tuple[_Answers, bool]:
+    """Return all answers, and True if the cluster did not answer."""
+    answers = _ask(target, given, may_ask=may_ask)
+    settings = _settings(target, answers)
+    if settings.cluster.scheduler != "auto" or answers.scheduler is not None:
+        return answers, False
+    found = _detect(settings)
+    return _Answers(answers.login, answers.remote, found, answers.profile), found is None
 
 
 def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
@@ -165,7 +166,7 @@ def _offer_profiles() -> None:
 
 
 def _offer_aliases() -> None:
-    """Name the hosts of ~/.ssh/config, the most that a person reads."""
+    """Name the hosts of ~/.ssh/config, as many as fit."""
     from tunnelkit.config.ssh_aliases import ssh_aliases
 
     if found := ssh_aliases():
@@ -192,7 +193,7 @@ def _prompt(target: Path, question: str, field: str, *, default: str | None = No
 
 
 def _detect(settings: Settings) -> str | None:
-    """The scheduler of the login host, None to leave it at auto; says what it found."""
+    """Return the login host's scheduler, and print it; None to leave it at auto."""
     from tunnelkit.cli.terminal.tty import answer_prompt
     from tunnelkit.session.connection.probe import detect_scheduler
 
@@ -222,8 +223,10 @@ def _write(target: Path, answers: _Answers, *, force: bool) -> None:
 
 
 def _editor_changes(settings: Settings, *, silent: bool) -> list[FileChange]:
-    """A cluster that can't be reached now is no reason to fail: F5 can be set up later. silent:
-    it was just said why it can't be."""
+    """Plan VS Code's files; leave them for later if the cluster can't be reached now.
+
+    silent: the reason was printed already.
+    """
     from tunnelkit.cli.commands.debug.vscode import plan_editor_files
 
     try:

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
-    """What is up: link, job, mirror, debug loops, forwards.
+    """Show what is up: link, job, mirror, debug loops, forwards.
 
     tk status
     tk status --json | jq .job.time_left_s
@@ -39,7 +39,7 @@ def logs(
         bool, typer.Option("--json", help="With --session: its events, one JSON object a line.")
     ] = False,
 ) -> None:
-    """What debug loops wrote (or, with --session, what tk did).
+    """Show what debug loops wrote (or, with --session, what tk did).
 
     tk logs -f
     tk logs --session -n 20
@@ -66,15 +66,18 @@ def logs(
 
 
 def tail(file: Any, count: int) -> list[bytes]:
-    """The last `count` lines of a binary file, which is then at its end."""
+    """Return the last `count` lines of a binary file, which is then at its end."""
     from collections import deque
 
     return list(deque(file, maxlen=max(0, count)))
 
 
 def _print(data: bytes, *, own: bool) -> None:
-    """A log's bytes. The program's may have colours. own: tk's log, which quotes the cluster: what
-    a terminal would obey is shown as an escape."""
+    """Print a part of a log.
+
+    own: tk's log; it quotes the cluster, so control characters are shown as escapes. The
+    program's output may have colours.
+    """
     if own and sys.stdout.isatty():
         from tunnelkit.cli.terminal.output import safe
 

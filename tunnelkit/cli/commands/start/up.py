@@ -6,8 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import sources
-from tunnelkit.cli.completion.options import link_option, login_option, profile_option
+from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, paint, say
 from tunnelkit.cli.views.status import printable
@@ -38,67 +37,36 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    node: Annotated[
-        str | None,
-        typer.Argument(metavar="NODE", help="The node to ask for.", autocompletion=sources.nodes),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(metavar="N", help="How many nodes.")] = None,
-    gpus: Annotated[int | None, typer.Option(metavar="N", help="GPUs a node.")] = None,
-    cpus: Annotated[int | None, typer.Option(metavar="N", help="CPUs a node.")] = None,
-    mem: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory a node, such as 16G.")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time limit, such as 2:00:00.")
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Partition (queue).", autocompletion=sources.partitions),
-    ] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to charge.")] = None,
-    qos: Annotated[str | None, typer.Option(metavar="NAME", help="Quality of service.")] = None,
+    node: Annotated[str | None, options.node_argument()] = None,
+    nodes: Annotated[int | None, options.text_option("N", "How many nodes.")] = None,
+    gpus: Annotated[int | None, options.text_option("N", "GPUs a node.")] = None,
+    cpus: Annotated[int | None, options.text_option("N", "CPUs a node.")] = None,
+    mem: Annotated[str | None, options.text_option("SIZE", "Memory a node, such as 16G.")] = None,
+    time: Annotated[str | None, options.text_option("TIME", "Time limit, such as 2:00:00.")] = None,
+    partition: Annotated[str | None, options.partition_option()] = None,
+    account: Annotated[str | None, options.text_option("NAME", "Account to charge.")] = None,
+    qos: Annotated[str | None, options.text_option("NAME", "Quality of service.")] = None,
     constraint: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Node features, such as a100.")
+        str | None, options.text_option("LIST", "Node features, such as a100.")
     ] = None,
-    reservation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Reservation to use.")
-    ] = None,
+    reservation: Annotated[str | None, options.text_option("NAME", "Reservation to use.")] = None,
     exclusive: Annotated[
         bool | None, typer.Option("--exclusive", help="Share the nodes with nobody.")
     ] = None,
-    requeue: Annotated[
-        bool | None,
-        typer.Option(
-            "--requeue", help="If preempted, back into the queue: the session waits and goes on."
-        ),
-    ] = None,
-    attach_job: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Use this running job of yours; tk down does not end it.",
-            autocompletion=sources.jobs,
-        ),
-    ] = None,
-    profile: Annotated[str | None, profile_option()] = None,
-    login: Annotated[str | None, login_option()] = None,
-    link: Annotated[str | None, link_option()] = None,
+    requeue: Annotated[bool | None, options.requeue_option()] = None,
+    attach_job: Annotated[str | None, options.attach_job_option()] = None,
+    profile: Annotated[str | None, options.profile_option()] = None,
+    login: Annotated[str | None, options.login_option()] = None,
+    link: Annotated[str | None, options.link_option()] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="NAME", help="auto, slurm, pbs, torque or none.")
+        str | None, options.text_option("NAME", "auto, slurm, pbs, torque or none.")
     ] = None,
-    take_over: Annotated[
-        bool,
-        typer.Option(
-            "--take-over", help="Mirror there although another laptop directory does, in its place."
-        ),
-    ] = False,
+    take_over: Annotated[bool, options.take_over_option()] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
 ) -> None:
-    from tunnelkit.cli.terminal.context import run, settings
+    """Bring the session up; the help text is `_UP_HELP`."""
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.model import check_host, check_job_id
-    from tunnelkit.session.runtime.blocking_client import is_alive
-    from tunnelkit.session.runtime.launch_spec import LaunchSpec
-    from tunnelkit.session.runtime.paths import session_paths
 
     if node is not None:
         check_host(node)
@@ -122,6 +90,17 @@ def up(
         allocation__exclusive=exclusive,
         allocation__requeue=requeue,
     )
+    _bring_up(wanted, node, attach_job, take_over=take_over, as_json=as_json)
+
+
+def _bring_up(
+    wanted: Settings, node: str | None, attach_job: str | None, *, take_over: bool, as_json: bool
+) -> None:
+    from tunnelkit.cli.terminal.context import run
+    from tunnelkit.session.runtime.blocking_client import is_alive
+    from tunnelkit.session.runtime.launch_spec import LaunchSpec
+    from tunnelkit.session.runtime.paths import session_paths
+
     wanted.require_login()
     again = is_alive(session_paths(wanted.project_dir))
     status = run(_up(LaunchSpec(wanted, node, take_over, attach_job)))
@@ -137,7 +116,7 @@ def up(
 
 
 def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
-    """launch.json follows the port that F5 has to go to."""
+    """Let launch.json go to the session's port."""
     from tunnelkit.cli.commands.debug.vscode import follow_port
     from tunnelkit.errors import TunnelkitError
 
@@ -151,7 +130,7 @@ def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
 
 
 def ready_line(status: SessionStatus) -> str:
-    """One line that says what is up."""
+    """Return one line that says what is up."""
     job = status.get("job")
     where = status.get("node") or status.get("login")
     parts = [paint("ready", "green"), f"on {where}"]
@@ -214,7 +193,7 @@ def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
 
 
 def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
-    """What is asked for now is what the session has: it can't be changed while that lives."""
+    """Check that the session has what is asked for now: a running one can't be changed."""
     from tunnelkit.errors import NoSessionError, UsageError
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
 
@@ -239,7 +218,7 @@ def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
 
 
 async def _cleaned_up(paths: SessionPaths) -> None:
-    """A session that failed ends by itself: when this command is over nothing of it is left."""
+    """Wait for the end of a session that failed, so that nothing of it is left."""
     from tunnelkit.cli.views.startup import gone
     from tunnelkit.errors import NoSessionError, TimeoutExpired
 
@@ -249,8 +228,10 @@ async def _cleaned_up(paths: SessionPaths) -> None:
 
 
 def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) -> LaunchSpec:
-    """After a killed session (a clean end removes its launch file) node and job are known.
-    with_job: the job that a person made may still be of use."""
+    """Add the node and job of a killed session; a clean end removes its launch file.
+
+    with_job: a job that the user submitted may still be of use.
+    """
     from dataclasses import replace
 
     from tunnelkit.session.runtime.launch_spec import LeftSession
@@ -277,10 +258,10 @@ def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) 
 
 async def _current(paths: SessionPaths) -> SessionStatus:
     from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Status
 
     async with control_client.connect(paths) as session:
-        status: SessionStatus = await session.call("status")
-        return status
+        return await session.call(Status())
 
 
 def down(

@@ -57,8 +57,10 @@ def bugreport(
 
 
 def default_place() -> Path:
-    """Where a report goes: here; from inside a project, whose files are mirrored to the cluster
-    at once, the home directory."""
+    """Return the directory of a report: this one, or the home directory inside a project.
+
+    A project's files are mirrored to the cluster at once.
+    """
     from tunnelkit.config.project import find_project
     from tunnelkit.session.runtime.paths import session_paths
 
@@ -91,7 +93,7 @@ async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
 
 
 def _told(files: dict[str, str], scrubber: Scrubber) -> list[str]:
-    """What is in the file, and what was taken out."""
+    """List what is in the file, and what was taken out."""
     lines = [f"  {name:<14} {len(text.encode()):>8} bytes" for name, text in files.items()]
     names = scrubber.pseudonyms
     counts = ", ".join(f"{kind}s {names[kind]}" for kind in ("host", "user", "home"))

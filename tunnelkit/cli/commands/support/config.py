@@ -111,7 +111,7 @@ def _table(settings: Settings, *, color: bool) -> list[str]:
 
 
 def _origin_text(origin: Origin) -> str:
-    """The origin as people like to read it: a file with `~`, led by which layer it is."""
+    """Return the origin for users: a file with `~`, after the name of its layer."""
     text = str(origin)
     home = str(Path.home())
     if origin.kind in ("profile", "project") and text.startswith(home + "/"):

@@ -52,8 +52,10 @@ def doctor(
 
 
 async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) -> list[CheckResult]:
-    """Run all checks for the current directory's project; unless `quiet`, tell of each in the
-    order of the table as soon as it and those before it are there."""
+    """Run all checks for the current directory's project.
+
+    Unless `quiet`, each result is printed as soon as those before it in the table are there.
+    """
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
     from tunnelkit.session.backends.registry import checks_for, make_link
@@ -78,7 +80,7 @@ async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) ->
 def read_settings(
     profile: str | None = None, login: str | None = None, link: str | None = None
 ) -> Settings | TunnelkitError:
-    """The settings, or what is wrong with them: that is a finding too."""
+    """Return the settings, or the error in them: that is a finding, too."""
     from tunnelkit.cli.terminal import context
 
     try:
@@ -104,7 +106,7 @@ class _InOrder:
 
 
 def lines(result: CheckResult) -> list[str]:
-    """A result as text: what was found, and below it what to do."""
+    """Return a result as text: what was found, and below it what to do."""
     status = result.status.value
     text = result.found if result.found.isprintable() else repr(result.found)
     told = [f"{paint(f'{status:<4}', _COLOURS[status])}  {result.name:<13} {text}"]
@@ -114,7 +116,7 @@ def lines(result: CheckResult) -> list[str]:
 
 
 def summary(results: list[CheckResult]) -> str:
-    """The last line: how many of each."""
+    """Return the last line: the number of failures, warnings and skipped checks."""
     count = {name: sum(one.status.value == name for one in results) for name in _COLOURS}
     if count["fail"]:
         return f"{count['fail']} failed, {count['warn']} with a warning"
@@ -123,7 +125,7 @@ def summary(results: list[CheckResult]) -> str:
 
 
 def report(results: list[CheckResult]) -> dict[str, Any]:
-    """All results as one JSON object."""
+    """Return all results as one JSON object."""
     from tunnelkit import __version__
 
     return {

@@ -60,7 +60,7 @@ def _nearest(word: str, known: list[str]) -> str:
 
 
 def overview() -> str:
-    """The topics, a line each."""
+    """List the topics, a line each."""
     width = max(map(len, TOPICS))
     lines = [f"  {name:<{width}}  {summary(name)}" for name in TOPICS]
     return "\n".join(
@@ -69,23 +69,23 @@ def overview() -> str:
 
 
 def summary(topic: str) -> str:
-    """What a topic is about: the title of its text."""
+    """Return the title of a topic's text."""
     return text_of(topic).partition("\n")[0].removeprefix("# ")
 
 
 def text_of(topic: str) -> str:
-    """The text of a topic."""
+    """Return the text of a topic."""
     place = resources.files("tunnelkit.cli") / "topics" / f"{topic}.md"
     return place.read_text(encoding="utf-8").replace(_TABLE, exit_code_table())
 
 
 def exit_code_table() -> str:
-    """Every exit code with its meaning, a line each."""
+    """List each exit code with its meaning, a line each."""
     return "\n".join(f"  {int(code):>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 def page(text: str) -> None:
-    """Show a text, on a terminal in the person's pager."""
+    """Show a text, on a terminal in the user's pager."""
     text = text.rstrip("\n")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say(text)

@@ -1,0 +1,81 @@
+"""The stream of a debug loop to its terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from tunnelkit.debug.loop_command import understand
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.debugging.loops import SessionLoop
+from tunnelkit.session.handlers.loop_start import prepared
+from tunnelkit.session.handlers.working_directory import working_directory
+from tunnelkit.session.runtime.control_calls import SYNC_TIMEOUT_S, LoopStream
+from tunnelkit.session.session import Session
+
+#: Limit of a terminal's wait for the reason why its loop ended.
+_REASON_S = 20.0
+_NO_POST_MORTEM = "--post-mortem is for a Python program by itself: not used here"
+
+
+async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
+    """Start a loop; return it with notes for the user. Raises TunnelkitError."""
+    command = understand(stream.words, ranks=stream.ranks)
+    notes = command.notes
+    if session.files.mirrors is not None:
+        await session.files.mirrors.barrier(SYNC_TIMEOUT_S)
+    cwd = working_directory(session, stream)
+    command, more = await prepared(session, command, cwd=cwd, here=stream.here or "")
+    notes += more
+    if stream.post_mortem and (command.ranks or not command.interpreter):
+        notes += (_NO_POST_MORTEM,)
+    loop = await session.loops.start(
+        command,
+        cwd=cwd,
+        port=stream.port,
+        standby=stream.standby,
+        preload=stream.preload,
+        only=stream.only,
+        post_mortem=stream.post_mortem,
+        reload=stream.reload,
+    )
+    return loop, notes
+
+
+async def show(
+    session: Session, loop: SessionLoop, channel: Channel, notes: tuple[str, ...]
+) -> None:
+    """Show a loop in a terminal until one of them ends; the loop ends with the terminal."""
+    allocation = session.cluster.allocation
+    payload = event_payload(
+        "loop",
+        id=loop.loop.id,
+        port=loop.port.port,
+        notes=list(notes),
+        node=session.agent_info.get("node"),
+        job=allocation.job_id if allocation is not None else None,
+    )
+    channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
+    loop.watch(channel)
+    over = asyncio.create_task(channel.closed())
+    ended = asyncio.create_task(loop.loop.wait_over())
+    try:
+        await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
+        is_over = ended.done()
+    finally:
+        await cancel_all(over, ended)
+    if is_over:
+        await _until_dropped(session, loop.loop.id)
+    elif session.loops.has(loop.loop.id):
+        await session.loops.stop(loop.loop.id)
+    channel.close({})
+
+
+async def _until_dropped(session: Session, loop_id: int) -> None:
+    """Wait until the session has the reason for a loop's end: the agent knows it first."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REASON_S):
+            while session.loops.has(loop_id):
+                await session.states.wait_change()

@@ -1,0 +1,219 @@
+"""Answers and notices of the session to commands: JSON objects, as `--json` prints them.
+
+Imported for type checking only: a command that starts fast does not build these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict, final
+
+from tunnelkit.errors import ErrorInfo
+from tunnelkit.mirror.progress import ProgressInfo
+from tunnelkit.session.runtime.status import MirrorStateInfo
+
+
+class DownAnswer(TypedDict):
+    """goes_on: the user's own job, which stays. job: the session's job."""
+
+    goes_on: str | None
+    job: str | None
+
+
+class ReportInfo(TypedDict):
+    """One round of the mirror.
+
+    kept, replaced: paths that were changed on the cluster. replaced_dir: where the versions that
+    gave way are. proven: number of files that the node has read back.
+    """
+
+    sent: int
+    sent_bytes: int
+    deleted: int
+    kept: list[str]
+    replaced: list[str]
+    replaced_dir: str | None
+    proven: int
+    duration_s: float
+
+
+class SyncAnswer(ReportInfo):
+    """unproven: why no compute node has read the files back; None if one has."""
+
+    unproven: str | None
+    warnings: list[str]
+
+
+class ResolveAnswer(ReportInfo):
+    """conflicts: those that are left."""
+
+    conflicts: list[str]
+    warnings: list[str]
+
+
+class RuleInfo(TypedDict):
+    """The line of an ignore file, or of tk's own rules, that decided."""
+
+    source: str
+    line: int | None
+    pattern: str
+
+
+class ExplainAnswer(TypedDict):
+    """The reason why a path is mirrored or not; see mirror/explain.py."""
+
+    path: str
+    mirrored: bool
+    kind: str
+    reason: str
+    rule: RuleInfo | None
+    exists: bool
+    state: str | None
+    state_reason: str | None
+    proven: bool
+    remote: str | None
+
+
+class PullAnswer(TypedDict):
+    """The paths that were fetched, and the paths that were not; see mirror/pull.py."""
+
+    pulled: list[str]
+    bytes: int
+    kept: list[str]
+    owned: list[str]
+    mirrored: list[str]
+    refused: list[str]
+    duration_s: float
+
+
+class ForwardAnswer(TypedDict):
+    """listening: a server listens at the node's port. ready: and it accepts from here."""
+
+    forward: str
+    route: str
+    shared: bool
+    listening: bool
+    ready: bool
+
+
+class ReadyAnswer(TypedDict):
+    """generation: the armed run. port: where F5 goes. sync: the barrier's report, if asked for."""
+
+    generation: int
+    port: int
+    sync: SyncAnswer | None
+
+
+class ProcessInfo(TypedDict):
+    """A process to which a debugger can attach. launcher: it only starts ranks."""
+
+    pid: int
+    rank: int | None
+    node: str
+    command: list[str]
+    launcher: bool
+
+
+@final
+class AttachedAnswer(TypedDict):
+    """attached: the pid. ready: False while it is in native code. again: it was attached before."""
+
+    attached: int
+    loop: int
+    port: int
+    rank: int | None
+    command: list[str]
+    ready: bool
+    again: bool
+
+
+@final
+class ChoicesAnswer(TypedDict):
+    """Several processes match."""
+
+    choices: list[ProcessInfo]
+
+
+AttachAnswer = AttachedAnswer | ChoicesAnswer
+
+
+class PausedInfo(TypedDict):
+    """One process of a loop. paused: False while it is in native code."""
+
+    rank: int | None
+    pid: int
+    node: str | None
+    paused: bool
+
+
+class InterruptAnswer(TypedDict):
+    """The processes of the loop that were to pause."""
+
+    loop: int
+    processes: list[PausedInfo]
+
+
+class RunAnswer(TypedDict):
+    """A command that has ended. stdout, stderr: in base64."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class StreamEnd(TypedDict, total=False):
+    """The end of a stream. code, signal: of its process. error: the stream broke off."""
+
+    failure: ErrorInfo
+    error: str
+    code: int | None
+    signal: str | None
+
+
+class SayNotice(TypedDict):
+    """A message for the user."""
+
+    text: str
+
+
+class StateNotice(TypedDict):
+    """The session entered a `SessionState`."""
+
+    state: str
+    detail: str
+
+
+#: A `ProgressInfo`, or {} at the end.
+Progress = ProgressInfo | Mapping[str, object]
+
+
+class MirrorStateEvent(MirrorStateInfo):
+    """A mirror entered a state. root: as in `MirrorInfo`. time: Unix time."""
+
+    event: Literal["state"]
+    root: str
+    time: float
+
+
+class MirrorBatchEvent(TypedDict):
+    """A pass changed something on the cluster; see mirror/progress.py."""
+
+    event: Literal["batch"]
+    root: str
+    time: float
+    files: int
+    bytes: int
+    deleted: int
+    duration_s: float
+    paths: list[str]
+
+
+class MirrorWarningEvent(TypedDict):
+    """A warning before something big is sent."""
+
+    event: Literal["warning"]
+    time: float
+    text: str
+
+
+MirrorEvent = MirrorStateEvent | MirrorBatchEvent | MirrorWarningEvent

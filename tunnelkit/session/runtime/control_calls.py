@@ -1,0 +1,265 @@
+"""Calls, streams and notices of the control socket, between commands and the session.
+
+`Request`: a command's call with its parameters; the answers are in `control_answers`.
+`Message`: the header of a stream that a command opens. `Notice`: what the session reports.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tunnelkit.session.runtime.control_message import Message, Notice, Request
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.progress import ProgressInfo
+    from tunnelkit.session.runtime import control_answers as a
+    from tunnelkit.session.runtime.status import SessionStatus
+
+#: Limits of waits if the command names none.
+SYNC_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 60.0
+DOCTOR_TIMEOUT_S = 10.0
+
+# -- the session ----------------------------------------------------------------
+
+
+class Status(Request["SessionStatus"]):
+    """The whole session."""
+
+    NAME = "status"
+
+
+class Follow(Request["SessionStatus"]):
+    """From now on send this command SAY, STATE, SENDING and `Prompt`."""
+
+    NAME = "follow"
+
+
+class Settled(Request["SessionStatus"]):
+    """Wait until the session is ready. Raises the failure of its way up."""
+
+    NAME = "settled"
+
+
+class Auth(Request["SessionStatus"]):
+    """Reconnect now, with questions to the user who follows."""
+
+    NAME = "auth"
+
+
+class Down(Request["a.DownAnswer"]):
+    """End the session. keep: the job stays."""
+
+    NAME = "down"
+    keep: bool = False
+
+
+# -- the mirror -----------------------------------------------------------------
+
+
+class Sync(Request["a.SyncAnswer"]):
+    """Wait until the node has confirmed every file.
+
+    proof: without a node raise NoSessionError.
+    """
+
+    NAME = "sync"
+    timeout_s: float = SYNC_TIMEOUT_S
+    allow_deletes: bool = False
+    proof: bool = False
+
+
+class SyncResolve(Request["a.ResolveAnswer"]):
+    """Settle conflicts at absolute local paths. theirs: the cluster's version wins."""
+
+    NAME = "sync.resolve"
+    files: list[str]
+    theirs: bool = False
+    timeout_s: float = SYNC_TIMEOUT_S
+
+
+class SyncExplain(Request["a.ExplainAnswer"]):
+    """Explain why an absolute local path is mirrored or not."""
+
+    NAME = "sync.explain"
+    path: str
+
+
+class SyncWatch(Request[None]):
+    """Send this command MIRROR notices. It is never answered."""
+
+    NAME = "sync.watch"
+
+
+class Pull(Request["a.PullAnswer"]):
+    """Fetch outputs; PULL notices show the progress."""
+
+    NAME = "pull"
+    paths: list[str]
+
+
+class Mount(Request[str]):
+    """Mount a remote directory (None: the mirror's); the answer is HOST:DIR."""
+
+    NAME = "mount"
+    remote: str | None = None
+    mountpoint: str
+
+
+class ForwardAdd(Request["a.ForwardAnswer"]):
+    """Open a forward. wire: through the agent. shared: for other users of the laptop, too."""
+
+    NAME = "forward.add"
+    forward: str
+    wire: bool = False
+    shared: bool = False
+
+
+class ForwardCancel(Request[None]):
+    """Close the forward at a local port."""
+
+    NAME = "forward.cancel"
+    port: int
+
+
+# -- debugging ------------------------------------------------------------------
+
+
+class Ready(Request["a.ReadyAnswer"]):
+    """Wait until F5 works. sync: the node has every file first. loop: None: the newest."""
+
+    NAME = "ready"
+    sync: bool = False
+    timeout_s: float = READY_TIMEOUT_S
+    loop: int | None = None
+
+
+class Attach(Request["a.AttachAnswer"]):
+    """Attach to a rank or pid; None: to the only process there is."""
+
+    NAME = "attach"
+    target: int | None = None
+    port: int | None = None
+
+
+class LoopInterrupt(Request["a.InterruptAnswer"]):
+    """Pause a loop's program. loop: None: the newest that has an editor. rank: None: all."""
+
+    NAME = "loop.interrupt"
+    loop: int | None = None
+    rank: int | None = None
+
+
+class LoopRestart(Request[None]):
+    """Start the next run of a loop."""
+
+    NAME = "loop.restart"
+    loop: int | None = None
+
+
+class LoopStop(Request[None]):
+    """End a loop."""
+
+    NAME = "loop.stop"
+    loop: int | None = None
+
+
+# -- processes on the node --------------------------------------------------------
+
+
+class ExecSignal(Request[None]):
+    """Send a signal to a process. channel: of its stream. signal: such as SIGINT."""
+
+    NAME = "exec.signal"
+    channel: int
+    signal: str
+
+
+class ExecResize(Request[None]):
+    """Set the size of a process's terminal."""
+
+    NAME = "exec.resize"
+    channel: int
+    rows: int
+    cols: int
+
+
+class DoctorRun(Request["a.RunAnswer"]):
+    """Run a command on the login host, or on the allocation's first node."""
+
+    NAME = "doctor.run"
+    argv: list[str]
+    on_node: bool = False
+    timeout_s: float = DOCTOR_TIMEOUT_S
+
+
+class DoctorBanner(Request[str]):
+    """Return the first bytes that host:port sends, in base64."""
+
+    NAME = "doctor.banner"
+    host: str
+    port: int
+
+
+class Prompt(Request["str | None"]):
+    """The session's question to the user at a following command; None: no answer."""
+
+    NAME = "prompt"
+    text: str
+    echo: bool
+
+
+# -- streams --------------------------------------------------------------------
+
+
+class ExecStream(Message):
+    """A process on the node; the stream carries stdin and stdout, another one stderr.
+
+    argv: empty for a login shell. here: the local working directory. cwd: a directory on the
+    node, instead. pty: rows and cols of a terminal. node: another node of the allocation.
+    """
+
+    NAME = "exec"
+    argv: list[str]
+    here: str | None = None
+    cwd: str | None = None
+    env: dict[str, str] = {}  # noqa: RUF012  # a message is never changed
+    pty: dict[str, int] | None = None
+    node: str | None = None
+
+
+class LoopStream(Message):
+    """A debug loop; the stream carries its records.
+
+    words: the command. port, standby, preload, post_mortem: None: as in the settings. ranks: the
+    command starts ranks. only: the ranks to debug; None: all. reload: restart on changed files.
+    """
+
+    NAME = "loop"
+    words: list[str]
+    here: str | None = None
+    cwd: str | None = None
+    port: int | None = None
+    standby: bool | None = None
+    preload: list[str] | None = None
+    post_mortem: bool | None = None
+    reload: bool = False
+    ranks: bool = False
+    only: list[int] | None = None
+
+
+class LoopAdopt(Message):
+    """A loop that runs already, by its id."""
+
+    NAME = "loop"
+    adopt: int
+
+
+# -- notices --------------------------------------------------------------------
+
+SAY: Final = Notice["a.SayNotice"]("say")
+STATE: Final = Notice["a.StateNotice"]("state")
+#: A big transfer under way; {} when it is done.
+SENDING: Final = Notice["a.Progress"]("sending")
+MIRROR: Final = Notice["a.MirrorEvent"]("mirror")
+PULL: Final = Notice["ProgressInfo"]("pull")
