@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import platform
-import re
 import signal
 import socket
 import sys
@@ -37,15 +36,14 @@ from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.peer_credentials import network
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.wire.endpoint import Endpoint
 
 _GRACE_S = 3.0
 _PROBE_TIMEOUT_S = 60.0
 #: The job's script sets it: how long before the time limit Slurm sends USR1
 #: (scheduler/slurm/submit.py).
-WARNING_VARIABLE = "TK_TIME_LIMIT_WARNING_S"
-_TIME_LIMIT_WARNING_S = 120
+WARNING_VARIABLE = "TK_WARNING_S"
 
 
 class Agent:
@@ -75,18 +73,16 @@ class Agent:
         self._ending = asyncio.Event()
         self._why = ""
         self._started = time.time()
-        self._warning_s = _TIME_LIMIT_WARNING_S
 
     async def run(self) -> None:
         """Serve until `shutdown`, TERM or INT; then end everything that runs."""
         loop = asyncio.get_running_loop()
-        self._warning_s = take_warning_s()
         self._table.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, f"the job is ending: {number.name}")
         # The batch shell may have started us deaf to it; what we start must not be.
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-        loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near)
+        loop.add_signal_handler(signal.SIGUSR1, self._time_limit_near, take_warning_s())
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         self._clients.start()
         self._spawn(zip_lease.keep(_own_argv()[-1]))
@@ -326,14 +322,12 @@ class Agent:
                     self._peer.notify("ending", reason=why)
             self._ending.set()
 
-    def _time_limit_near(self) -> None:
+    def _time_limit_near(self, left_s: int) -> None:
         if self._peer is not None:
-            self._peer.notify("time-limit", left_s=self._warning_s)
+            self._peer.notify("time-limit", left_s=left_s)
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, work)
 
 
 def take_warning_s() -> int:
@@ -342,7 +336,7 @@ def take_warning_s() -> int:
     A job that was not submitted by tk has no such variable: then the usual lead time.
     """
     text = os.environ.pop(WARNING_VARIABLE, "")
-    return int(text) if re.fullmatch("[0-9]{1,9}", text) else _TIME_LIMIT_WARNING_S
+    return int(text[:9]) if text.isdecimal() else 120
 
 
 def _own_argv() -> List[str]:

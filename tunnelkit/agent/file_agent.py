@@ -20,7 +20,7 @@ from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.mux import Mux
-from tunnelkit.mux.tasks import cancel_all, first_of
+from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
@@ -128,9 +128,7 @@ class FileServer:
                 "mirror.differing": self._files.differing,
                 "mirror.verify": self._files.verify,
             }
-            task = asyncio.ensure_future(self._answer_calls(rpc.RpcPeer(channel, handlers)))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start(self._tasks, self._answer_calls(rpc.RpcPeer(channel, handlers)))
         elif kind == "mirror":
             self._files.serve(channel, header)
         else:

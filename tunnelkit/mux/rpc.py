@@ -12,6 +12,7 @@ import struct
 from typing import Any, Awaitable, Callable, Dict, Mapping, Optional, Set
 
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.tasks import cancel_all, start
 
 _LENGTH = struct.Struct("!I")
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -115,10 +116,7 @@ class RpcPeer:
                 if not future.done():
                     future.set_exception(RpcError({"message": "connection ended", "gone": True}))
             self._waiting.clear()
-            running = self._running - {asyncio.current_task()}
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await cancel_all(*self._running - {asyncio.current_task()})
 
     async def call(self, method: str, **params: Any) -> Any:
         """Call the far end and return its result.
@@ -145,9 +143,7 @@ class RpcPeer:
         if "call" in message or "notice" in message:
             if len(self._running) >= MAX_UNANSWERED:
                 raise RpcError({"message": f"more than {MAX_UNANSWERED} unanswered messages"})
-            task = asyncio.ensure_future(self._answer(message))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            start(self._running, self._answer(message))
             return
         call_id = message.get("id")
         future = self._waiting.get(call_id) if isinstance(call_id, int) else None

@@ -1,7 +1,9 @@
 """Helpers for asyncio tasks and futures."""
 
 import asyncio
-from typing import Any
+from typing import Any, Coroutine, Set, TypeVar
+
+T = TypeVar("T")
 
 
 async def first_of(*futures: "asyncio.Future[Any]") -> None:
@@ -14,3 +16,10 @@ async def cancel_all(*tasks: "asyncio.Future[Any]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def start(tasks: "Set[asyncio.Task[T]]", work: "Coroutine[object, object, T]") -> None:
+    """Run `work` as a task that stays in `tasks` until it is done; their owner cancels the rest."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

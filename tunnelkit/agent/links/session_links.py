@@ -16,7 +16,7 @@ from typing import Callable, List, Optional, Set
 
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.mux import Mux
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
@@ -82,9 +82,7 @@ class SessionLinks:
         except OSError:
             return
         bridge.setblocking(False)
-        task = asyncio.ensure_future(self._serve_bridge(bridge))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, self._serve_bridge(bridge))
 
     async def _serve_bridge(self, bridge: socket.socket) -> None:
         fds: List[int] = []

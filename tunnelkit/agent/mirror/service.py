@@ -14,7 +14,7 @@ from tunnelkit.agent.mirror.root import MirroredRoot, RootRefused
 from tunnelkit.agent.mirror.verify import Cleaning, Verification, differing
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import encode
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 #: What hangs for longer at the end is left to itself.
 _END_S = 3.0
@@ -40,9 +40,7 @@ class MirrorService:
 
     def serve(self, channel: Channel, header: Dict[str, Any]) -> None:
         """A mirror's channel was opened: serve it to its end."""
-        task = asyncio.ensure_future(self._serve(channel, header))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, self._serve(channel, header))
 
     async def close(self) -> None:
         """End all channels; what is staged goes."""

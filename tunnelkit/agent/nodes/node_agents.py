@@ -14,7 +14,7 @@ from tunnelkit.agent.nodes.relay_pool import srun_step, step_environment
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux import rpc
 from tunnelkit.mux.fd_io import read_fd
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 #: What an agent prints once it can be reached (agent/main.py), before its pid.
 READY = "tunnelkit: agent ready, pid "
@@ -116,9 +116,7 @@ class NodeAgents:
             os.close(write)
         os.set_blocking(read, False)
         peer = _Peer(process, ours)
-        task = asyncio.ensure_future(peer.read(read))
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+        start(self._reading, peer.read(read))
         return peer
 
     async def _end(self, peer: _Peer) -> None:

@@ -24,7 +24,7 @@ from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.splice import splice
-from tunnelkit.mux.tasks import cancel_all, first_of
+from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ChannelError, ProtocolError
 from tunnelkit.wire.handshake import Hello, HelloReader, Status
@@ -181,9 +181,7 @@ class Relay:
             door.close(self._held)
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(self._quietly(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, self._quietly(work))
 
     async def _quietly(self, work: Any) -> None:
         with contextlib.suppress(OSError, rpc.RpcError):

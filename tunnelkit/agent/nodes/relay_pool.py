@@ -21,7 +21,7 @@ from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.fd_io import read_fd
 from tunnelkit.mux.splice import splice
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 #: A debuggee's connection, and who it is: Identity.to_json(), with the name of its "node".
 OnDebuggee = Callable[[socket.socket, Dict[str, Any]], None]
@@ -202,9 +202,7 @@ class RelayPool:
             return
         near.setblocking(False)
         far.setblocking(False)
-        task = asyncio.ensure_future(splice(far, channel))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, splice(far, channel))
         try:
             listening.on_debuggee(near, dict(told, node=node))
         except BaseException:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux.fd_io import read_fd
 from tunnelkit.mux.loop_records import STDERR, STDOUT
+from tunnelkit.mux.tasks import cancel_all
 
 _READ_BYTES = 64 * 1024
 
@@ -80,9 +81,7 @@ class LoopRun:
 
     async def close(self) -> None:
         """Let go of its streams; the process is not touched."""
-        for task in self._reading:
-            task.cancel()
-        await asyncio.gather(*self._reading, return_exceptions=True)
+        await cancel_all(*self._reading)
         for fd in self._streams.values():
             os.close(fd)
         self._streams = {}

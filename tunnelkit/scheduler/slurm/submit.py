@@ -22,7 +22,7 @@ _SUBMITTED = re.compile(r"([0-9]+)(?:;\S*)?")
 #: Seconds before the time limit at which the job's script gets USR1 (Slurm may be 60 s early).
 WARN_BEFORE_END_S = 120
 #: In the environment of the job's script and its agent (agent/agent.py): that lead time in seconds.
-WARNING_VARIABLE = "TK_TIME_LIMIT_WARNING_S"
+WARNING_VARIABLE = "TK_WARNING_S"
 
 # sbatch takes options from the environment too; these two can't be overruled by its argv.
 _CLEAN = ("env", "-u", "SBATCH_ARRAY_INX", "-u", "SBATCH_WAIT")

@@ -41,7 +41,7 @@ def test_all_resources_are_argv_words() -> None:
         "--constraint=a100&nvlink", "--no-requeue", "--signal=B:USR1@120", "--open-mode=append",
         "--output=/home/me/log/%j.log", "--exclusive", "-v",
     )  # fmt: skip
-    assert command.stdin == b"#!/bin/sh\nexport TK_TIME_LIMIT_WARNING_S=120\necho hi\n"
+    assert command.stdin == b"#!/bin/sh\nexport TK_WARNING_S=120\necho hi\n"
 
 
 def test_exclusive_reservation_and_requeue() -> None:
@@ -65,7 +65,7 @@ def test_several_nodes_have_one_task_each_and_gpus_per_node() -> None:
 def test_the_warning_signal_comes_after_the_start_of_a_short_job() -> None:
     command = submit(time_limit_s=60)
     assert "--signal=B:USR1@30" in command.argv
-    assert b"export TK_TIME_LIMIT_WARNING_S=30\n" in command.stdin
+    assert b"export TK_WARNING_S=30\n" in command.stdin
 
 
 @pytest.mark.parametrize(
