@@ -36,6 +36,7 @@ from tunnelkit.session.backends.registry import BACKENDS, choose
 from tunnelkit.session.doctor.check import Check, CheckStatus, Finding, ok
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import run_checks
+from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import session_paths
 from tunnelkit.session.runtime.state import SessionState
@@ -266,9 +267,7 @@ async def session(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
         LaunchSpec(settings, None),
         paths,
         backend,
-        prompter=_no_answer,
-        say=said.append,
-        changed=lambda: None,
+        SessionHost(prompter=_no_answer, say=said.append, changed=lambda: None),
     )
     try:
         yield made
