@@ -263,8 +263,10 @@ async def session(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
     paths = session_paths(project)
     paths.make()
     said: list[str] = []
+    launch = LaunchSpec(settings, None)
+    launch.save(paths.launch_wanted)
     made = Session(
-        LaunchSpec(settings, None),
+        launch,
         paths,
         backend,
         SessionHost(prompter=_no_answer, say=said.append, changed=lambda: None),
