@@ -112,6 +112,7 @@ class HolderStatus:
 
     @property
     def ended(self) -> bool:
+        """Return True once the script has ended."""
         return self.exit_code is not None
 
 

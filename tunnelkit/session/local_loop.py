@@ -30,9 +30,11 @@ class LoopTerminal(Protocol):
 
     quit: asyncio.Event
 
-    def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None: ...
+    def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None:
+        """Handle Ctrl-C: call `restart` at the first, end the loop at the second."""
 
-    def show(self, record: LoopRecord) -> None: ...
+    def show(self, record: LoopRecord) -> None:
+        """Print a record of the loop."""
 
 
 async def run_local(

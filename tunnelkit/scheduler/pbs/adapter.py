@@ -85,6 +85,7 @@ class Qstat:
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
     ) -> Command:
+        """See `Scheduler.submit`."""
         return pbs_submit.submit_command(
             self._program("qsub"),
             request,
@@ -95,14 +96,17 @@ class Qstat:
         )
 
     def parse_submit(self, done: Completed) -> str:
+        """See `Scheduler.parse_submit`."""
         return pbs_submit.parse_submit(done)
 
     # -- query ------------------------------------------------------------
 
     def query(self, job_ids: Sequence[str]) -> Command:
+        """See `Scheduler.query`."""
         return Command((self._program("qstat"), "-f", *map(check_job_id, job_ids)))
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """See `Scheduler.parse_query`."""
         records = {sequence_number(record.job_id): record for record in self._read(done)}
         found = {
             job_id: self._status(records[number], job_id)
@@ -127,13 +131,16 @@ class Qstat:
         raise errors.refusal(f"{self.title} can't be asked about the job", done)
 
     def verdict(self, status: JobStatus) -> PendingCause:
+        """See `Scheduler.verdict`."""
         return judge(status.reason)[0]
 
     def find(self, job_name: str) -> Command:
+        """See `Scheduler.find`."""
         programs = (self._program("qselect"), self._program("qstat"))
         return Command(("sh", "-c", _FIND, "sh", *programs, check_job_name(job_name)))
 
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
+        """See `Scheduler.parse_find`."""
         text, words = done.text, done.error_text
         gone = errors.is_unknown(words) or errors.is_finished(words)
         if _failed(done) and not gone:
@@ -159,15 +166,18 @@ class Qstat:
         return sorted(unfinished, key=lambda job: int(_digits(job.job_id)))
 
     def estimate(self, job_id: str) -> Command | None:
+        """See `Scheduler.estimate`."""
         return self.query([job_id])
 
     def parse_estimate(self, done: Completed) -> str | None:
+        """See `Scheduler.parse_estimate`."""
         records = parse_full(done.text) or parse_json(done.text) or []
         return _start_estimate(records[0]) if records else None
 
     # -- end --------------------------------------------------------------
 
     def history(self, job_id: str) -> Command | None:
+        """See `Scheduler.history`."""
         return Command((self._program("qstat"), "-f", check_job_id(job_id)))
 
     def parse_history(self, done: Completed) -> JobState:
@@ -180,9 +190,11 @@ class Qstat:
         return JobState.UNKNOWN
 
     def cancel(self, job_id: str) -> Command:
+        """See `Scheduler.cancel`."""
         return Command((self._program("qdel"), check_job_id(job_id)))
 
     def parse_cancel(self, done: Completed) -> None:
+        """See `Scheduler.parse_cancel`."""
         words = done.error_text
         if done.exit_code != 0 and not (errors.is_unknown(words) or errors.is_finished(words)):
             raise errors.refusal("the job could not be cancelled", done)
@@ -265,12 +277,14 @@ class PBS(Qstat):
         self._json = True
 
     def query(self, job_ids: Sequence[str]) -> Command:
+        """See `Scheduler.query`."""
         argv = [self._program("qstat"), *(["-x"] if self._history else []), "-f"]
         if self._json and len(job_ids) == 1:
             argv += ["-F", "json"]
         return Command((*argv, *map(check_job_id, job_ids)))
 
     def estimate(self, job_id: str) -> Command | None:
+        """See `Scheduler.estimate`."""
         return Command((self._program("qstat"), "-f", check_job_id(job_id)))
 
     def _resources(self, request: ResourceRequest) -> list[str]:

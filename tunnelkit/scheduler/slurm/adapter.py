@@ -95,6 +95,7 @@ class Slurm:
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
     ) -> Command:
+        """See `Scheduler.submit`."""
         return slurm_submit.submit_command(
             request,
             job_name=job_name,
@@ -104,17 +105,21 @@ class Slurm:
         )
 
     def parse_submit(self, done: Completed) -> str:
+        """See `Scheduler.parse_submit`."""
         return slurm_submit.parse_submit(done)
 
     def query(self, job_ids: Sequence[str]) -> Command:
+        """See `Scheduler.query`."""
         ids = ",".join(_check_job_id(job_id) for job_id in job_ids)
         return self._squeue("-t", "all", "-j", ids, "-o", _FORMAT)
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """See `Scheduler.parse_query`."""
         found = {status.job_id: status for status, _ in self._rows(done)}
         return {job_id: found.get(job_id, _vanished(job_id)) for job_id in job_ids}
 
     def verdict(self, status: JobStatus) -> PendingCause:
+        """See `Scheduler.verdict`."""
         return judge(status.reason)[0]
 
     def explain(self, reason: str | None) -> str:
@@ -122,10 +127,12 @@ class Slurm:
         return judge(reason)[1]
 
     def find(self, job_name: str) -> Command:
+        """See `Scheduler.find`."""
         name = check_job_name(job_name)
         return self._squeue("-t", "all", "-n", name, "-o", _FORMAT)
 
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
+        """See `Scheduler.parse_find`."""
         # A refused sbatch leaves a FAILED record behind, so states count, not presence.
         unfinished = [
             status
@@ -135,9 +142,11 @@ class Slurm:
         return sorted(unfinished, key=lambda status: int(status.job_id.partition("_")[0]))
 
     def estimate(self, job_id: str) -> Command | None:
+        """See `Scheduler.estimate`."""
         return self._squeue("--start", "-j", _check_job_id(job_id), "-o", "%i|%S")
 
     def parse_estimate(self, done: Completed) -> str | None:
+        """See `Scheduler.parse_estimate`."""
         if done.exit_code != 0:
             return None
         for line in done.text.splitlines():
@@ -147,9 +156,11 @@ class Slurm:
         return None
 
     def cancel(self, job_id: str) -> Command:
+        """See `Scheduler.cancel`."""
         return Command((self._program("scancel"), _check_job_id(job_id)))
 
     def parse_cancel(self, done: Completed) -> None:
+        """See `Scheduler.parse_cancel`."""
         if done.exit_code != 0 and not _is_gone(done):
             raise slurm_submit.refusal("the job could not be cancelled", done)
 
@@ -180,10 +191,12 @@ class Slurm:
         return [*step, *argv]
 
     def history(self, job_id: str) -> Command | None:
+        """See `Scheduler.history`."""
         argv = (self._program("sacct"), "--noheader", "--parsable2", "--allocations")
         return Command((*argv, "--format=State", f"--jobs={_check_job_id(job_id)}"))
 
     def parse_history(self, done: Completed) -> JobState:
+        """See `Scheduler.parse_history`."""
         # Where accounting is off, sacct exits 1. `CANCELLED by 1000`: the first word counts.
         words = done.text.split() if done.exit_code == 0 else []
         return state_of(words[0])[0] if words else JobState.UNKNOWN

@@ -22,17 +22,21 @@ class LocalStream:
         self._reader = asyncio.create_task(self._read(errors))
 
     def fileno(self) -> int:
+        """See `ByteStream.fileno`."""
         return self._sock.fileno()
 
     async def wait(self) -> int:
+        """See `ByteStream.wait`."""
         status = await self._process.wait()
         await self._reader
         return status
 
     def diagnosis(self) -> str:
+        """See `ByteStream.diagnosis`."""
         return self._lines.text()
 
     async def close(self) -> None:
+        """See `ByteStream.close`."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         await self._process.wait()

@@ -90,6 +90,7 @@ class Python:
 
     @property
     def text(self) -> str:
+        """Return the version as text: "3.11.7"."""
         return "{}.{}.{}".format(*self.version)
 
 

@@ -51,7 +51,8 @@ class RemoteAccess(Protocol):
         """Run a command inside the allocation, by the agent; return None without an agent."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End what the access opened."""
 
 
 class LinkAccess:
@@ -83,15 +84,19 @@ class LinkAccess:
     async def run(
         self, argv: Sequence[str], *, on_node: bool = False, timeout_s: float = 10.0
     ) -> Completed:
+        """See `RemoteAccess.run`."""
         return await self._link.run(argv, timeout_s=timeout_s)
 
     async def banner(self, host: str, port: int) -> bytes:
+        """See `RemoteAccess.banner`."""
         return await banner_through(self._link, host, port)
 
     async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
+        """See `RemoteAccess.in_job`."""
         return None
 
     async def close(self) -> None:
+        """See `RemoteAccess.close`."""
         with contextlib.suppress(TimeoutError, TunnelkitError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._link.close()
@@ -109,6 +114,7 @@ class SessionAccess:
     async def run(
         self, argv: Sequence[str], *, on_node: bool = False, timeout_s: float = 10.0
     ) -> Completed:
+        """See `RemoteAccess.run`."""
         async with control_client.connect(self._paths) as session:
             answer = await session.call(
                 DoctorRun(argv=list(argv), on_node=on_node, timeout_s=timeout_s)
@@ -120,11 +126,13 @@ class SessionAccess:
         )
 
     async def banner(self, host: str, port: int) -> bytes:
+        """See `RemoteAccess.banner`."""
         async with control_client.connect(self._paths) as session:
             banner = await session.call(DoctorBanner(host=host, port=port))
             return base64.b64decode(banner)
 
     async def in_job(self, argv: Sequence[str], *, cwd: str) -> Completed | None:
+        """See `RemoteAccess.in_job`."""
         errors: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def opened(channel: Channel, header: dict[str, Any]) -> None:
@@ -156,7 +164,7 @@ class SessionAccess:
         return Completed(int(code) if code is not None else 127, out, err)
 
     async def close(self) -> None:
-        pass
+        """See `RemoteAccess.close`."""
 
 
 async def _read(channel: Channel) -> bytes:
@@ -193,15 +201,20 @@ class HasLink(Protocol):
     """The part of a session that the doctor's handlers need."""
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> Link:
+        """The session's link."""
 
     @property
-    def cluster(self) -> HasNode: ...
+    def cluster(self) -> HasNode:
+        """The owner of the allocation."""
 
 
 class HasNode(Protocol):
+    """Something that knows the node of the allocation."""
+
     @property
-    def node(self) -> str | None: ...
+    def node(self) -> str | None:
+        """The name of the node; None while there is none."""
 
 
 def handlers(session: HasLink) -> dict[str, Handler]:
