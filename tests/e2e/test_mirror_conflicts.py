@@ -224,7 +224,7 @@ async def test_as_a_person_sees_it(project: Project) -> None:
         assert "tk sync --ours PATH" in said.err and len(said.err.splitlines()) == 1
     assert (await project.status())["mirror"]["conflicts"] == ["a.py"]
     assert "conflict: 1 mirrored file" in (await project.tk("status")).out
-    assert "not clear" in (await project.tk("sync", "a.py", code=2)).err
+    assert "give one of" in (await project.tk("sync", "a.py", code=2)).err
     settled = (await project.tk("sync", "--theirs", "a.py", "--json")).json
     assert settled["replaced"] == ["a.py"] and settled["conflicts"] == []
     assert (project.dir / "a.py").read_text() == "edited there\n"

@@ -233,7 +233,7 @@ async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
         while (await project.status())["state"] != "closing":
             pass  # `tk down` is on its way
     # F5 of just then must not be told that it is ready.
-    assert "told to end" in (await project.tk("ready", code=4)).err
+    assert "is ending" in (await project.tk("ready", code=4)).err
     terminal = await project.terminal("up", "node1")
     try:
         await terminal.line(r"this project's session is ending: waiting for its end")
