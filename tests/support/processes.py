@@ -19,6 +19,7 @@ class Seen:
 
     pid: int
     parent: int
+    group: int
     argv: tuple[str, ...]
     environ: frozenset[str]
 
@@ -49,7 +50,7 @@ def _seen(pid: int) -> Seen | None:
         environ = frozenset(_words(_read(pid, "environ")))
     except OSError:
         environ = frozenset()
-    return Seen(pid, int(stat[1]), argv, environ)
+    return Seen(pid, int(stat[1]), int(stat[2]), argv, environ)
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -74,6 +75,11 @@ def descendants(roots: Iterable[int]) -> list[Seen]:
             found.append(child)
             todo.append(child.pid)
     return found
+
+
+def in_group(group: int) -> list[Seen]:
+    """The live processes of a process group."""
+    return [one for one in look().values() if one.group == group]
 
 
 def is_alive(pid: int) -> bool:

@@ -20,6 +20,7 @@ from typing import cast
 
 import pytest
 
+from tests.support.processes import in_group, until
 from tests.support.tkrig import free_port
 from tunnelkit.child_process import run_child
 from tunnelkit.config.load import load
@@ -311,17 +312,10 @@ async def test_a_backend_that_the_package_does_not_know(session: Session) -> Non
     group = int((cell / "pid").read_text())
     async with asyncio.timeout(PATIENCE_S):
         await session.down()
-        while _runs(group):
-            await asyncio.sleep(0.05)
+    with contextlib.suppress(AssertionError):
+        await asyncio.to_thread(until, lambda: not in_group(group), "ended", PATIENCE_S)
+    assert in_group(group) == []
     assert session.all_ended
-
-
-def _runs(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 async def test_its_doctor_has_its_own_checks(session: Session) -> None:
