@@ -64,9 +64,15 @@ def _prepared() -> Callable[[], None]:
 
     def guarded(name: str, handler: Callable[[socket.socket], object], *args: object) -> object:
         def accept(sock: socket.socket) -> None:
-            if same_user(sock.getpeername(), sock.getsockname()):
-                handler(sock)
-            else:
+            # debugpy's thread ends with an exception, and then nobody is accepted any more. A peer
+            # that has reset its connection has no address, and takes no greeting.
+            try:
+                if same_user(sock.getpeername(), sock.getsockname()):
+                    handler(sock)
+                else:
+                    sock.close()
+            except Exception as error:
+                log.info("A connection broke before it was served: {0}", error)
                 sock.close()
 
         return serve(name, accept, *args)

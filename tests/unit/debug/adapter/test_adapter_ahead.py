@@ -16,7 +16,7 @@ from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap_framing import DapReader, encode, error_response, response
 
 _DEADLINE_S = 30.0
-_SYSTEM_INFO = {
+SYSTEM_INFO = {
     "python": {"version": "3.12.0", "implementation": {"name": "cpython"}},
     "platform": {"name": "linux"},
     "process": {"pid": 4711, "ppid": 1, "bitness": 64},
@@ -67,7 +67,7 @@ async def rig() -> AsyncIterator[Rig]:
         adapter = await adapters.start()
         try:
             debuggee = Debuggee(*await asyncio.open_connection("127.0.0.1", adapter.server_port))
-            debuggee.answer(await debuggee.request("pydevdSystemInfo"), **_SYSTEM_INFO)
+            debuggee.answer(await debuggee.request("pydevdSystemInfo"), **SYSTEM_INFO)
             await editor.connect(adapter.client_port)
             yield Rig(editor, debuggee)
             debuggee.close()
