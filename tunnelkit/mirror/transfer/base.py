@@ -104,3 +104,9 @@ class Transfer(Protocol):
     ) -> set[str]:
         """Return the paths that are not the same at both ends, by content."""
         ...
+
+
+def progress_line(sent_bytes: int, size_bytes: int, files: int) -> bytes:
+    """Return a progress as `rsync --info=progress2` prints it."""
+    part = 100 * sent_bytes // size_bytes if size_bytes else 100
+    return b"%d %d%% 0 0:00:00 (xfr#%d, to-chk=0/0)\r" % (sent_bytes, min(part, 100), files)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -20,6 +20,8 @@ _GITIGNORE = ".gitignore"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_NAMES = frozenset({"", ".", ".."})
 _SHOWN_CHARS = 80
+#: Then directories are opened from the root again: the user may have moved one away.
+_HELD_S = 1.0
 #: Files may grow between listing and sending: twice what was listed, plus this.
 _GROWTH_BYTES = 64 << 20
 FAR_MORE = "it sends far more than it had listed"
@@ -63,46 +65,65 @@ class Destination:
         """mode: of new directories, reduced by the umask."""
         self._root = root
         self._mode = mode
-        self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._made: list[str] = []
+        # The last path's directories stay open, since its neighbours come next: the root, `_above`.
+        self._fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        self._above: list[str] = []
+        self._at = ""
+        self._opened_at = 0.0
 
     def close(self) -> None:
-        """Remove the new directories that stayed empty, and close the root."""
+        """Remove the new directories that stayed empty, and close all."""
         for path in reversed(self._made):
-            with contextlib.suppress(OSError), self.parent(path) as (fd, name):
-                os.rmdir(name, dir_fd=fd)
-        os.close(self._fd)
+            self.remove_dir(path)
+        self._leave(0)
+        os.close(self._fds.pop())
 
-    @contextlib.contextmanager
-    def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield the descriptor of a path's directory, and the name in it.
+    def enter(self, path: str, *, make: bool = False) -> tuple[int, str]:
+        """Return the descriptor of a path's directory, and the name in it.
 
-        make: create missing directories on the path.
-        Raises OSError, also for a symlink on the path."""
-        *above, name = path.split("/")
-        fd = os.dup(self._fd)
-        try:
-            for end, part in enumerate(above, 1):
-                below = self._enter(fd, part, "/".join(above[:end]), make)
-                os.close(fd)
-                fd = below
-            yield fd, name
-        finally:
-            os.close(fd)
+        The descriptor is open until the next call of a method. make: create missing directories
+        on the path. Raises OSError, also for a symlink on the path."""
+        directory, slash, name = path.rpartition("/")
+        now = time.monotonic()
+        if now - self._opened_at > _HELD_S:
+            self._leave(0)
+            self._opened_at = now
+        if directory + slash != self._at:
+            parts = (directory + slash).split("/")[:-1]
+            same = 0
+            while same < len(parts) and parts[: same + 1] == self._above[: same + 1]:
+                same += 1
+            self._leave(same)
+            for part in parts[same:]:
+                self._open(part, make)
+        return self._fds[-1], name
 
-    def _enter(self, fd: int, part: str, path: str, make: bool) -> int:
+    def _leave(self, depth: int) -> None:
+        """Close the directories that are deeper."""
+        while len(self._above) > depth:
+            self._above.pop()
+            os.close(self._fds.pop())
+        self._at = "".join(f"{part}/" for part in self._above)
+
+    def _open(self, part: str, make: bool) -> None:
+        """Open a directory in the last one that is open."""
         if part in _NO_NAMES:
             raise OSError(errno.EINVAL, "no path below the project")
+        path = self._at + part
         if make:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, self._mode, dir_fd=fd)
+                os.mkdir(part, self._mode, dir_fd=self._fds[-1])
                 self._made.append(path)
         try:
-            return os.open(part, _DIRECTORY, dir_fd=fd)
+            fd = os.open(part, _DIRECTORY, dir_fd=self._fds[-1])
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 raise OSError(error.errno, f"{path!a} is no directory here") from None
             raise
+        self._fds.append(fd)
+        self._above.append(part)
+        self._at = f"{path}/"
 
     def leads_out(self, path: str) -> bool:
         """Return True if that path, with symlinks followed, is outside of the root."""
@@ -112,8 +133,15 @@ class Destination:
 
     def remove(self, path: str) -> None:
         """Remove a file or symlink, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self.parent(path) as (fd, name):
+        with contextlib.suppress(FileNotFoundError):
+            fd, name = self.enter(path)
             os.unlink(name, dir_fd=fd)
+
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory, if it is there and empty."""
+        with contextlib.suppress(OSError):
+            fd, name = self.enter(path)
+            os.rmdir(name, dir_fd=fd)
 
 
 def own_dir(root: str, name: str) -> Path:
@@ -163,8 +191,3 @@ def tidy(directory: Path) -> None:
         if os.listdir(directory.parent) == [_GITIGNORE]:
             (directory.parent / _GITIGNORE).unlink()
             directory.parent.rmdir()
-
-
-def temporary_name() -> str:
-    """Return an unused name for an incomplete file."""
-    return f".tk-{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""Puts received files in place on the laptop: writes a temporary beside each, then renames it.
+"""Puts received files in place on the laptop, each by one rename.
 
 Used by both transfers. The content is not trusted: no symlink on the path is followed, a symlink
 that leads out is not made, and replaced content is kept first."""
@@ -8,19 +8,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tunnelkit.mirror.transfer.base import FetchRule
-from tunnelkit.mirror.transfer.destination import Destination, temporary_name
+from tunnelkit.mirror.transfer.destination import Destination
 
 _NS = 1_000_000_000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Permissions that no received file gets.
+_NEVER = 0o7022
+#: For a new file.
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,31 @@ class Placer:
         make: called with a directory's descriptor and an unused name; creates the file under that
             name."""
         try:
-            self._take(path, arrival, make)
+            if place := self._place(path, arrival):
+                fd, name = place
+                with _temporary(fd) as temporary:
+                    make(fd, temporary)
+                    times = (arrival.mtime_ns, arrival.mtime_ns)
+                    os.utime(temporary, ns=times, dir_fd=fd, follow_symlinks=False)
+                    self._back_up(fd, name, path)
+                    os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
+                self.came[path] = arrival.target is not None
         except OSError as error:
-            self.failed[path] = f"{path!a}: {error.strerror or error}"
+            self._fail(path, error)
+
+    def move(self, path: str, arrival: Arrival, mode: int, from_fd: int, from_name: str) -> None:
+        """Move a finished file out of a private directory. Errors as for `file`.
+
+        mode: its `st_mode` there."""
+        try:
+            if place := self._place(path, arrival):
+                if mode & _NEVER:
+                    os.chmod(from_name, stat.S_IMODE(mode) & ~_NEVER, dir_fd=from_fd)
+                self._back_up(*place, path)
+                move(from_fd, from_name, *place)
+                self.came[path] = False
+        except OSError as error:
+            self._fail(path, error)
 
     def links(self, links: dict[str, Arrival]) -> None:
         """Make the symlinks, after all files.
@@ -87,26 +113,20 @@ class Placer:
                 del self.came[path]
                 self.kept.add(path)
 
-    def _take(self, path: str, arrival: Arrival, make: Callable[[int, str], None]) -> None:
+    def _place(self, path: str, arrival: Arrival) -> tuple[int, str] | None:
+        """Return the open directory and the name for a path; None if it need not be placed."""
         target = arrival.target
         if target is not None and self._rule.safe_links and _leads_out(path, target):
             self.kept.add(path)
-            return
-        with self._open().parent(path, make=True) as (fd, name):
-            if self._rule.newer_stays and _stays(fd, name, arrival):
-                self.kept.add(path)
-                return
-            temporary = temporary_name()
-            try:
-                make(fd, temporary)
-                times = (arrival.mtime_ns, arrival.mtime_ns)
-                os.utime(temporary, ns=times, dir_fd=fd, follow_symlinks=False)
-                self._back_up(fd, name, path)
-                os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=fd)
-        self.came[path] = target is not None
+            return None
+        fd, name = self._open().enter(path, make=True)
+        if self._rule.newer_stays and _stays(fd, name, arrival):
+            self.kept.add(path)
+            return None
+        return fd, name
+
+    def _fail(self, path: str, error: OSError) -> None:
+        self.failed[path] = f"{path!a}: {error.strerror or error}"
 
     def _back_up(self, fd: int, name: str, path: str) -> None:
         if self._rule.backup_dir is None:
@@ -117,11 +137,11 @@ class Placer:
             return
         if self._kept is None:
             self._kept = _private(self._rule.backup_dir)
-        with self._kept.parent(path, make=True) as (there, kept):
-            try:
-                os.link(name, kept, src_dir_fd=fd, dst_dir_fd=there, follow_symlinks=False)
-            except (OSError, NotImplementedError):  # macOS links no symlinks
-                move(fd, name, there, kept)
+        there, kept = self._kept.enter(path, make=True)
+        try:
+            os.link(name, kept, src_dir_fd=fd, dst_dir_fd=there, follow_symlinks=False)
+        except (OSError, NotImplementedError):  # macOS links no symlinks
+            move(fd, name, there, kept)
 
 
 def _link(target: str, fd: int, name: str) -> None:
@@ -134,7 +154,9 @@ def _private(directory: Path) -> Destination:
 
 
 def move(from_fd: int, name: str, to_fd: int, new: str) -> None:
-    """Rename a file or symlink between two open directories, also across file systems."""
+    """Move a file or symlink between two open directories, also across file systems.
+
+    A reader of `new` sees the former file or the whole new one."""
     try:
         os.rename(name, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
         return
@@ -142,18 +164,32 @@ def move(from_fd: int, name: str, to_fd: int, new: str) -> None:
         if error.errno != errno.EXDEV:
             raise
     info = os.stat(name, dir_fd=from_fd, follow_symlinks=False)
-    if stat.S_ISLNK(info.st_mode):
-        os.symlink(os.readlink(name, dir_fd=from_fd), new, dir_fd=to_fd)
-    else:
-        with (
-            open(os.open(name, _READ, dir_fd=from_fd), "rb") as source,
-            open(os.open(new, _NEW, 0o600, dir_fd=to_fd), "wb") as out,
-        ):
-            shutil.copyfileobj(source, out, 1 << 20)
-            os.fchmod(out.fileno(), stat.S_IMODE(info.st_mode))
-        times = (info.st_atime_ns, info.st_mtime_ns)
-        os.utime(new, ns=times, dir_fd=to_fd, follow_symlinks=False)
+    with _temporary(to_fd) as temporary:
+        if stat.S_ISLNK(info.st_mode):
+            os.symlink(os.readlink(name, dir_fd=from_fd), temporary, dir_fd=to_fd)
+        else:
+            with (
+                open(os.open(name, _READ, dir_fd=from_fd), "rb") as source,
+                open(os.open(temporary, NEW, 0o600, dir_fd=to_fd), "wb") as out,
+            ):
+                shutil.copyfileobj(source, out, 1 << 20)
+                os.fchmod(out.fileno(), stat.S_IMODE(info.st_mode))
+            times = (info.st_atime_ns, info.st_mtime_ns)
+            os.utime(temporary, ns=times, dir_fd=to_fd, follow_symlinks=False)
+        os.replace(temporary, new, src_dir_fd=to_fd, dst_dir_fd=to_fd)
     os.unlink(name, dir_fd=from_fd)
+
+
+@contextlib.contextmanager
+def _temporary(fd: int) -> Iterator[str]:
+    """Yield an unused name in an open directory. If the body fails, remove the file."""
+    name = f".tk-{secrets.token_hex(8)}"
+    try:
+        yield name
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
+        raise
 
 
 def _stays(fd: int, name: str, arrival: Arrival) -> bool:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import re
-import signal
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from dataclasses import replace
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
 from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.staging import StagingDirectory
+from tunnelkit.mirror.transfer.stream import broke_off, end, summary
 from tunnelkit.remote_script import RemoteHost
 
 #: Exit codes: protocol stream broken, killed, timed out; ssh's own failure.
@@ -133,13 +133,9 @@ class Rsync:
             options.append("--ignore-times")
         if rule.partial_dir is not None:
             options.append(f"--partial-dir={rule.partial_dir}")
-        if listen is not None and self._shows_progress:
-            options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
-        else:
-            listen = None
-        transfer = self._transfer(options, paths, remote_root, size_bytes, listen, stage=stage)
+        transfer = self._transfer(options, paths, remote_root, size_bytes, stage=stage)
         try:
-            result = await stage.watched(transfer)
+            result = await stage.watched(transfer, listen)
             await asyncio.to_thread(stage.place)
         except (ConnectionFailed, asyncio.CancelledError):
             await asyncio.to_thread(stage.place)  # complete files need not come again
@@ -215,12 +211,7 @@ class Rsync:
                 hint="tk down, then tk up: files then go by tar; `tk doctor` names the file",
             )
         if result.exit_code in _LINK_CODES or result.exit_code < 0:
-            return ConnectionFailed(
-                f"the transfer to {host} broke off",
-                cause=text or f"rsync exit code {result.exit_code}",
-                transient=True,
-                hint="it goes on once the connection is back; see `tk status`",
-            )
+            return broke_off(self._remote, text or f"rsync exit code {result.exit_code}")
         return MirrorError(
             f"rsync to {host} failed",
             cause=text or f"exit code {result.exit_code}",
@@ -300,21 +291,6 @@ async def _listen(
         await asyncio.wait([feeding])
 
 
-async def end(process: asyncio.subprocess.Process) -> None:
-    """End a child and its process group (rsync and its ssh).
-
-    TERM lets both ends remove their temporaries."""
-    if process.returncode is not None:
-        return
-    for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await process.wait()
-                return
-
-
 def itemized(stdout: bytes) -> list[str]:
     """Return the relative paths of all changes in `--out-format='%i %n'` output."""
     paths = []
@@ -323,10 +299,3 @@ def itemized(stdout: bytes) -> list[str]:
         if space and len(change) >= 9 and change[:1] in b"<>ch.":
             paths.append(unescape(name.removesuffix(b"/")).removeprefix("./"))
     return paths
-
-
-def summary(text: str) -> str:
-    """Return rsync's own first complaints; the last line only repeats the exit code."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("rsync error:")] or lines
-    return "; ".join(dict.fromkeys(told[:3]))

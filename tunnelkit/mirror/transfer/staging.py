@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import os
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Collection, Coroutine, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, TransferResult, progress_line
 from tunnelkit.mirror.transfer.destination import (
     FAR_MORE,
     Destination,
@@ -29,7 +29,7 @@ from tunnelkit.mirror.transfer.destination import (
     own_dir,
     tidy,
 )
-from tunnelkit.mirror.transfer.placement import Arrival, Placer, move
+from tunnelkit.mirror.transfer.placement import Arrival, Placer
 from tunnelkit.mirror.tree.paths import with_parents
 
 _PREFIX = "incoming-"
@@ -62,6 +62,7 @@ class StagingDirectory:
         self._paths = frozenset(paths)
         self._rule = rule
         self._host = host
+        self._size_bytes = size_bytes
         self._most_bytes = most_bytes(size_bytes)
         self._most_entries = len(with_parents(self._paths)) + _SPARE_ENTRIES
         self._directory = own_dir(root, f"{_PREFIX}{secrets.token_hex(8)}")
@@ -69,7 +70,8 @@ class StagingDirectory:
         self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.came: dict[str, bool] = {}
         self.failed: dict[str, str] = {}
-        self._distrusted = False
+        self._distrusted = self._has_basis = False
+        self._found: dict[str, tuple[int, Arrival]] = {}
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._remove_left()
@@ -84,31 +86,41 @@ class StagingDirectory:
 
     def options(self) -> list[str]:
         """Return the options that rsync needs to write into `new`."""
-        return ["--munge-links", "--no-devices", "--no-specials", f"--compare-dest={self.basis}"]
+        basis = [f"--compare-dest={self.basis}"] if self._has_basis else []
+        return ["--munge-links", "--no-devices", "--no-specials", *basis]
 
     def bounded(self, argv: Sequence[str]) -> list[str]:
         """Return the command with limits on its memory and on the size of each file."""
         blocks = self._most_bytes // 512 + 1
         return ["sh", "-c", _BOUNDED, "tk", str(blocks), str(_MEMORY_BYTES >> 10), *argv]
 
-    async def watched(self, transfer: Coroutine[Any, Any, TransferResult]) -> TransferResult:
+    async def watched(
+        self,
+        transfer: Coroutine[object, object, TransferResult],
+        listen: Callable[[bytes], None] | None = None,
+    ) -> TransferResult:
         """Return the transfer's result.
 
-        Raises what the transfer raises. Ends it and raises MirrorError for far more content or
-        files than were listed, or for files that were not requested."""
+        listen: called with the progress. Raises what the transfer raises. Ends it and raises
+        MirrorError for far more content or files than were listed, or for files that were not
+        requested."""
         task = asyncio.ensure_future(transfer)
         try:
             pause_s = _TICK_S
             while not (await asyncio.wait({task}, timeout=pause_s))[0]:
                 begin = time.monotonic()
-                await asyncio.to_thread(self._measure)
+                progress = await asyncio.to_thread(self._measure)
+                if listen is not None:
+                    listen(progress)
                 pause_s = max(_TICK_S, 10 * (time.monotonic() - begin))
         finally:
             task.cancel()
             await asyncio.wait({task})
             if not task.cancelled():
                 task.exception()  # retrieved, whether it is raised below or something else is
-        await asyncio.to_thread(self._measure, ended=True)
+        progress = await asyncio.to_thread(self._measure, ended=True)
+        if listen is not None:
+            listen(progress)
         try:
             result = task.result()
         except MirrorError as error:
@@ -123,19 +135,20 @@ class StagingDirectory:
         """Move the requested, complete files into the project; symlinks last.
 
         Call only after rsync has ended."""
+        walked = self._found or {path: _noted(info) for path, info in _walk(self.new)}
         placer = Placer(self._root, self._rule)
         source = Destination(str(self.new))
         links: dict[str, Arrival] = {}
         try:
-            for path in sorted(self._paths):
-                with contextlib.suppress(FileNotFoundError), source.parent(path) as (fd, name):
-                    info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    if stat.S_ISLNK(info.st_mode):
+            for path in sorted(self._paths & walked.keys()):
+                mode, arrival = walked[path]
+                with contextlib.suppress(FileNotFoundError):
+                    fd, name = source.enter(path)
+                    if stat.S_ISLNK(mode):
                         target = os.readlink(name, dir_fd=fd).removeprefix(_MUNGED)
-                        links[path] = Arrival(info.st_size, info.st_mtime_ns, target)
-                    elif stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
-                        arrival = Arrival(info.st_size, info.st_mtime_ns)
-                        placer.file(path, arrival, partial(_move, fd, name))
+                        links[path] = replace(arrival, target=target)
+                    elif stat.S_ISREG(mode):
+                        placer.move(path, arrival, mode, fd, name)
                     else:
                         self.failed[path] = f"{path!a} is neither a file nor a symlink there"
             placer.links(links)
@@ -176,13 +189,11 @@ class StagingDirectory:
         From the checksums that rsync sends, the host could guess a file's content."""
         here, basis = Destination(self._root), Destination(str(self.basis))
         try:
-            for path in self._paths:
-                with contextlib.suppress(OSError), here.parent(path) as (fd, name):
-                    if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                        with basis.parent(path, make=True) as (there, same):
-                            os.link(
-                                name, same, src_dir_fd=fd, dst_dir_fd=there, follow_symlinks=False
-                            )
+            for _, paths in itertools.groupby(sorted(self._paths), _directory):
+                with contextlib.suppress(OSError):
+                    for path in paths:
+                        fd, name = here.enter(path)  # a failure holds for the whole directory
+                        self._has_basis |= _link_regular(fd, name, basis, path)
         finally:
             here.close()
             basis.close()
@@ -191,26 +202,44 @@ class StagingDirectory:
         self._distrusted = True
         return hostile(self._host, what)
 
-    def _measure(self, *, ended: bool = False) -> None:
-        """Raise MirrorError for far more than was listed.
+    def _measure(self, *, ended: bool = False) -> bytes:
+        """Return the progress. Raise MirrorError for far more than was listed.
 
         ended: rsync has ended, so each file has its final name or is an interrupted one."""
-        total = 0
+        total = files = 0
         for entries, (path, info) in enumerate(_walk(self.new), 1):
             total += info.st_size if stat.S_ISREG(info.st_mode) else 0
             if total > self._most_bytes or entries > self._most_entries:
                 raise self._distrust(FAR_MORE)
-            if ended and not stat.S_ISDIR(info.st_mode) and path not in self._paths:
+            if path in self._paths:
+                files += 1
+                if ended:
+                    self._found[path] = _noted(info)
+            elif ended and not stat.S_ISDIR(info.st_mode):
                 name = os.path.basename(path)
                 if not (name.startswith(".") and name[1:].rpartition(".")[0]):
                     raise self._distrust(f"it sends {path[:80]!a}, which was not asked for")
+        return progress_line(total, self._size_bytes, files)
 
 
-def _move(from_fd: int, name: str, fd: int, new: str) -> None:
-    mode = stat.S_IMODE(os.stat(name, dir_fd=from_fd, follow_symlinks=False).st_mode)
-    move(from_fd, name, fd, new)
-    if mode & ~0o755:
-        os.chmod(new, mode & 0o755, dir_fd=fd)
+def _noted(info: os.stat_result) -> tuple[int, Arrival]:
+    """Return the mode, 0 for a file of several names, and what is needed to place it."""
+    alone = info.st_nlink == 1 or stat.S_ISLNK(info.st_mode)
+    return info.st_mode if alone else 0, Arrival(info.st_size, info.st_mtime_ns)
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _link_regular(fd: int, name: str, basis: Destination, path: str) -> bool:
+    """Link a file into the basis. Return False if it is none, or can't be linked."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+            there, same = basis.enter(path, make=True)
+            os.link(name, same, src_dir_fd=fd, dst_dir_fd=there, follow_symlinks=False)
+            return True
+    return False
 
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -221,15 +250,18 @@ def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
         with contextlib.suppress(OSError), os.scandir(root / below) as entries:
             for entry in entries:
                 path = f"{below}/{entry.name}" if below else entry.name
-                with contextlib.suppress(OSError):
+                try:
                     info = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(info.st_mode):
-                        waiting.append(path)
-                    yield path, info
+                except OSError:
+                    continue
+                if stat.S_ISDIR(info.st_mode):
+                    waiting.append(path)
+                yield path, info
 
 
 def _remove(directory: Path) -> None:
     """Remove a tree, also if the sender has made a directory in it inaccessible."""
+    shutil.rmtree(directory, ignore_errors=True)
     for path, info in _walk(directory):
         if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o700 != 0o700:
             os.chmod(directory / path, 0o700)

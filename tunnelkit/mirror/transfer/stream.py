@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
 from typing import IO
 
 from tunnelkit.errors import ConnectionFailed, MissingProgram
-from tunnelkit.mirror.transfer.rsync import end, summary
 from tunnelkit.mirror.transfer.tar_archive import Pipe, Stopped
 from tunnelkit.remote_script import RemoteHost
 
@@ -123,3 +123,25 @@ async def _listen(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
         return
     while await process.stdout.read(1 << 12):
         pipe.moved_at = time.monotonic()
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """End a child and its process group (rsync and its ssh).
+
+    TERM lets both ends remove their temporaries."""
+    if process.returncode is not None:
+        return
+    for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await process.wait()
+                return
+
+
+def summary(text: str) -> str:
+    """Return rsync's own first complaints; the last line only repeats the exit code."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("rsync error:")] or lines
+    return "; ".join(dict.fromkeys(told[:3]))

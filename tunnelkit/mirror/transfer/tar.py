@@ -17,7 +17,7 @@ from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.remote.edits import remote_digests
 from tunnelkit.mirror.remote.scripts import RemoteStat, encode
-from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, TransferResult, progress_line
 from tunnelkit.mirror.transfer.stream import broke_off, run_stream
 from tunnelkit.mirror.transfer.tar_archive import Packer, Pipe
 from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
@@ -88,7 +88,7 @@ class TarTransfer:
         def tell(total: int) -> None:
             """Report the progress to the event loop."""
             if listen is not None:
-                shown = _progress(total, size_bytes, len(unpacker.came))
+                shown = progress_line(total, size_bytes, len(unpacker.came))
                 loop.call_soon_threadsafe(listen, shown)
 
         broken: list[str] = []
@@ -181,7 +181,7 @@ class TarTransfer:
             now = time.monotonic()
             if on_output is not None and now - told_at > 0.1:
                 told_at = now
-                loop.call_soon_threadsafe(on_output, _progress(sent_bytes, size_bytes, files))
+                loop.call_soon_threadsafe(on_output, progress_line(sent_bytes, size_bytes, files))
 
         def pack(pipe: Pipe) -> None:
             packer = Packer(self._local_root, pipe, pax=self._pax, through=through)
@@ -289,11 +289,6 @@ def _looks(items: Sequence[bytes]) -> Iterator[tuple[str, tuple[RemoteStat, int,
         kind = _KINDS.get(stat.S_IFMT(bits), "")
         found = RemoteStat(kind, int(size), int(mtime_s))
         yield os.fsdecode(name[2:]), (found, stat.S_IMODE(bits), os.fsdecode(target))
-
-
-def _progress(sent_bytes: int, size_bytes: int, files: int) -> bytes:
-    part = 100 * sent_bytes // size_bytes if size_bytes else 100
-    return b"%d %d%% 0 0:00:00 (xfr#%d, to-chk=0/0)\r" % (sent_bytes, min(part, 100), files)
 
 
 def _budget_s(size_bytes: int, paths: Collection[str]) -> float:

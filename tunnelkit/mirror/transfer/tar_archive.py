@@ -83,12 +83,19 @@ class Pipe:
             os.close(fd)
 
 
+class Archive(tarfile.TarFile):
+    """A tar archive, with the attributes that the standard library does not document."""
+
+    members: list[tarfile.TarInfo]
+    copybufsize: int
+
+
 class _Exactly(io.RawIOBase):
     """A file's content in exactly the length that its header promised.
 
     Padded with zeros if the file shrinks meanwhile."""
 
-    def __init__(self, stream: BinaryIO, size: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, stream: io.FileIO, size: int, tell: Callable[[int], None]) -> None:
         self._stream = stream
         self._left = size
         self._tell = tell
@@ -119,7 +126,7 @@ class Packer:
         self._pax = pax
         self._through = through
         self._bytes = self._files = 0
-        self._archive = tarfile.open(  # noqa: SIM115 - closed in `pack`
+        self._archive = Archive.open(
             fileobj=cast("BinaryIO", pipe),
             mode="w|",
             bufsize=_CHUNK_BYTES // 4,
@@ -127,7 +134,7 @@ class Packer:
             encoding="utf-8",
             errors="surrogateescape",
         )
-        self._archive.copybufsize = _CHUNK_BYTES  # type: ignore[attr-defined]
+        self._archive.copybufsize = _CHUNK_BYTES
         #: paths that were gone, could not be read, or changed while they were read
         self.lost: list[str] = []
 
@@ -188,8 +195,8 @@ class Packer:
             before = os.fstat(fd)
             member = self._info(path, before, tarfile.REGTYPE)
             member.size = before.st_size
-            content = _Exactly(cast("BinaryIO", stream), member.size, self._count)
-            self._archive.addfile(member, cast("BinaryIO", content))
+            content = _Exactly(stream, member.size, self._count)
+            self._archive.addfile(member, content)
             after = os.fstat(fd)
         same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
         return same and not content.short

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable, Collection
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tunnelkit.mirror.transfer.base import FetchRule
 from tunnelkit.mirror.transfer.destination import FAR_MORE, hostile, most_bytes
-from tunnelkit.mirror.transfer.placement import Arrival, Placer
-from tunnelkit.mirror.transfer.tar_archive import Pipe
+from tunnelkit.mirror.transfer.placement import NEW, Arrival, Placer
+from tunnelkit.mirror.transfer.tar_archive import Archive, Pipe
 from tunnelkit.remote_script import MARK
 
 _CHUNK_BYTES = 1 << 20
@@ -70,24 +70,35 @@ class _Bounded:
         return data
 
 
+if TYPE_CHECKING:
+
+    class _TarInfo(tarfile.TarInfo):
+        """The methods that `tarfile` itself calls for each header."""
+
+        def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None: ...
+        def _apply_pax_info(self, pax_headers: Mapping[str, str], *more: object) -> None: ...
+else:
+    _TarInfo = tarfile.TarInfo
+
+
 def _member_type(host: str) -> type[tarfile.TarInfo]:
     """Return a TarInfo class with limited headers and without sparse files.
 
     The remote tar is never asked for sparse files."""
 
-    class Member(tarfile.TarInfo):
-        def _proc_member(self, archive: tarfile.TarFile) -> Any:
+    class Member(_TarInfo):
+        def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
             listed = self.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
             if self.type == tarfile.GNUTYPE_SPARSE:
                 raise hostile(host, "its archive holds a sparse file")
             if not listed and self.size > _HEADER_BYTES:
                 raise hostile(host, f"its archive has a header of {self.size} bytes")
-            return super()._proc_member(archive)  # type: ignore[misc]
+            return super()._proc_member(archive)
 
-        def _apply_pax_info(self, pax_headers: Any, *more: Any) -> None:
+        def _apply_pax_info(self, pax_headers: Mapping[str, str], *more: object) -> None:
             if any(str(key).startswith("GNU.sparse") for key in pax_headers):
                 raise hostile(host, "its archive holds a sparse file")
-            super()._apply_pax_info(pax_headers, *more)  # type: ignore[misc]
+            super()._apply_pax_info(pax_headers, *more)
 
     return Member
 
@@ -128,7 +139,7 @@ class Unpacker:
     def _all(self, stream: _Bounded, tell: Callable[[int], None]) -> None:
         links: dict[str, Arrival] = {}
         total = 0
-        with tarfile.open(
+        with Archive.open(
             fileobj=cast("BinaryIO", stream),
             mode="r|",
             ignore_zeros=True,  # xargs may have called tar more than once
@@ -137,7 +148,7 @@ class Unpacker:
             tarinfo=_member_type(self._host),
         ) as archive:
             for member in archive:
-                archive.members.clear()  # type: ignore[attr-defined]
+                archive.members.clear()
                 path = member.name.removeprefix("./")
                 if path not in self._wanted or path in self.came or member.isdir():
                     continue
@@ -165,8 +176,7 @@ class Unpacker:
     ) -> None:
         content = archive.extractfile(member)
         assert content is not None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o600, dir_fd=fd), "wb") as out:
+        with open(os.open(temporary, NEW, 0o600, dir_fd=fd), "wb") as out:
             while data := content.read(_CHUNK_BYTES):
                 out.write(data)
             # In a stream that was cut off, a member ends early without an error.

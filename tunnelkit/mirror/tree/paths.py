@@ -16,5 +16,8 @@ def with_parents(paths: Iterable[str]) -> set[str]:
     """Return the paths and every directory above them."""
     found = set(paths)
     for path in list(found):
-        found.update(parents(path))
+        for above in parents(path):
+            if above in found:
+                break
+            found.add(above)
     return found
