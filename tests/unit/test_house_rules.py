@@ -19,15 +19,12 @@ LONG_MODULES = frozenset(
         "agent/debug/restart_loop.py",
         "mirror/mirror.py",
         "mirror/passes/syncer.py",
-        "session/allocation.py",
-        "session/session.py",
         "wire/endpoint.py",
     ]
 )
 LONG_FUNCTIONS = frozenset(
     [
         "link/paramiko_link/ssh_config.py:_host_config",
-        "session/session.py:__init__",
     ]
 )
 UNDOCUMENTED_ROOMS = frozenset(["demo"])

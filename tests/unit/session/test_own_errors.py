@@ -73,7 +73,9 @@ async def breaks(
             raise AssertionError("nobody dials here")
 
         self.editor_port.open()
-        self._agent = agent = Broken(dial, on_channel=lambda channel, header: None, notices={})
+        self.agents.client = agent = Broken(
+            dial, on_channel=lambda channel, header: None, notices={}
+        )
         agent.breaks = breaks
         self.settled.set()
         for state in ("connecting", "reconnecting", "ready"):

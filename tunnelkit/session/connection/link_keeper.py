@@ -42,7 +42,8 @@ class LinkKeeper:
     """The only place that (re)connects a link, so there is never more than one attempt.
 
     Call `open`, then `run` for as long as the link is wanted. The link's owner closes it.
-    lost: called with the reason at each loss (`is_up` is still True then) and each failed attempt.
+    lost: called with the reason, and its error if there is one, at each loss (`is_up` is still True
+    then) and each failed attempt.
     stuck: called with the error when only the user can bring the link back (`retry`), with None
     when that is tried and when the link is back.
     """
@@ -51,7 +52,7 @@ class LinkKeeper:
         self,
         link: Link,
         *,
-        lost: Callable[[str], None],
+        lost: Callable[[str, TunnelkitError | None], None],
         stuck: Callable[[TunnelkitError | None], None],
     ) -> None:
         self._link = link
@@ -83,7 +84,7 @@ class LinkKeeper:
         while True:
             why = await self._link.wait_lost()
             if not await self._link.is_alive():
-                self._lost(why)
+                self._lost(why, None)
                 self._up.clear()
             await self._reopen()
             self._up.set()
@@ -97,7 +98,7 @@ class LinkKeeper:
                 await self._link.open()
                 return
             except TunnelkitError as error:
-                self._lost(error.one_line())
+                self._lost(error.one_line(), error)
                 if isinstance(error, _FOR_A_PERSON):
                     await self._wait_for_person(error)
                     attempt = 0
@@ -112,7 +113,7 @@ class LinkKeeper:
                     transient=True,
                     hint="tk tries again; `tk doctor` checks the way there",
                 )
-                self._lost(unforeseen.one_line())
+                self._lost(unforeseen.one_line(), unforeseen)
                 delay_s = backoff_s(attempt, unforeseen)
             attempt += 1
             with contextlib.suppress(TimeoutError):

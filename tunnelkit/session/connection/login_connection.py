@@ -18,7 +18,8 @@ class LoginConnection:
 
     present: returns True while a command is connected that could prompt the user.
     notice: called with a message for the user.
-    lost: called with the reason at each loss and each failed attempt.
+    lost: called with the reason, and its error if there is one, at each loss and each failed
+    attempt.
     changed: called when `stuck` has changed.
     """
 
@@ -31,7 +32,7 @@ class LoginConnection:
         prompter: Prompter,
         present: Callable[[], bool],
         notice: Callable[[str], None],
-        lost: Callable[[str], None],
+        lost: Callable[[str, TunnelkitError | None], None],
         changed: Callable[[], None],
     ) -> None:
         self._attendance = PromptGate(prompter, present)
@@ -90,8 +91,8 @@ class LoginConnection:
             self._notice(f"{error.one_line()}. Nothing is tried until you run: tk auth")
         self._changed()
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str, error: TunnelkitError | None) -> None:
         if self._keeper.is_up:
             # The answers are used up. A new prompt needs a new action of the user.
             self._attendance.leave()
-        self._told_lost(why)
+        self._told_lost(why, error)

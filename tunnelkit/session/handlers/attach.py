@@ -29,7 +29,7 @@ async def attach(session: Session, request: Attach) -> AttachAnswer:
     The answer has `choices` if several processes match.
     Raises DebugError, with cause and hint, if there is no process to attach to.
     """
-    node = str(session.agent_info.get("node") or "the node")
+    node = session.agents.node
     target = request.target
     found: list[Process] = await session.agent().call("attach.find")
     running = session.loops.attachment(_pid_of(found, target))
@@ -121,7 +121,7 @@ async def _lent(session: Session, python: str) -> str | None:
     if await session.agent().call("exec.probe", argv=probe) in (0, None):
         return None
     return await upload_debugpy(
-        session.link, session.cluster.installed.base, session.cluster.files_node
+        session.link, session.cluster.setup.installed.base, session.cluster.files_node
     )
 
 

@@ -136,8 +136,7 @@ class ControlHandlers:
 
     async def _auth(self, request: calls.Auth) -> SessionStatus:
         """Reconnect with the help of the user who follows."""
-        if self._session.failure is not None:
-            raise self._session.failure
+        self._session.states.check()
         await self._session.authenticate()
         self._check_alive()
         return self.status()
@@ -151,8 +150,7 @@ class ControlHandlers:
 
     async def _wait_settled(self) -> None:
         await self._session.settled.wait()
-        if self._session.failure is not None:
-            raise self._session.failure
+        self._session.states.check()
 
     def _check_alive(self) -> None:
         check_alive(self._session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from tunnelkit.errors import ErrorInfo
 from tunnelkit.session.runtime.event_log import SessionEvent
@@ -30,6 +30,24 @@ class JobInfo(TypedDict):
     time_is_near: bool
     pending_reason: str | None
     start_estimate: str | None
+
+
+class AgentInfo(TypedDict):
+    """The first node's agent. started: Unix time. network: an id of its network namespace."""
+
+    name: str
+    version: str
+    node: str
+    hostname: str
+    pid: int
+    network: str | None
+    python: str
+    executable: str
+    home: str
+    job_id: str | None
+    started: float
+    pythonpath: str | None
+    cuda_visible_devices: str | None
 
 
 class NodeAgentInfo(TypedDict):
@@ -98,7 +116,7 @@ class SessionStatus(TypedDict):
     node: str | None
     other_nodes: list[NodeAgentInfo]
     route: str | None
-    agent: dict[str, Any] | None
+    agent: AgentInfo | None
     mirror: MirrorInfo | None
     mirrors: list[MirrorInfo]
     debug_port: int

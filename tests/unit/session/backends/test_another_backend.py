@@ -293,7 +293,7 @@ async def test_a_backend_that_the_package_does_not_know(session: Session) -> Non
     async with asyncio.timeout(PATIENCE_S):
         await session.up()
     assert session.states.state is SessionState.READY
-    assert session.cluster.node == NODE and session.cluster.route == "cell"
+    assert session.cluster.node == NODE and session.cluster.allocated.route == "cell"
     assert session.cluster.job is not None and session.cluster.job.submitted
     assert (cell / "work" / "hello.txt").read_text() == "from the laptop\n"
     done = await session.agent().call("exec.probe", argv=["test", "-f", f"{cell}/work/hello.txt"])
