@@ -15,7 +15,6 @@ from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
 from tunnelkit.session.runtime.state import StateMachine
-from tunnelkit.session.runtime.status import AgentInfo
 
 #: If `tk up` fails, a job of its own that has run for less than this is cancelled.
 _YOUNG_S = 60.0
@@ -49,7 +48,8 @@ class SessionAgents:
         self._on_stuck = on_stuck
         #: The client of the first node's agent; None while there is none.
         self.client: AgentClient | None = None
-        self.info: AgentInfo | None = None
+        #: Its answer to `info`; empty before.
+        self.info: Mapping[str, object] = {}
         self.execs = ExecStreams(self.first)
         self.peers = PeerAgents(
             self.first,
@@ -73,7 +73,7 @@ class SessionAgents:
     @property
     def node(self) -> str:
         """The first agent's node, for messages."""
-        return self.info["node"] if self.info is not None else "the node"
+        return str(self.info.get("node") or "the node")
 
     @property
     def is_young(self) -> bool:
@@ -92,14 +92,15 @@ class SessionAgents:
             repair=self._cluster.repair,
         )
         await client.connect_patiently(self._cluster.has_ended)
-        self.info = info = _info(await client.call("info"))
+        answer = await client.call("info")
+        self.info = info = answer if isinstance(answer, dict) else {}
         self.peers.allocated(allocated.nodes)
         self._say(introduced(info, allocated.job_id, self._cluster.setup.installed.python))
         return client
 
     async def forget(self, why: str) -> None:
         """Close all connections to agents that have ended; `reach` may come again."""
-        gone, self.client, self.info = self.client, None, None
+        gone, self.client, self.info = self.client, None, {}
         await self.peers.close()
         if gone is not None:
             await gone.close(why)
@@ -117,12 +118,6 @@ class SessionAgents:
         if self.client is not None:
             await ending.step("the agent's connection", self.client.close(why), 5.0)
 
-    def drop_link(self, why: str) -> None:
-        """Detach the first agent's link, and try another one at once."""
-        if self.client is not None:
-            self.client.drop_link(why)
-            self.client.retry()
-
     def _opened(self, channel: Channel, header: dict[str, object]) -> None:
         if header.get("type") == "debuggee":
             self._debuggee(channel, header)
@@ -138,28 +133,3 @@ class SessionAgents:
         left_s = params.get("left_s")
         if isinstance(left_s, int):
             self._time_limit(left_s)
-
-
-def _info(answer: object) -> AgentInfo:
-    """Return the agent's answer to `info` with types that are certain."""
-    data = answer if isinstance(answer, dict) else {}
-
-    def text(key: str) -> str | None:
-        return None if data.get(key) is None else str(data[key])
-
-    started, pid = data.get("started"), data.get("pid")
-    return {
-        "name": str(data.get("name")),
-        "version": str(data.get("version")),
-        "node": str(data.get("node")),
-        "hostname": str(data.get("hostname")),
-        "pid": pid if isinstance(pid, int) else 0,
-        "network": text("network"),
-        "python": str(data.get("python")),
-        "executable": str(data.get("executable")),
-        "home": str(data.get("home")),
-        "job_id": text("job_id"),
-        "started": started if isinstance(started, int | float) else 0.0,
-        "pythonpath": text("pythonpath"),
-        "cuda_visible_devices": text("cuda_visible_devices"),
-    }

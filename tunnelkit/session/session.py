@@ -80,7 +80,7 @@ class Session:
             say=host.say,
             record=self.events.add,
             cancelled=paths.cancelled,
-            wait_link=self._connection.wait_up,
+            wait_link=self._connection.keeper.wait_up,
             attach_job=launch.attach_job,
         )
         self.agents = self._make_agents()
@@ -144,23 +144,23 @@ class Session:
 
     async def up(self) -> None:
         """Go through all states until ready. Raises TunnelkitError; then call `down`."""
-        self._connection.arrive(coming=True)
+        self._connection.gate.arrive(coming=True)
         try:
             taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
             await self.files.look()  # before the user is asked for a password
             self.states.become(SessionState.CONNECTING, self.link.name)
-            await self._connection.open()
+            await self._connection.keeper.open()
             if moved is not None:
                 self._say(moved)  # only now, when `tk up` has connected to the control socket
             # From here on it may take hours in a queue, and the user may have left.
-            self._connection.arrive()
-            self._keeping = self._tasks.spawn(self._connection.run())
+            self._connection.gate.arrive()
+            self._keeping = self._tasks.spawn(self._connection.keeper.run())
             self.files.mounts.adopt()
             self.states.become(SessionState.PREPARING, self.link.name)
             self._tasks.spawn(self.files.keep_agent())
             ways = [
-                asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
+                asyncio.create_task(self.files.start_patiently(self._connection.keeper.wait_up)),
                 asyncio.create_task(self._get_agent()),
             ]
             try:
@@ -174,7 +174,7 @@ class Session:
             self.states.fail(SessionState.FAILED, error)
             raise
         finally:
-            self._connection.leave()
+            self._connection.gate.leave()
             self.settled.set()
         self.states.become(SessionState.READY)
 
@@ -354,7 +354,7 @@ class Session:
 
         Raises the error of a refused attempt; the next attempt is another call.
         """
-        self._connection.arrive()
+        self._connection.gate.arrive()
         try:
             self._connection.retry()
             if self.agents.client is not None:
@@ -362,11 +362,11 @@ class Session:
             while self.states.state is not SessionState.READY and not self.states.is_final:
                 if self.stuck is not None:
                     raise self.stuck
-                if self.agents.client is None and self._connection.is_up:
+                if self.agents.client is None and self._connection.keeper.is_up:
                     return  # `up` continues by itself
                 await self.states.wait_change()
         finally:
-            self._connection.leave()
+            self._connection.gate.leave()
 
     def _notice(self, text: str) -> None:
         """Send a message to the user: to `tk up`, to the terminals of loops, and to the log."""
@@ -380,6 +380,8 @@ class Session:
 
     def _agent_is_lost(self, why: str) -> None:
         """Stop reconnecting: the agent's job is over, or waits in the queue again."""
-        if self.cluster.allocated.ended is None and self.agents.client is not None:
-            self.cluster.allocated.ended = why
-            self.agents.drop_link(why)
+        client, allocated = self.agents.client, self.cluster.allocated
+        if allocated.ended is None and client is not None:
+            allocated.ended = why
+            client.drop_link(why)
+            client.retry()

@@ -24,13 +24,10 @@ class Allocated:
     def __init__(self, setup: AgentSetup, nodes: tuple[str, ...] = ()) -> None:
         self._setup = setup
         self.nodes = nodes
+        #: The node's name for the link; None if the login host is the node.
+        self.node = nodes[0] if nodes else None
         #: The reason why the allocation is over, once the scheduler has reported it.
         self.ended: str | None = None
-
-    @property
-    def node(self) -> str | None:
-        """The node's name for the link; None if the login host is the node."""
-        return self.nodes[0] if self.nodes else None
 
     @property
     def route(self) -> str | None:
@@ -69,6 +66,7 @@ class AllocatedJob(Allocated):
     """The nodes of a running job. first: the node to use. record: called with the routes tried."""
 
     job_id: str
+    node: str
 
     def __init__(
         self,
@@ -87,11 +85,6 @@ class AllocatedJob(Allocated):
         self._job = job
         self._record = record
         self._routes: Routes | None = None
-
-    @property
-    def node(self) -> str:
-        """See `Allocated.node`."""
-        return self.nodes[0]
 
     @property
     def route(self) -> str | None:

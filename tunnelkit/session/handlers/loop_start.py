@@ -58,6 +58,6 @@ async def _with_debugpy(
     )
     name = command.interpreter[0] if command.interpreter else "Python"
     note = f"{name} on the node has no debugpy: ours is lent to it"
-    before = session.agents.info["pythonpath"] if session.agents.info is not None else None
+    before = session.agents.info.get("pythonpath")
     path = f"{before}:{place}" if before else place
     return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)

@@ -48,13 +48,12 @@ async def show(
     session: Session, loop: SessionLoop, channel: Channel, notes: tuple[str, ...]
 ) -> None:
     """Show a loop in a terminal until one of them ends; the loop ends with the terminal."""
-    info = session.agents.info
     payload = event_payload(
         "loop",
         id=loop.loop.id,
         port=loop.port.port,
         notes=list(notes),
-        node=info["node"] if info is not None else None,
+        node=session.agents.info.get("node"),
         job=session.cluster.allocated.job_id,
     )
     channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())

@@ -42,11 +42,10 @@ class Processes:
             **stream.to_json(),
             "cwd": working_directory(self._session, stream),
         }
-        if stream.node is None:
-            await self._session.agents.execs.run(mux, channel, header)
-            return
+        execs: ExecStreams | None = None
         try:
-            execs = await self._session.agents.peers.execs(stream.node)
+            if stream.node is not None:
+                execs = await self._session.agents.peers.execs(stream.node)
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return

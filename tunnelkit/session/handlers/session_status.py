@@ -30,7 +30,7 @@ def status_of(session: Session, *, closing: bool) -> SessionStatus:
         "node": _node(session),
         "other_nodes": session.agents.peers.describe(),
         "route": cluster.allocated.route,
-        "agent": session.agents.info,
+        "agent": session.agents.info or None,
         "mirror": mirror_json.describe(mirrors.project) if mirrors is not None else None,
         "mirrors": [mirror_json.describe(one) for one in mirrors.by_state()] if mirrors else [],
         "debug_port": session.editor_port.port,
@@ -60,7 +60,6 @@ def _job(session: Session) -> JobInfo | None:
 
 def _node(session: Session) -> str | None:
     """Return the agent's node, with the scheduler's name for it if there is one."""
-    info, cluster = session.agents.info, session.cluster
-    if info is None:
+    if not session.agents.info:
         return None
-    return cluster.node if cluster.job is not None else info["node"]
+    return session.cluster.node if session.cluster.job is not None else session.agents.node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from tunnelkit.errors import ErrorInfo
@@ -30,24 +31,6 @@ class JobInfo(TypedDict):
     time_is_near: bool
     pending_reason: str | None
     start_estimate: str | None
-
-
-class AgentInfo(TypedDict):
-    """The first node's agent. started: Unix time. network: an id of its network namespace."""
-
-    name: str
-    version: str
-    node: str
-    hostname: str
-    pid: int
-    network: str | None
-    python: str
-    executable: str
-    home: str
-    job_id: str | None
-    started: float
-    pythonpath: str | None
-    cuda_visible_devices: str | None
 
 
 class NodeAgentInfo(TypedDict):
@@ -116,7 +99,7 @@ class SessionStatus(TypedDict):
     node: str | None
     other_nodes: list[NodeAgentInfo]
     route: str | None
-    agent: AgentInfo | None
+    agent: Mapping[str, object] | None
     mirror: MirrorInfo | None
     mirrors: list[MirrorInfo]
     debug_port: int
