@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.channel import Channel
@@ -20,52 +21,43 @@ from tunnelkit.session.runtime.state import StateMachine
 _YOUNG_S = 60.0
 
 
+@dataclass
 class SessionAgents:
     """The clients of all agents. Call `reach` for each allocation, then `client.run`.
 
     say: called with a message for the user. debuggee: takes a process that dialled in.
     time_limit: called with the seconds left, as the job itself warns. on_link, on_stuck: see
-    AgentClient.
+    AgentClient. client: of the first node's agent; None while there is none. info: its answer to
+    `info`; empty before.
     """
 
-    def __init__(
-        self,
-        cluster: AllocationManager,
-        states: StateMachine,
-        *,
-        say: Callable[[str], None],
-        debuggee: Callable[[Channel, Mapping[str, object]], None],
-        time_limit: Callable[[int], None],
-        on_link: Callable[[bool, str], None],
-        on_stuck: Callable[[TunnelkitError | None], None],
-    ) -> None:
-        self._cluster = cluster
-        self._states = states
-        self._say = say
-        self._debuggee = debuggee
-        self._time_limit = time_limit
-        self._on_link = on_link
-        self._on_stuck = on_stuck
-        #: The client of the first node's agent; None while there is none.
-        self.client: AgentClient | None = None
-        #: Its answer to `info`; empty before.
-        self.info: Mapping[str, object] = {}
+    cluster: AllocationManager
+    states: StateMachine
+    say: Callable[[str], None]
+    debuggee: Callable[[Channel, Mapping[str, object]], None]
+    time_limit: Callable[[int], None]
+    on_link: Callable[[bool, str], None]
+    on_stuck: Callable[[TunnelkitError | None], None]
+    client: AgentClient | None = None
+    info: Mapping[str, object] = field(default_factory=dict)
+    _allocated_at: float | None = None
+
+    def __post_init__(self) -> None:
         self.execs = ExecStreams(self.first)
         self.peers = PeerAgents(
             self.first,
-            lambda node, name: cluster.allocated.peer_stream(node, name),
-            lambda node: cluster.allocated.start_peer(node),
-            cluster.repair,
+            lambda node, name: self.cluster.allocated.peer_stream(node, name),
+            lambda node: self.cluster.allocated.start_peer(node),
+            self.cluster.repair,
         )
-        self._allocated_at: float | None = None
 
     def first(self) -> AgentClient:
         """Return the first agent's client. Raises NoSessionError, or the session's failure."""
-        self._states.check()
+        self.states.check()
         if self.client is None:
             raise NoSessionError(
-                f"the session is not ready: {self._states.state}",
-                cause=self._states.detail or None,
+                f"the session is not ready: {self.states.state}",
+                cause=self.states.detail or None,
                 hint="see `tk status`",
             )
         return self.client
@@ -87,15 +79,15 @@ class SessionAgents:
             allocated.open_stream,
             on_channel=self._opened,
             notices={"ending": self._ending, "time-limit": self._time_is_near},
-            on_link=self._on_link,
-            on_stuck=self._on_stuck,
-            repair=self._cluster.repair,
+            on_link=self.on_link,
+            on_stuck=self.on_stuck,
+            repair=self.cluster.repair,
         )
-        await client.connect_patiently(self._cluster.has_ended)
+        await client.connect_patiently(self.cluster.has_ended)
         answer = await client.call("info")
         self.info = info = answer if isinstance(answer, dict) else {}
         self.peers.allocated(allocated.nodes)
-        self._say(introduced(info, allocated.job_id, self._cluster.setup.installed.python))
+        self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
         return client
 
     async def forget(self, why: str) -> None:
@@ -120,16 +112,16 @@ class SessionAgents:
 
     def _opened(self, channel: Channel, header: dict[str, object]) -> None:
         if header.get("type") == "debuggee":
-            self._debuggee(channel, header)
+            self.debuggee(channel, header)
         elif header.get("type") == "stderr":
             self.execs.stderr_opened(channel, header)
         else:
             channel.close({"error": "unexpected channel"})
 
     async def _ending(self, params: Mapping[str, object]) -> None:
-        self._say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")
+        self.say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")
 
     async def _time_is_near(self, params: Mapping[str, object]) -> None:
         left_s = params.get("left_s")
         if isinstance(left_s, int):
-            self._time_limit(left_s)
+            self.time_limit(left_s)

@@ -24,10 +24,18 @@ from tests.support.tkrig import free_port
 from tunnelkit.child_process import run_child
 from tunnelkit.config.load import load
 from tunnelkit.config.schema import LinkName, SchedulerName, Settings
-from tunnelkit.errors import ConnectionFailed, SchedulerError, TunnelkitError, UsageError
+from tunnelkit.errors import (
+    AllocationError,
+    ConnectionFailed,
+    NoSessionError,
+    SchedulerError,
+    TunnelkitError,
+    UsageError,
+)
 from tunnelkit.link.base import ByteStream, Link, LinkKind, LinkSetup
 from tunnelkit.model import Completed, JobState, JobStatus, LocalForward, ResourceRequest
 from tunnelkit.scheduler.base import Capabilities, Command, PendingCause, Scheduler, Where
+from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.local_process import open_local_stream
 from tunnelkit.session.agent.routes import LinkRoute, Route
@@ -314,6 +322,29 @@ async def test_a_backend_that_the_package_does_not_know(session: Session) -> Non
         while _runs(group):
             await asyncio.sleep(0.05)
     assert session.all_ended
+
+
+async def test_what_is_allocated_before_and_after_the_job(session: Session) -> None:
+    before, setup = session.cluster.allocated, session.cluster.setup
+    assert (before.node, before.job_id, before.route) == (None, None, None)
+    with pytest.raises(AllocationError, match="not prepared the cells yet"):
+        assert setup.installed
+    with pytest.raises(AgentGone, match="no job"):
+        await before.peer_stream(NODE, "agent")
+    with pytest.raises(NoSessionError, match="not ready: new"):
+        session.agent()
+    async with asyncio.timeout(PATIENCE_S):
+        await session.up()
+    allocated, job = session.cluster.allocated, session.cluster.job
+    assert job is not None and allocated is not before
+    assert (allocated.node, allocated.job_id) == (NODE, job.job_id)
+    allocated.ended = "job 1: it is gone"
+    for stream in (allocated.open_stream(), allocated.peer_stream(NODE, "agent")):
+        with pytest.raises(AgentGone) as caught:
+            await stream
+        assert caught.value.cause == "job 1: it is gone"
+    async with asyncio.timeout(PATIENCE_S):
+        await session.down()
 
 
 def _runs(group: int) -> bool:
