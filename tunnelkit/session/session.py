@@ -209,10 +209,11 @@ class Session:
         """Keep the session up until the allocation ends; return in state `ended`."""
         while True:
             watching = self._tasks.spawn(self._watch.run())
+            cause: TunnelkitError | None = None
             try:
                 why = await self.agent().run()
             except AgentGone as error:
-                why = error.one_line()
+                why, cause = error.one_line(), error
             # If the agent is gone, the job has mostly ended; the scheduler knows the reason.
             fate = await self._watch.fate()
             await cancel_all(watching)
@@ -221,10 +222,10 @@ class Session:
             try:
                 await self._run_again(self.cluster.job, why)
             except TunnelkitError as error:
-                why = error.one_line()
+                why, cause = error.one_line(), error
                 break
         await self._tasks.cancel()
-        await self._end(fate.ended or why)
+        await self._end(fate.ended or why, cause)
 
     async def _run_again(self, job: JobHandle, why: str) -> None:
         """Wait for a requeued job, then start everything again but the loops.
@@ -246,11 +247,11 @@ class Session:
         self._become_ready()
         self._say(f"job {job.job_id} runs again, on {self.cluster.node}")
 
-    async def _end(self, why: str) -> None:
+    async def _end(self, why: str, cause: TunnelkitError | None) -> None:
         await self.loops.close(f"the allocation is over: {why}")
         await self.agents.peers.close()
         self.time_limit.close()
-        self.events.add("scheduler", why)
+        self.events.add("scheduler", why, error=cause)
         self.states.become(SessionState.ENDED, why)
         self._say(f"the allocation is over: {why}")
         last = await self._watch.last_state()
