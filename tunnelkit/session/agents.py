@@ -36,7 +36,7 @@ class SessionAgents:
     say: Callable[[str], None]
     debuggee: Callable[[Channel, Mapping[str, object]], None]
     time_limit: Callable[[int], None]
-    on_link: Callable[[bool, str], None]
+    on_link: Callable[[bool, str, TunnelkitError | None], None]
     on_stuck: Callable[[TunnelkitError | None], None]
     client: AgentClient | None = None
     info: Mapping[str, object] = field(default_factory=dict)

@@ -324,14 +324,14 @@ class Session:
         self.events.add("scheduler", f"{job}{why}{eta}")
         self.states.become(SessionState.PENDING, f"{job}{why}{eta}")
 
-    def _on_agent_link(self, up: bool, why: str) -> None:
+    def _on_agent_link(self, up: bool, why: str, error: TunnelkitError | None) -> None:
         self.files.node_changed()
         if up:
             self._become_ready()
             if self.cluster.job is not None:
                 self.cluster.job.poke()
         else:
-            self.states.become(SessionState.RECONNECTING, why)
+            self.states.become(SessionState.RECONNECTING, why, error)
 
     def _become_ready(self) -> None:
         self.states.become(SessionState.READY)

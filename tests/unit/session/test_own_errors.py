@@ -16,7 +16,13 @@ import pytest
 from tests.support.tkrig import free_port
 from tunnelkit.cli.views.status import lines
 from tunnelkit.config.load import load
-from tunnelkit.errors import AuthenticationFailed, ExitCode, NoSessionError, TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ExitCode,
+    NoSessionError,
+    TunnelkitError,
+)
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.daemon import Daemon
@@ -203,6 +209,9 @@ async def test_why_the_allocation_ended_is_kept_as_an_error(
     session = bare(paths)
     session.agents.client = AgentClient(dial, on_channel=lambda *opened: None, notices={})
     session.states.become(SessionState.CONNECTING)
+    refused = ConnectionFailed("no link", cause="refused", hint="wait", transient=True)
+    session._on_agent_link(False, refused.one_line(), refused)
+    assert session.events.recent[-1]["error"] == refused.to_json()
     async with asyncio.timeout(PATIENCE_S):
         await session.run()
     assert session.states.state is SessionState.ENDED
