@@ -197,15 +197,6 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
-    """The nodes of the session. job_id: None without a scheduler."""
-
-    job_id: str | None
-    nodes: tuple[str, ...]
-    time_left_s: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PathMapping:
     """A directory on the laptop and the same directory as the debuggee sees it."""
 

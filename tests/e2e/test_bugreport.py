@@ -57,7 +57,11 @@ async def test_a_report_tells_what_is_needed_and_no_names_or_secrets(project: Pr
     assert {"README.txt", "versions.json", "doctor.json", "config.json", "status.json"} <= set(
         files
     )
-    assert {"session.log", "loop.log"} <= set(files)
+    assert {"session.log", "loop.log", "events.jsonl"} <= set(files)
+    events = [json.loads(line) for line in files["events.jsonl"].splitlines()]
+    assert {"state", "route", "message"} <= {one["kind"] for one in events}
+    states = [one["state"] for one in events if one["kind"] == "state"]
+    assert states[0] == "connecting" and states[-1] == "ready"
     assert json.loads(files["doctor.json"])["forwards"]["status"] == "ok"
     assert json.loads(files["config.json"])["debug.port"]["value"] == project.port
     assert json.loads(files["status.json"])["state"] == "ready"

@@ -98,7 +98,7 @@ FOLDERS = {
         "backends",
         "connection",
         "allocation files local_loop",
-        "job_monitor cleanup report host",
+        "agents job_monitor cleanup report host",
         "session",
         "handlers",
         "daemon",

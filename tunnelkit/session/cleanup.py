@@ -9,7 +9,8 @@ from tunnelkit.errors import AllocationError, TunnelkitError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.mount.mounts import umount_all
 from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.allocation import AllocationManager
+from tunnelkit.session.allocation.allocated import Allocated
+from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, state_root
@@ -45,8 +46,7 @@ async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | N
         if launch.attach_job is not None:
             what = await _leave(cluster, launch, launch.attach_job)
         elif cluster.job is None:
-            await cluster.obtain(launch.node, lambda status: None)
-            what = await _end_agent(cluster)
+            what = await _end_agent(await cluster.obtain(launch.node, lambda status: None))
         else:
             ended = await cluster.job.cancel()
             what = f"job {', '.join(ended)} cancelled" if ended else "nothing was left"
@@ -67,21 +67,22 @@ def _remove_sockets(paths: SessionPaths) -> None:
 
 async def _leave(cluster: AllocationManager, launch: LaunchSpec, job_id: str) -> str:
     """End the agent in a job that the user submitted; the job itself goes on."""
-    assert cluster.job is not None
-    if own := await cluster.job.cancel():
+    if cluster.job is not None and (own := await cluster.job.cancel()):
         return f"job {', '.join(own)} cancelled"
     try:
-        await cluster.look_at(job_id, launch.node)
+        allocated = await cluster.look_at(job_id, launch.node)
     except AllocationError:
+        if cluster.job is None:
+            raise
         return f"job {job_id} is over"
-    if not await cluster.has_agent():
+    if not await allocated.has_agent():
         return f"nothing of it was left in job {job_id}"
-    return f"{await _end_agent(cluster)}; job {job_id} goes on"
+    return f"{await _end_agent(allocated)}; job {job_id} goes on"
 
 
-async def _end_agent(cluster: AllocationManager) -> str:
+async def _end_agent(allocated: Allocated) -> str:
     client = AgentClient(
-        cluster.open_stream, on_channel=lambda channel, header: channel.close(), notices={}
+        allocated.open_stream, on_channel=lambda channel, header: channel.close(), notices={}
     )
     await client.connect()
     with contextlib.suppress(TunnelkitError, TimeoutError):

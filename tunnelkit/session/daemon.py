@@ -31,6 +31,7 @@ from tunnelkit.session.runtime.control_server import ControlServer
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_paths
 from tunnelkit.session.runtime.shutdown import BUDGET_S, ShutdownSequence
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 from tunnelkit.text_format import shown
 
@@ -106,7 +107,7 @@ class Daemon:
             return
         except Exception as error:
             log.exception("the way up met an error of tk's own")
-            self._session.fail(self._own(error))
+            self._session.states.fail(SessionState.FAILED, self._own(error))
             await self._until_heard()
             return
         try:
@@ -138,7 +139,7 @@ class Daemon:
                     await asyncio.sleep(0.02)
 
     async def _finish(self, ending: ShutdownSequence) -> None:
-        failed = self._session.failure is not None and not self._stopping.is_set()
+        failed = self._session.states.failure is not None and not self._stopping.is_set()
         if self._keep or (failed and not self._session.may_cancel()):
             await self._session.close("session ended", ending)
             if failed and self._session.cluster.nothing_there:

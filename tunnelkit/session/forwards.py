@@ -15,7 +15,7 @@ from tunnelkit.model import LocalForward
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.peer_credentials import network
 from tunnelkit.mux.splice import splice
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.runtime.control_answers import ForwardAnswer
 from tunnelkit.session.runtime.status import ForwardInfo
 
@@ -57,9 +57,7 @@ class WireForward:
         channel = self._agent().open(
             {"type": "tcp", "host": self._forward.host, "port": self._forward.port}
         )
-        task = asyncio.create_task(splice(sock, channel))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, splice(sock, channel))
 
 
 @dataclass

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import JobState
-from tunnelkit.session.allocation import AllocationManager
+from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.job.job import in_words
-from tunnelkit.session.job.outcome import JobOutcome
+from tunnelkit.session.job.outcome import JobOutcome, describe_end
 from tunnelkit.session.job.time_limit import TimeLimit
 
 #: Limit of the wait for a job's outcome while the scheduler ends its processes.
 _LAST_STATE_S = 120.0
 
 
+@dataclass
 class JobMonitor:
     """Call `run` while the agent is connected, and `fate` after it is lost.
 
@@ -24,29 +26,27 @@ class JobMonitor:
     would send nothing.
     """
 
-    def __init__(
-        self, cluster: AllocationManager, limit: TimeLimit, lost: Callable[[str], None]
-    ) -> None:
-        self._cluster = cluster
-        self._limit = limit
-        self._lost = lost
-        self._over: str | None = None
+    cluster: AllocationManager
+    limit: TimeLimit
+    lost: Callable[[str], None]
+    _over: str | None = None
 
     async def run(self) -> None:
         """Watch the job until it is over."""
         self._over = None
-        if self._cluster.job is None:
+        job, run = self.cluster.job, self.cluster.run
+        if job is None:
             return
         with contextlib.suppress(TunnelkitError):
-            await self._cluster.job.look_for_twins()
-        async with contextlib.aclosing(self._cluster.job.watch()) as states:
+            await job.look_for_twins()
+        async with contextlib.aclosing(job.watch()) as states:
             async for status in states:
-                self._limit.tells(status.time_left_s)
+                self.limit.tells(status.time_left_s)
                 over = status.state is JobState.ENDED
                 if over and not status.ending:
-                    self._over = await self._cluster.describe_end(status)
+                    self._over = await describe_end(job.scheduler, run, status)
                 if over or status.state is JobState.PENDING:
-                    self._lost(self._over or f"job {status.job_id}: {in_words(status)}")
+                    self.lost(self._over or f"job {status.job_id}: {in_words(status)}")
                 if self._over is not None:
                     return
 
@@ -55,17 +55,17 @@ class JobMonitor:
         if self._over is not None:
             return JobOutcome(ended=self._over)
         with contextlib.suppress(TunnelkitError):
-            return await self._cluster.fate(gone=True)
+            return await self.cluster.fate(gone=True)
         return JobOutcome()
 
     async def last_state(self) -> str | None:
         """Return how the job ended if that was not known at once; else None."""
-        job = self._cluster.job
-        if self._over is not None or job is None or self._cluster.allocation is None:
+        job = self.cluster.job
+        if self._over is not None or job is None:
             return None
         with contextlib.suppress(TunnelkitError, TimeoutError):
             async with asyncio.timeout(_LAST_STATE_S), contextlib.aclosing(job.watch()) as states:
                 async for status in states:
                     if status.state is JobState.ENDED and not status.ending:
-                        return await self._cluster.describe_end(status)
+                        return await describe_end(job.scheduler, self.cluster.run, status)
         return None

@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.debug.adapter.adapter import Adapters
@@ -58,7 +58,7 @@ async def run_local(
     adapters = Adapters()
     loops: list[DebugLoop] = []
 
-    def opened(channel: Channel, header: dict[str, Any]) -> None:
+    def opened(channel: Channel, header: dict[str, object]) -> None:
         loops[0].debuggee(channel, header)
 
     agent = AgentClient(
@@ -99,7 +99,7 @@ async def run_local(
 
 
 async def _live(
-    agent: AgentClient, loop: DebugLoop, view: LoopTerminal, spec: dict[str, Any]
+    agent: AgentClient, loop: DebugLoop, view: LoopTerminal, spec: dict[str, object]
 ) -> None:
     life = asyncio.create_task(agent.run())
     quitting = asyncio.create_task(view.quit.wait())

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from typing import Any
 
 from tunnelkit.debug.dap.editor_port import EditorPort
-from tunnelkit.errors import NoSessionError, TunnelkitError
-from tunnelkit.model import Allocation, JobStatus
-from tunnelkit.mux.channel import Channel
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.model import JobStatus
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
-from tunnelkit.session.agent.exec_streams import ExecStreams
-from tunnelkit.session.agent.find_python import introduced
-from tunnelkit.session.agent.node_agents import PeerAgents
-from tunnelkit.session.allocation import AllocationManager
+from tunnelkit.session.agents import SessionAgents
+from tunnelkit.session.allocation.allocated import Allocated
+from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.loops import Loops
@@ -27,6 +23,7 @@ from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.host import SessionHost
+from tunnelkit.session.job.job import JobHandle
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
@@ -37,8 +34,6 @@ from tunnelkit.session.runtime.shutdown import ShutdownSequence
 from tunnelkit.session.runtime.state import SessionState, StateMachine
 
 log = logging.getLogger("tunnelkit.session")
-#: If `tk up` fails, a job of its own that is younger than this is cancelled.
-_YOUNG_S = 60.0
 
 
 class Session:
@@ -53,16 +48,19 @@ class Session:
         settings = launch.settings
         self.launch = launch
         self._paths = paths
+        self._say = host.say
         #: True once a job of this session may exist.
         self.reached_cluster = False
-        self.events = EventLog(paths.events)
-        self.states = StateMachine(host.changed, self._entered)
-        self.agent_info: dict[str, Any] = {}
+        #: Number of times that the job went back into the queue.
+        self.requeues = 0
+        #: True after `down` if the end of the allocation is certain.
+        self.all_ended = False
         self.pending: JobStatus | None = None
         self.settled = asyncio.Event()
-        self.failure: TunnelkitError | None = None
-        self._say = host.say
+        self.events = EventLog(paths.events)
+        self.states = StateMachine(host.changed, self.events.add)
         self._tasks = BackgroundTasks()
+        self._keeping: asyncio.Task[None] | None = None
         self._connection = LoginConnection(
             backend,
             settings,
@@ -70,11 +68,11 @@ class Session:
             prompter=host.prompter,
             present=host.present,
             notice=self._notice,
-            lost=lambda why: self.states.become(SessionState.RECONNECTING, why),
-            changed=self.states.poke,
+            lost=lambda why, error: self.states.become(SessionState.RECONNECTING, why, error),
+            changed=self._stuck_changed,
         )
         self.link = self._connection.link
-        cluster = self.cluster = AllocationManager(
+        self.cluster = AllocationManager(
             self.link,
             settings,
             backend,
@@ -82,9 +80,10 @@ class Session:
             say=host.say,
             record=self.events.add,
             cancelled=paths.cancelled,
-            wait_link=self._connection.wait_up,
+            wait_link=self._connection.keeper.wait_up,
             attach_job=launch.attach_job,
         )
+        self.agents = self._make_agents()
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
             self.agent,
@@ -99,28 +98,30 @@ class Session:
             node=lambda: self.cluster.node,
             by_link=lambda: self.cluster.link_forwards,
         )
-        self.execs = ExecStreams(self.agent)
-        self.peers = PeerAgents(self.agent, cluster.peer_stream, cluster.start_peer, cluster.repair)
         self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobMonitor(self.cluster, self.time_limit, self._agent_is_lost)
-        #: Number of times that the job went back into the queue.
-        self.requeues = 0
         self.files = self._make_files(backend, host)
-        #: True after `down` if the end of the allocation is certain.
-        self.all_ended = False
-        self._agent: AgentClient | None = None
-        self._allocated_at: float | None = None
-        self._keeping: asyncio.Task[None] | None = None
+
+    def _make_agents(self) -> SessionAgents:
+        return SessionAgents(
+            self.cluster,
+            self.states,
+            say=self._say,
+            debuggee=lambda channel, header: self.loops.debuggee(channel, header),
+            time_limit=self._job_warns,
+            on_link=self._on_agent_link,
+            on_stuck=self._connection.on_stuck,
+        )
 
     def _make_files(self, backend: Backend, host: SessionHost) -> SessionFiles:
         return SessionFiles(
             self.launch,
             self._paths,
             self.link,
-            agent=lambda: None if self.states.state is SessionState.ENDED else self._agent,
+            agent=lambda: None if self.states.state is SessionState.ENDED else self.agents.client,
             only_on_nodes=not backend.has_login_host,
             node=lambda: self.cluster.files_node,
-            dial=self.cluster.files_stream,
+            dial=self.cluster.setup.files_stream,
             repair=self.cluster.repair,
             may_write=self.cluster.wait_prepared,
             say=host.say,
@@ -137,37 +138,29 @@ class Session:
 
     def agent(self) -> AgentClient:
         """Return the client of the agent. Raises NoSessionError, or the session's failure."""
-        if self.failure is not None:
-            raise self.failure
-        if self._agent is None:
-            raise NoSessionError(
-                f"the session is not ready: {self.states.state}",
-                cause=self.states.detail or None,
-                hint="see `tk status`",
-            )
-        return self._agent
+        return self.agents.first()
 
     # -- the way up -------------------------------------------------------
 
     async def up(self) -> None:
         """Go through all states until ready. Raises TunnelkitError; then call `down`."""
-        self._connection.arrive(coming=True)
+        self._connection.gate.arrive(coming=True)
         try:
             taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
             await self.files.look()  # before the user is asked for a password
             self.states.become(SessionState.CONNECTING, self.link.name)
-            await self._connection.open()
+            await self._connection.keeper.open()
             if moved is not None:
                 self._say(moved)  # only now, when `tk up` has connected to the control socket
             # From here on it may take hours in a queue, and the user may have left.
-            self._connection.arrive()
-            self._keeping = self._tasks.spawn(self._connection.run())
+            self._connection.gate.arrive()
+            self._keeping = self._tasks.spawn(self._connection.keeper.run())
             self.files.mounts.adopt()
             self.states.become(SessionState.PREPARING, self.link.name)
             self._tasks.spawn(self.files.keep_agent())
             ways = [
-                asyncio.create_task(self.files.start_patiently(self._connection.wait_up)),
+                asyncio.create_task(self.files.start_patiently(self._connection.keeper.wait_up)),
                 asyncio.create_task(self._get_agent()),
             ]
             try:
@@ -178,18 +171,12 @@ class Session:
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
             self._tasks.spawn(self.cluster.learn_names())
         except TunnelkitError as error:
-            self.fail(error)
+            self.states.fail(SessionState.FAILED, error)
             raise
         finally:
-            self._connection.leave()
+            self._connection.gate.leave()
             self.settled.set()
         self.states.become(SessionState.READY)
-
-    def fail(self, failure: TunnelkitError) -> None:
-        """Enter state `failed`: the way up ends here; every command gets `failure`."""
-        self.failure = failure
-        self.events.add("error", failure.one_line(), error=failure)
-        self.states.become(SessionState.FAILED, failure.one_line())
 
     async def _get_agent(self) -> None:
         await self.cluster.prepare()
@@ -206,26 +193,12 @@ class Session:
         self.reached_cluster = True
         self._paths.launch_wanted.replace(self._paths.launch)
 
-    async def _reach_agent(self, allocation: Allocation) -> None:
+    async def _reach_agent(self, allocated: Allocated) -> None:
         self.pending = None
-        self.time_limit.begins(allocation.job_id, allocation.time_left_s)
-        self._allocated_at = time.monotonic()
-        where = ", ".join(allocation.nodes) or self.link.name
-        self.states.become(SessionState.STARTING, where)
-        self._agent = client = AgentClient(
-            self.cluster.open_stream,
-            on_channel=self._agent_opened,
-            notices={"ending": self._agent_ending, "time-limit": self._time_limit},
-            on_link=self._on_agent_link,
-            on_stuck=self._connection.on_stuck,
-            repair=self.cluster.repair,
-        )
-        await client.connect_patiently(self.cluster.has_ended)
-        self.agent_info = info = await client.call("info")
-        self.files.node_is(client)
-        self.peers.allocated(allocation.nodes)
-        self._tasks.spawn(self.peers.start())
-        self._say(introduced(info, allocation.job_id, self.cluster.installed.python))
+        self.time_limit.begins(allocated.job_id, allocated.time_left_s)
+        self.states.become(SessionState.STARTING, ", ".join(allocated.nodes) or self.link.name)
+        self.files.node_is(await self.agents.reach(allocated))
+        self._tasks.spawn(self.agents.peers.start())
         adopted = await self.loops.adopt()
         if adopted:
             self._say(f"took over {adopted} debug loop(s)")
@@ -235,55 +208,50 @@ class Session:
     async def run(self) -> None:
         """Keep the session up until the allocation ends; return in state `ended`."""
         while True:
-            assert self._agent is not None
             watching = self._tasks.spawn(self._watch.run())
+            cause: TunnelkitError | None = None
             try:
-                why = await self._agent.run()
+                why = await self.agent().run()
             except AgentGone as error:
-                why = error.one_line()
+                why, cause = error.one_line(), error
             # If the agent is gone, the job has mostly ended; the scheduler knows the reason.
             fate = await self._watch.fate()
             await cancel_all(watching)
-            if not fate.back:
+            if not fate.back or self.cluster.job is None:
                 break
             try:
-                await self._run_again(why)
+                await self._run_again(self.cluster.job, why)
             except TunnelkitError as error:
-                why = error.one_line()
+                why, cause = error.one_line(), error
                 break
         await self._tasks.cancel()
-        await self._end(fate.ended or why)
+        await self._end(fate.ended or why, cause)
 
-    async def _run_again(self, why: str) -> None:
+    async def _run_again(self, job: JobHandle, why: str) -> None:
         """Wait for a requeued job, then start everything again but the loops.
         Raises TunnelkitError if the job does not come back.
         """
-        job_id = self.cluster.job.job_id if self.cluster.job is not None else None
-        said = f"job {job_id} went back into the queue"
+        said = f"job {job.job_id} went back into the queue"
         self._say(f"{said} ({why}); its debug loops have ended")
         self.requeues += 1
         await self.loops.close(said)
         # While the old node is known: the forwards depend on it.
         forwards = await self.forwards.take()
-        gone, self._agent, self.agent_info = self._agent, None, {}
-        await self.peers.close()
-        if gone is not None:
-            await gone.close(said)
-        self.cluster.ended = None
+        await self.agents.forget(said)
         self.files.node_changed()
         self.time_limit.runs_again()
         self.states.become(SessionState.PENDING, said)
-        await self._reach_agent(await self.cluster.wait_running(self._on_pending))
+        await self._reach_agent(await self.cluster.wait_running(job, self._on_pending))
         for lost in await self.forwards.put_back(forwards):
             self._say(lost)
         self._become_ready()
-        self._say(f"job {job_id} runs again, on {self.cluster.node}")
+        self._say(f"job {job.job_id} runs again, on {self.cluster.node}")
 
-    async def _end(self, why: str) -> None:
+    async def _end(self, why: str, cause: TunnelkitError | None) -> None:
         await self.loops.close(f"the allocation is over: {why}")
-        await self.peers.close()
+        await self.agents.peers.close()
         self.time_limit.close()
-        self.events.add("scheduler", why)
+        self.events.add("scheduler", why, error=cause)
         self.states.become(SessionState.ENDED, why)
         self._say(f"the allocation is over: {why}")
         last = await self._watch.last_state()
@@ -295,9 +263,7 @@ class Session:
         """Enter state `ended` after an error of tk itself; every command gets `failure`.
         The allocation and its processes stay: the next session can take them over.
         """
-        self.failure = failure
-        self.events.add("error", failure.one_line(), error=failure)
-        self.states.become(SessionState.ENDED, failure.one_line())
+        self.states.fail(SessionState.ENDED, failure)
         try:
             await self._tasks.cancel()
             await self.loops.close()
@@ -315,7 +281,7 @@ class Session:
             return True
         if job is None or not job.submitted:
             return False
-        return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
+        return self.agents.is_young
 
     async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` is True if that is certain.
@@ -328,10 +294,7 @@ class Session:
         # But the link is kept: one that is cut just now may come back in time.
         await ending.step("the session's tasks", self._tasks.cancel(but=self._keeping), 3.0)
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
-        ended = self._agent is None or over
-        if self._agent is not None and self._agent.is_up:
-            await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
-            ended = await ending.step("the agent", self._agent.shut_down("tk down"), 8.0) or ended
+        ended = await self.agents.shut_down(ending) or over
         if self.cluster.job is not None and not self.cluster.job.foreign:
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
         self.all_ended = ended
@@ -343,18 +306,13 @@ class Session:
         await ending.step("the session's tasks", self._tasks.cancel(), 3.0)
         await ending.step("the debug loops", self.loops.close(), 7.0)
         self.time_limit.close()
-        await ending.step("the other nodes' agents", self.peers.close(), 5.0)
-        if self._agent is not None:
-            await ending.step("the agent's connection", self._agent.close(why), 5.0)
+        await self.agents.close(why, ending)
         steps = [
             ("the forwards", self.forwards.close(), 7.0),
             ("the editor port", self.editor_port.close(), 3.0),
         ]
         await ending.together(*steps, *self.files.endings())
         await ending.step("the connection", self.link.close(), 8.0)
-
-    def _entered(self, state: SessionState, detail: str) -> None:
-        self.events.add("state", detail, state=state)
 
     # -- notices from other parts -----------------------------------------
 
@@ -366,34 +324,23 @@ class Session:
         self.events.add("scheduler", f"{job}{why}{eta}")
         self.states.become(SessionState.PENDING, f"{job}{why}{eta}")
 
-    def _on_agent_link(self, up: bool, why: str) -> None:
+    def _on_agent_link(self, up: bool, why: str, error: TunnelkitError | None) -> None:
         self.files.node_changed()
         if up:
             self._become_ready()
             if self.cluster.job is not None:
                 self.cluster.job.poke()
         else:
-            self.states.become(SessionState.RECONNECTING, why)
+            self.states.become(SessionState.RECONNECTING, why, error)
 
     def _become_ready(self) -> None:
         self.states.become(SessionState.READY)
         self._tasks.spawn(self.files.resync())
 
-    def _agent_opened(self, channel: Channel, header: dict[str, Any]) -> None:
-        if header.get("type") == "debuggee":
-            self.loops.debuggee(channel, header)
-        elif header.get("type") == "stderr":
-            self.execs.stderr_opened(channel, header)
-        else:
-            channel.close({"error": "unexpected channel"})
-
-    async def _agent_ending(self, params: dict[str, Any]) -> None:
-        self._say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")
-
-    async def _time_limit(self, params: dict[str, Any]) -> None:
+    def _job_warns(self, left_s: int) -> None:
         """Take the job's own warning; it may be a minute early, so the scheduler's time counts."""
         if self.time_limit.left_s is None:
-            self.time_limit.tells(int(params["left_s"]))
+            self.time_limit.tells(left_s)
 
     def _time_is_near(self, left_s: int) -> None:
         text = in_words(left_s)
@@ -408,28 +355,34 @@ class Session:
 
         Raises the error of a refused attempt; the next attempt is another call.
         """
-        self._connection.arrive()
+        self._connection.gate.arrive()
         try:
             self._connection.retry()
-            if self._agent is not None:
-                self._agent.retry()
+            if self.agents.client is not None:
+                self.agents.client.retry()
             while self.states.state is not SessionState.READY and not self.states.is_final:
                 if self.stuck is not None:
                     raise self.stuck
-                if self._agent is None and self._connection.is_up:
+                if self.agents.client is None and self._connection.keeper.is_up:
                     return  # `up` continues by itself
                 await self.states.wait_change()
         finally:
-            self._connection.leave()
+            self._connection.gate.leave()
 
     def _notice(self, text: str) -> None:
         """Send a message to the user: to `tk up`, to the terminals of loops, and to the log."""
         self._say(text)
         self.loops.notice(text)
 
+    def _stuck_changed(self) -> None:
+        if self.stuck is not None:
+            self.events.add("error", self.stuck.one_line(), error=self.stuck)
+        self.states.poke()
+
     def _agent_is_lost(self, why: str) -> None:
         """Stop reconnecting: the agent's job is over, or waits in the queue again."""
-        if self.cluster.ended is None and self._agent is not None:
-            self.cluster.ended = why
-            self._agent.drop_link(why)
-            self._agent.retry()
+        client, allocated = self.agents.client, self.cluster.allocated
+        if allocated.ended is None and client is not None:
+            allocated.ended = why
+            client.drop_link(why)
+            client.retry()

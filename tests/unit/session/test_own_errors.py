@@ -16,14 +16,21 @@ import pytest
 from tests.support.tkrig import free_port
 from tunnelkit.cli.views.status import lines
 from tunnelkit.config.load import load
-from tunnelkit.errors import ExitCode, NoSessionError, TunnelkitError
-from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ExitCode,
+    NoSessionError,
+    TunnelkitError,
+)
+from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.daemon import Daemon
 from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.control_message import Request
+from tunnelkit.session.runtime.event_log import read_events
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 from tunnelkit.session.runtime.state import SessionState
@@ -73,7 +80,9 @@ async def breaks(
             raise AssertionError("nobody dials here")
 
         self.editor_port.open()
-        self._agent = agent = Broken(dial, on_channel=lambda channel, header: None, notices={})
+        self.agents.client = agent = Broken(
+            dial, on_channel=lambda channel, header: None, notices={}
+        )
         agent.breaks = breaks
         self.settled.set()
         for state in ("connecting", "reconnecting", "ready"):
@@ -159,13 +168,9 @@ async def test_the_daemon_stays_until_it_is_told_to_end(
         await ask_once(paths, calls.Status())
 
 
-async def test_a_task_beside_that_fails_is_logged(
-    paths: SessionPaths, breaks: asyncio.Event, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def meets_a_bug() -> None:
-        raise LookupError(f"of {os.getpid()}")
-
-    session = Session(
+def bare(paths: SessionPaths) -> Session:
+    """A session without a daemon, not started."""
+    return Session(
         LaunchSpec.load(paths.launch_wanted),
         paths,
         SSH,
@@ -175,6 +180,53 @@ async def test_a_task_beside_that_fails_is_logged(
             changed=lambda: None,
         ),
     )
+
+
+async def test_what_only_the_user_can_solve_is_an_event_with_its_error(
+    paths: SessionPaths,
+) -> None:
+    session = bare(paths)
+    refused = AuthenticationFailed("login refuses you", cause="Permission denied", hint="tk auth")
+    session._connection.on_stuck(refused)
+    assert session.stuck is refused
+    session._connection.on_stuck(None)
+    (event,) = read_events(paths.events, 10)
+    assert (event["kind"], event["error"]) == ("error", refused.to_json())
+
+
+async def test_why_the_allocation_ended_is_kept_as_an_error(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = AgentGone("the agent on the node was restarted", hint="tk up")
+
+    async def lost(self: AgentClient) -> str:
+        raise gone
+
+    async def dial() -> Any:
+        raise AssertionError("nobody dials here")
+
+    monkeypatch.setattr(AgentClient, "run", lost)
+    session = bare(paths)
+    session.agents.client = AgentClient(dial, on_channel=lambda *opened: None, notices={})
+    session.states.become(SessionState.CONNECTING)
+    refused = ConnectionFailed("no link", cause="refused", hint="wait", transient=True)
+    session._on_agent_link(False, refused.one_line(), refused)
+    assert session.events.recent[-1]["error"] == refused.to_json()
+    async with asyncio.timeout(PATIENCE_S):
+        await session.run()
+    assert session.states.state is SessionState.ENDED
+    told = next(one for one in session.events.recent if one["kind"] == "scheduler")
+    assert told["error"] == gone.to_json()
+    await session.close("the test is over")
+
+
+async def test_a_task_beside_that_fails_is_logged(
+    paths: SessionPaths, breaks: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def meets_a_bug() -> None:
+        raise LookupError(f"of {os.getpid()}")
+
+    session = bare(paths)
     with caplog.at_level(logging.ERROR, "tunnelkit.session"):
         await asyncio.gather(session._tasks.spawn(meets_a_bug()), return_exceptions=True)
         await asyncio.sleep(0)

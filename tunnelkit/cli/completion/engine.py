@@ -157,7 +157,7 @@ def _stamp() -> str:
 
 
 def _keep(path: Path, data: object) -> None:
-    from tunnelkit.session.runtime.completion_cache import write_private
+    from tunnelkit.session.runtime.paths import write_private
 
     with contextlib.suppress(OSError):
         write_private(path, json.dumps(data))

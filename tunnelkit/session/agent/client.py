@@ -57,7 +57,7 @@ class AgentClient:
     dial: returns a stream to `agent attach` on the node; called for every link.
     on_channel: called when the agent opens a channel (a debuggee, an exec's stderr).
     notices: handlers for messages that the agent sends without a call.
-    on_link: called with True when a link is attached, and with (False, reason) when it is lost.
+    on_link: called with True when a link is attached, with (False, reason, error or None) when not.
     on_stuck: called with the error when attempts stop until `retry`, with None after `retry`.
     repair: installs the agent's file again; `dial` is then called once more.
     """
@@ -68,7 +68,7 @@ class AgentClient:
         *,
         on_channel: Callable[[Channel, dict[str, Any]], None],
         notices: dict[str, Handler],
-        on_link: Callable[[bool, str], None] = lambda up, why: None,
+        on_link: Callable[[bool, str, TunnelkitError | None], None] = lambda up, why, error: None,
         on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
         repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class AgentClient:
             await self._drop_stream()
             if self.mux.ended is not None:
                 return self.mux.ended
-            self._on_link(False, why)
+            self._on_link(False, why, None)
             await self._reconnect()
 
     async def call(self, method: str, **params: Any) -> Any:
@@ -200,12 +200,12 @@ class AgentClient:
         while True:
             try:
                 await self._connect_once()
-                self._on_link(True, "")
+                self._on_link(True, "", None)
                 return
             except AgentGone:
                 raise
             except TunnelkitError as error:
-                self._on_link(False, error.one_line())
+                self._on_link(False, error.one_line(), error)
                 if not error.transient:
                     # Refused, not unreachable: the user must fix it, and is asked only once.
                     self._retry.clear()

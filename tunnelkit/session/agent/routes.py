@@ -18,7 +18,7 @@ from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.mux.fd_io import write_fd
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent.install import Installed
-from tunnelkit.session.runtime.event_log import Record
+from tunnelkit.session.runtime.event_log import Record, unrecorded
 
 _CONNECT_TIMEOUT_S = 10
 
@@ -174,7 +174,7 @@ class Routes:
         node: str | None,
         ways: Sequence[Route],
         say: Callable[[str], None],
-        record: Record = lambda kind, text: None,
+        record: Record = unrecorded,
     ) -> None:
         self._link, self._node, self._say, self._record = link, node, say, record
         self._ways = list(ways)
@@ -195,7 +195,8 @@ class Routes:
                     raise
                 self._ways.pop(0)
                 why, other = error.cause or error, self._ways[0].title
-                self._record("route", f"{self._node} by {way.title}: {error.one_line()}")
+                failed = f"{self._node} by {way.title}: {error.one_line()}"
+                self._record("route", failed, error=error)
                 self._say(f"{self._node} refuses {way.title} ({why}): entering by {other}")
                 continue
             self.route = way.name

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tunnelkit.errors import (
     AuthenticationFailed,
@@ -38,31 +39,26 @@ def backoff_s(attempt: int, error: TunnelkitError) -> float:
     return min(limit_s, _FIRST_S * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
+@dataclass
 class LinkKeeper:
     """The only place that (re)connects a link, so there is never more than one attempt.
 
     Call `open`, then `run` for as long as the link is wanted. The link's owner closes it.
-    lost: called with the reason at each loss (`is_up` is still True then) and each failed attempt.
+    lost: called with the reason, and its error if there is one, at each loss (`is_up` is still True
+    then) and each failed attempt.
     stuck: called with the error when only the user can bring the link back (`retry`), with None
     when that is tried and when the link is back.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        *,
-        lost: Callable[[str], None],
-        stuck: Callable[[TunnelkitError | None], None],
-    ) -> None:
-        self._link = link
-        self._lost = lost
-        self._stuck = stuck
-        self._up = asyncio.Event()
-        self._retry = asyncio.Event()
+    link: Link
+    lost: Callable[[str, TunnelkitError | None], None]
+    stuck: Callable[[TunnelkitError | None], None]
+    _up: asyncio.Event = field(default_factory=asyncio.Event)
+    _retry: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open(self) -> None:
         """Connect for the first time. Raises as `Link.open`."""
-        await self._link.open()
+        await self.link.open()
         self._up.set()
 
     async def wait_up(self) -> None:
@@ -81,23 +77,23 @@ class LinkKeeper:
     async def run(self) -> None:
         """Reopen the connection (and its forwards) whenever it is lost; never return."""
         while True:
-            why = await self._link.wait_lost()
-            if not await self._link.is_alive():
-                self._lost(why)
+            why = await self.link.wait_lost()
+            if not await self.link.is_alive():
+                self.lost(why, None)
                 self._up.clear()
             await self._reopen()
             self._up.set()
-            self._stuck(None)
+            self.stuck(None)
 
     async def _reopen(self) -> None:
         attempt = 0
         while True:
             self._retry.clear()
             try:
-                await self._link.open()
+                await self.link.open()
                 return
             except TunnelkitError as error:
-                self._lost(error.one_line())
+                self.lost(error.one_line(), error)
                 if isinstance(error, _FOR_A_PERSON):
                     await self._wait_for_person(error)
                     attempt = 0
@@ -112,7 +108,7 @@ class LinkKeeper:
                     transient=True,
                     hint="tk tries again; `tk doctor` checks the way there",
                 )
-                self._lost(unforeseen.one_line())
+                self.lost(unforeseen.one_line(), unforeseen)
                 delay_s = backoff_s(attempt, unforeseen)
             attempt += 1
             with contextlib.suppress(TimeoutError):
@@ -122,6 +118,6 @@ class LinkKeeper:
     async def _wait_for_person(self, error: TunnelkitError) -> None:
         if self._retry.is_set():
             return  # the user came during this attempt
-        self._stuck(error)
+        self.stuck(error)
         await self._retry.wait()
-        self._stuck(None)
+        self.stuck(None)

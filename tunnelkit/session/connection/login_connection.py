@@ -14,11 +14,12 @@ from tunnelkit.session.runtime.paths import SessionPaths
 
 
 class LoginConnection:
-    """The link and its keeper. Call `open`, then `run` as a task; the caller calls `link.close`.
+    """The link, its keeper and the gate of its prompts; the caller calls `link.close`.
 
     present: returns True while a command is connected that could prompt the user.
     notice: called with a message for the user.
-    lost: called with the reason at each loss and each failed attempt.
+    lost: called with the reason, and its error if there is one, at each loss and each failed
+    attempt.
     changed: called when `stuck` has changed.
     """
 
@@ -31,10 +32,11 @@ class LoginConnection:
         prompter: Prompter,
         present: Callable[[], bool],
         notice: Callable[[str], None],
-        lost: Callable[[str], None],
+        lost: Callable[[str, TunnelkitError | None], None],
         changed: Callable[[], None],
     ) -> None:
-        self._attendance = PromptGate(prompter, present)
+        #: Call its `arrive` when a user comes, `leave` when the visit is over.
+        self.gate = PromptGate(prompter, present)
         self._notice = notice
         self._told_lost = lost
         self._changed = changed
@@ -44,54 +46,29 @@ class LoginConnection:
             settings,
             LinkSetup(
                 paths.link_dir,
-                prompter=self._attendance.ask,
-                attended=self._attendance.is_open,
+                prompter=self.gate.ask,
+                attended=self.gate.is_open,
                 notice=notice,
             ),
         )
-        self._keeper = LinkKeeper(self.link, lost=self._lost, stuck=self.on_stuck)
-
-    @property
-    def is_up(self) -> bool:
-        """False from the moment a loss is known until the link is back."""
-        return self._keeper.is_up
-
-    async def open(self) -> None:
-        """Connect for the first time. Raises as `Link.open`."""
-        await self._keeper.open()
-
-    async def run(self) -> None:
-        """Reopen the connection whenever it is lost; never return."""
-        await self._keeper.run()
-
-    async def wait_up(self) -> None:
-        """Return once the link is up."""
-        await self._keeper.wait_up()
-
-    def arrive(self, *, coming: bool = False) -> None:
-        """Allow prompts until `leave`; with `coming` also before the user's command connects."""
-        self._attendance.arrive(coming=coming)
-
-    def leave(self) -> None:
-        """Forbid prompts: the visit is over. Idempotent."""
-        self._attendance.leave()
+        self.keeper = LinkKeeper(self.link, lost=self._lost, stuck=self.on_stuck)
 
     def retry(self) -> None:
         """Clear `stuck` and retry now, for a present user; a later `stuck` is from this visit."""
         self.on_stuck(None)
-        self._keeper.retry()
+        self.keeper.retry()
 
     def on_stuck(self, error: TunnelkitError | None) -> None:
         """Set or clear `stuck`; an error is reported once, as only the user can fix it."""
         self.stuck = error
         if error is not None:
             # At most one refusal per user action: the user must decide to try again.
-            self._attendance.leave()
+            self.gate.leave()
             self._notice(f"{error.one_line()}. Nothing is tried until you run: tk auth")
         self._changed()
 
-    def _lost(self, why: str) -> None:
-        if self._keeper.is_up:
+    def _lost(self, why: str, error: TunnelkitError | None) -> None:
+        if self.keeper.is_up:
             # The answers are used up. A new prompt needs a new action of the user.
-            self._attendance.leave()
-        self._told_lost(why)
+            self.gate.leave()
+        self._told_lost(why, error)

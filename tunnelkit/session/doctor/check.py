@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from tunnelkit.session.doctor.context import CheckContext
@@ -29,7 +29,7 @@ class Finding:
     status: CheckStatus
     found: str
     fix: str | None = None
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,17 @@ class Check:
     asks: bool = False
 
 
+class CheckInfo(TypedDict):
+    """A check with its outcome in `tk doctor --json`; see CheckResult."""
+
+    name: str
+    status: str
+    found: str
+    fix: str | None
+    data: dict[str, object]
+    took_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """A check with its outcome; `fix` is None if there is nothing to do."""
@@ -56,10 +67,10 @@ class CheckResult:
     status: CheckStatus
     found: str
     fix: str | None
-    data: dict[str, Any]
+    data: dict[str, object]
     took_s: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> CheckInfo:
         """Return the JSON object of `tk doctor --json`."""
         return {
             "name": self.name,
@@ -71,17 +82,17 @@ class CheckResult:
         }
 
 
-def ok(found: str, **data: Any) -> Finding:
+def ok(found: str, **data: object) -> Finding:
     """Return the finding of a check without a fault."""
     return Finding(CheckStatus.OK, found, data=data)
 
 
-def warn(found: str, *, fix: str | None = None, **data: Any) -> Finding:
+def warn(found: str, *, fix: str | None = None, **data: object) -> Finding:
     """Return a warning: it works, but not as well as it could."""
     return Finding(CheckStatus.WARN, found, fix, data)
 
 
-def fail(found: str, *, fix: str | None = None, **data: Any) -> Finding:
+def fail(found: str, *, fix: str | None = None, **data: object) -> Finding:
     """Return a failure: something that tk needs is missing."""
     return Finding(CheckStatus.FAIL, found, fix, data)
 

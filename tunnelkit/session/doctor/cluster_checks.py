@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import replace
 
 from tunnelkit.errors import ConnectionFailed, SchedulerError
 from tunnelkit.mirror.remote.login_shell import advice
@@ -143,7 +143,7 @@ async def home(scene: CheckContext) -> Finding:
     place = parse.tagged(done.text, "tk-home") or "the home"
     kind = parse.tagged(done.text, "tk-type").strip()
     space = parse.df(parse.tagged(done.text, "tk-df"))
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "path": place,
         "kind": kind or None,
         "free_bytes": space.free_bytes if space else None,
@@ -156,12 +156,12 @@ async def home(scene: CheckContext) -> Finding:
     if "tk-written" not in done.text.split():
         said = parse.tagged(done.text, "tk-said").splitlines()
         why = parse.shorten(said[0], 120) if said else done.error_text or "no reason told"
-        return fail(f"{text}; it can't be written: {why}", **data)
+        return replace(fail(f"{text}; it can't be written: {why}"), data=data)
     if space is not None and space.free_bytes < _FEW_BYTES:
-        return fail(f"{text}: full", **data)
+        return replace(fail(f"{text}: full"), data=data)
     if space is not None and space.free_bytes < _TIGHT_BYTES:
-        return warn(f"{text}: little room", **data)
-    return ok(text, **data)
+        return replace(warn(f"{text}: little room"), data=data)
+    return replace(ok(text), data=data)
 
 
 async def quota(scene: CheckContext) -> Finding:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.session.doctor.remote_access import LinkAccess, RemoteAccess, SessionAccess
 from tunnelkit.session.runtime.blocking_client import ask, is_alive
 from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import SessionPaths
+from tunnelkit.session.runtime.status import SessionStatus
 
 #: A live session answers at once; a stopped one never does.
 _ASK_S = 5.0
@@ -51,7 +52,7 @@ class CheckContext:
         self._prompter = prompter
         self._far: RemoteAccess | None = None
         #: None: no session, or its status was not queried yet.
-        self.status: dict[str, Any] | None = None
+        self.status: SessionStatus | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -72,12 +73,14 @@ class CheckContext:
         """The login host, for messages."""
         return str(self.settings.require_login())
 
-    async def look_for_session(self, in_thread: Callable[[Callable[[], Any]], Any]) -> bool:
-        """Query the project's session; return False if there is none."""
+    async def look_for_session(
+        self, in_thread: Callable[[Callable[[], SessionStatus]], Awaitable[SessionStatus]]
+    ) -> SessionStatus | None:
+        """Query the project's session; return its status, None if there is none."""
         if not is_alive(self.paths):
-            return False
+            return None
         self.status = await in_thread(lambda: ask(self.paths, Status(), silence_s=_ASK_S))
-        return True
+        return self.status
 
     async def connect(self) -> RemoteAccess:
         """Connect to the cluster, by the session's link or by a new one."""
@@ -93,8 +96,9 @@ class CheckContext:
 
     @property
     def far(self) -> RemoteAccess:
-        """Access to the cluster. Raises AssertionError before `connect`."""
-        assert self._far is not None
+        """Access to the cluster. Raises ConnectionFailed before `connect`."""
+        if self._far is None:
+            raise ConnectionFailed("the doctor has not connected yet", hint="tk doctor")
         return self._far
 
     async def script(self, text: str, *args: str, timeout_s: float = 30.0) -> Completed:
@@ -108,12 +112,9 @@ class CheckContext:
         return done, time.monotonic() - begin
 
     @property
-    def job(self) -> dict[str, Any] | None:
-        """The allocation of a session that is up."""
-        return self.status["job"] if self.status is not None else None
-
-    @property
-    def has_agent(self) -> bool:
-        """True if a session is up with its agent on a node."""
+    def ready(self) -> SessionStatus | None:
+        """The status of a session that is up with its agent on a node, else None."""
         status = self.status
-        return status is not None and status["state"] == "ready" and bool(status["node"])
+        if status is None or status["state"] != "ready" or not status["node"]:
+            return None
+        return status

@@ -43,12 +43,13 @@ async def config(scene: CheckContext) -> Finding:
 
 async def session(scene: CheckContext) -> Finding:
     """Check for a live session; its connection is then used."""
-    if not await scene.look_for_session(in_thread):
+    status = await scene.look_for_session(in_thread)
+    if status is None:
         return ok("none is up: tk up starts one", up=False)
-    status = scene.status
-    assert status is not None
     where = status["node"] or status["login"]
-    text = f"{status['state']}, on {where}" + (f", job {scene.job['id']}" if scene.job else "")
+    text = f"{status['state']}, on {where}" + (
+        f", job {status['job']['id']}" if status["job"] else ""
+    )
     if status["state"] in ("failed", "ended"):
         return warn(f"{text}: {status['detail']}", fix="tk up starts anew", up=True)
     return ok(text, up=True, state=status["state"])

@@ -18,33 +18,28 @@ print("tk-debugpy", debugpy.__version__)
 
 async def node_ssh(scene: CheckContext) -> Finding:
     """Check that the node accepts ssh."""
-    if not scene.has_agent:
+    status = scene.ready
+    if status is None:
         return skip(_NO_ALLOCATION)
-    assert scene.status is not None
-    nodes = scene.job["nodes"] if scene.job else []
-    node = nodes[0] if nodes else scene.status["wanted_node"]
+    nodes = status["job"]["nodes"] if status["job"] else []
+    node = nodes[0] if nodes else status["wanted_node"]
     if node is None:
         return skip("the login host is the node")
     if scene.settings.cluster.node_ssh == "no":
         return skip(f"not tried: [cluster] node_ssh is no, {node} is entered by the scheduler")
+    entered = f"entered by {status['route'] or 'ssh'}"
     try:
         done = await scene.far.run(["true"], on_node=True, timeout_s=15.0)
     except ConnectionFailed as error:
-        return warn(
-            f"{node} refuses it ({error.cause or error.message}); entered by {_route(scene)}"
-        )
+        return warn(f"{node} refuses it ({error.cause or error.message}); {entered}")
     if done.exit_code != 0:
-        return warn(f"{node}: `true` ended with {done.exit_code}; entered by {_route(scene)}")
-    return ok(f"{node} allows it; entered by {_route(scene)}")
-
-
-def _route(scene: CheckContext) -> str:
-    return str((scene.status or {}).get("route") or "ssh")
+        return warn(f"{node}: `true` ended with {done.exit_code}; {entered}")
+    return ok(f"{node} allows it; {entered}")
 
 
 async def debugpy(scene: CheckContext) -> Finding:
     """Check the debugpy of the debuggee's interpreter."""
-    if not scene.has_agent:
+    if scene.ready is None:
         return skip(_NO_ALLOCATION)
     done = await scene.far.in_job(
         ["sh", "-c", _FIRST_PYTHON, "sh", _ASK], cwd=str(scene.project_dir)

@@ -13,7 +13,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import Link, LinkSetup, Prompter
@@ -135,7 +135,7 @@ class SessionAccess:
         """See `RemoteAccess.in_job`."""
         errors: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
-        def opened(channel: Channel, header: dict[str, Any]) -> None:
+        def opened(channel: Channel, header: dict[str, object]) -> None:
             if header.get("type") == "stderr" and not errors.done():
                 errors.set_result(channel)
             else:

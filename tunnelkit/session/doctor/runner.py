@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from tunnelkit.errors import TunnelkitError
@@ -85,25 +87,18 @@ async def in_thread(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
+    def settle(outcome: Callable[[], None]) -> None:
+        if not future.done():
+            outcome()
 
     def run() -> None:
-        result: T | None = None
-        failure: BaseException | None = None
         try:
-            result = work()
+            outcome = partial(future.set_result, work())
         except BaseException as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, result, failure)
-        except RuntimeError:
-            pass  # the loop has ended meanwhile
+            outcome = partial(future.set_exception, error)
+        # The loop may have ended meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=run, daemon=True).start()
     return await future

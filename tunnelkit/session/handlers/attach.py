@@ -29,7 +29,7 @@ async def attach(session: Session, request: Attach) -> AttachAnswer:
     The answer has `choices` if several processes match.
     Raises DebugError, with cause and hint, if there is no process to attach to.
     """
-    node = str(session.agent_info.get("node") or "the node")
+    node = session.agents.node
     target = request.target
     found: list[Process] = await session.agent().call("attach.find")
     running = session.loops.attachment(_pid_of(found, target))
@@ -78,10 +78,8 @@ async def _choose(
     free = [one for one in found if not one["why_not"]]
     if target is None:
         programs = [one for one in free if not one["launcher"]]
-        if len(programs) == 1:
-            return programs[0]
         if programs:
-            return programs
+            return programs[0] if len(programs) == 1 else programs
         if not free:
             raise DebugError(
                 f"no Python without a debugger runs on {node}",
@@ -94,11 +92,7 @@ async def _choose(
     if free_ranks:
         return free_ranks[0] if len(free_ranks) == 1 else free_ranks
     if ranks:
-        raise DebugError(
-            f"rank {target} can't be attached to",
-            cause=ranks[0]["why_not"],
-            hint="`tk attach` lists what can be attached to",
-        )
+        raise _refused(f"rank {target}", ranks[0])
     by_pid: list[Process] = await session.agent().call("attach.find", pid=target)
     if not by_pid:
         raise DebugError(
@@ -107,12 +101,16 @@ async def _choose(
             "to, only debugged from the start: tk loop --rank RANKS",
         )
     if by_pid[0]["why_not"]:
-        raise DebugError(
-            f"process {target} can't be attached to",
-            cause=by_pid[0]["why_not"],
-            hint="`tk attach` lists what can be attached to",
-        )
+        raise _refused(f"process {target}", by_pid[0])
     return by_pid[0]
+
+
+def _refused(what: str, process: Process) -> DebugError:
+    return DebugError(
+        f"{what} can't be attached to",
+        cause=process["why_not"],
+        hint="`tk attach` lists what can be attached to",
+    )
 
 
 async def _lent(session: Session, python: str) -> str | None:
@@ -121,7 +119,7 @@ async def _lent(session: Session, python: str) -> str | None:
     if await session.agent().call("exec.probe", argv=probe) in (0, None):
         return None
     return await upload_debugpy(
-        session.link, session.cluster.installed.base, session.cluster.files_node
+        session.link, session.cluster.setup.installed.base, session.cluster.files_node
     )
 
 

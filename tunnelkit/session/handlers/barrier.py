@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tunnelkit.errors import NoSessionError, TimeoutExpired
 from tunnelkit.mux.tasks import cancel_all
@@ -62,7 +62,7 @@ async def _queued_no_more(session: Session, timeout_s: float) -> None:
         ) from None
 
 
-async def _unless_it_ends(session: Session, work: Coroutine[Any, Any, _T]) -> _T:
+async def _unless_it_ends(session: Session, work: Coroutine[object, object, _T]) -> _T:
     """Return the result of `work`; raise NoSessionError if the allocation ends meanwhile.
 
     A wait for the node would never end then.

@@ -34,7 +34,7 @@ async def prepared(
     looked, lent = await asyncio.gather(
         agent.call("exec.probe", argv=look, cwd=cwd), _with_debugpy(session, command, cwd)
     )
-    node = str(session.agent_info.get("node") or "the node")
+    node = session.agents.node
     if looked == _NO_COMMAND:
         raise no_command(command, node)
     if looked == _NO_FILE and command.file is not None:
@@ -54,10 +54,10 @@ async def _with_debugpy(
     if code in (0, None):
         return command, ()
     place = await upload_debugpy(
-        session.link, session.cluster.installed.base, session.cluster.files_node
+        session.link, session.cluster.setup.installed.base, session.cluster.files_node
     )
     name = command.interpreter[0] if command.interpreter else "Python"
     note = f"{name} on the node has no debugpy: ours is lent to it"
-    before = session.agent_info.get("pythonpath")
+    before = session.agents.info.get("pythonpath")
     path = f"{before}:{place}" if before else place
     return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)

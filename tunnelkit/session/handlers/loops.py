@@ -48,14 +48,13 @@ async def show(
     session: Session, loop: SessionLoop, channel: Channel, notes: tuple[str, ...]
 ) -> None:
     """Show a loop in a terminal until one of them ends; the loop ends with the terminal."""
-    allocation = session.cluster.allocation
     payload = event_payload(
         "loop",
         id=loop.loop.id,
         port=loop.port.port,
         notes=list(notes),
-        node=session.agent_info.get("node"),
-        job=allocation.job_id if allocation is not None else None,
+        node=session.agents.info.get("node"),
+        job=session.cluster.allocated.job_id,
     )
     channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
     loop.watch(channel)

@@ -24,7 +24,7 @@ class Processes:
         """Return the handlers for the command at the other end of `mux`."""
 
         def execs(channel: int) -> ExecStreams:
-            return self._elsewhere.get((mux, channel), self._session.execs)
+            return self._elsewhere.get((mux, channel), self._session.agents.execs)
 
         async def signal(request: ExecSignal) -> None:
             await execs(request.channel).signal(mux, request.channel, request.signal)
@@ -42,16 +42,15 @@ class Processes:
             **stream.to_json(),
             "cwd": working_directory(self._session, stream),
         }
-        if stream.node is None:
-            await self._session.execs.run(mux, channel, header)
-            return
+        execs: ExecStreams | None = None
         try:
-            execs = await self._session.peers.execs(stream.node)
+            if stream.node is not None:
+                execs = await self._session.agents.peers.execs(stream.node)
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
         if execs is None:
-            await self._session.execs.run(mux, channel, header)
+            await self._session.agents.execs.run(mux, channel, header)
             return
         self._elsewhere[mux, channel.id] = execs
         try:

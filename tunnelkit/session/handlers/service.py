@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.rpc import Handler
+from tunnelkit.mux.tasks import start
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.files.mirror_set import MirrorSet
@@ -28,7 +29,6 @@ from tunnelkit.session.runtime.control_answers import (
     ExplainAnswer,
     ForwardAnswer,
     InterruptAnswer,
-    PausedInfo,
     PullAnswer,
     ReadyAnswer,
     ResolveAnswer,
@@ -106,11 +106,11 @@ class ControlHandlers:
         try:
             if kind == calls.ExecStream.NAME and connection.mux is not None:
                 process = calls.ExecStream.parse(header)
-                self._spawn(self._processes.run(connection.mux, channel, process))
+                start(self._tasks, self._processes.run(connection.mux, channel, process))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:
-                self._spawn(self._loop(channel, calls.LoopAdopt.parse(header)))
+                start(self._tasks, self._loop(channel, calls.LoopAdopt.parse(header)))
             elif kind == calls.LoopStream.NAME:
-                self._spawn(self._loop(channel, calls.LoopStream.parse(header)))
+                start(self._tasks, self._loop(channel, calls.LoopStream.parse(header)))
             else:
                 channel.close({"error": f"unknown stream {kind!r}"})
         except TunnelkitError as error:
@@ -136,8 +136,7 @@ class ControlHandlers:
 
     async def _auth(self, request: calls.Auth) -> SessionStatus:
         """Reconnect with the help of the user who follows."""
-        if self._session.failure is not None:
-            raise self._session.failure
+        self._session.states.check()
         await self._session.authenticate()
         self._check_alive()
         return self.status()
@@ -151,8 +150,7 @@ class ControlHandlers:
 
     async def _wait_settled(self) -> None:
         await self._session.settled.wait()
-        if self._session.failure is not None:
-            raise self._session.failure
+        self._session.states.check()
 
     def _check_alive(self) -> None:
         check_alive(self._session)
@@ -259,16 +257,8 @@ class ControlHandlers:
         all_loops = self._session.loops
         with_editor = [one.loop.id for one in all_loops.all() if one.loop.has_editor]
         loop = all_loops.get(request.loop or max(with_editor, default=None)).loop
-        processes = await loop.interrupt(request.rank)
-        return {"loop": loop.id, "processes": cast("list[PausedInfo]", processes)}
+        return {"loop": loop.id, "processes": await loop.interrupt(request.rank)}
 
     async def _loop_stop(self, request: calls.LoopStop) -> None:
         all_loops = self._session.loops
         await all_loops.stop(all_loops.get(request.loop).loop.id)
-
-    # -- inside -----------------------------------------------------------
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -13,24 +13,24 @@ from tunnelkit.session.session import Session
 
 def status_of(session: Session, *, closing: bool) -> SessionStatus:
     """Return the status. closing: `tk down` was called; the session's state follows later."""
-    mirrors, cluster = session.files.mirrors, session.cluster
+    mirrors, cluster, states = session.files.mirrors, session.cluster, session.states
     return {
         "version": __version__,
-        "state": SessionState.CLOSING if closing else session.states.state,
-        "detail": session.states.detail,
-        "failure": session.failure.to_json() if session.failure is not None else None,
+        "state": SessionState.CLOSING if closing else states.state,
+        "detail": states.detail,
+        "failure": states.failure.to_json() if states.failure is not None else None,
         "attention": session.stuck.one_line() if session.stuck is not None else None,
-        "since": session.states.since,
+        "since": states.since,
         "pid": os.getpid(),
         "project": str(session.launch.settings.project_dir),
         "login": session.link.name,
         "wanted_node": session.launch.node,
-        "scheduler": cluster.scheduler.name if cluster.scheduler else "none",
+        "scheduler": cluster.job.scheduler.name if cluster.job is not None else "none",
         "job": _job(session),
         "node": _node(session),
-        "other_nodes": session.peers.describe(),
-        "route": cluster.route,
-        "agent": session.agent_info or None,
+        "other_nodes": session.agents.peers.describe(),
+        "route": cluster.allocated.route,
+        "agent": session.agents.info or None,
         "mirror": mirror_json.describe(mirrors.project) if mirrors is not None else None,
         "mirrors": [mirror_json.describe(one) for one in mirrors.by_state()] if mirrors else [],
         "debug_port": session.editor_port.port,
@@ -45,13 +45,12 @@ def _job(session: Session) -> JobInfo | None:
     cluster, pending = session.cluster, session.pending
     if cluster.job is None or cluster.job.job_id is None:
         return None
-    allocation = cluster.allocation
     return {
         "id": cluster.job.job_id,
         "adopted": cluster.adopted,
         "made_by": "you" if session.launch.attach_job is not None else "tk",
         "requeues": session.requeues,
-        "nodes": list(allocation.nodes) if allocation is not None else [],
+        "nodes": list(cluster.allocated.nodes),
         "time_left_s": session.time_limit.left_s,
         "time_is_near": session.time_limit.warned,
         "pending_reason": pending.reason if pending is not None else None,
@@ -61,5 +60,6 @@ def _job(session: Session) -> JobInfo | None:
 
 def _node(session: Session) -> str | None:
     """Return the agent's node, with the scheduler's name for it if there is one."""
-    reported: str | None = session.agent_info.get("node")
-    return session.cluster.node if reported and session.cluster.job is not None else reported
+    if not session.agents.info:
+        return None
+    return session.cluster.node if session.cluster.job is not None else session.agents.node

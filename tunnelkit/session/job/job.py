@@ -42,7 +42,7 @@ class JobHandle:
         cancelled: CancelledJobs,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._run = run
         self._name = job_name
         self._jobs_dir = jobs_dir
@@ -93,8 +93,8 @@ class JobHandle:
     async def adopt(self, job_id: str) -> JobStatus:
         """Use a job that the user submitted; return its status. Raises SchedulerError."""
         self.job_id, self.foreign = job_id, True
-        done = await self._run(self._scheduler.query([job_id]))
-        return self._scheduler.parse_query(done, [job_id])[job_id]
+        done = await self._run(self.scheduler.query([job_id]))
+        return self.scheduler.parse_query(done, [job_id])[job_id]
 
     def poke(self) -> None:
         """Query the scheduler at once, instead of at the end of the pause."""
@@ -110,29 +110,29 @@ class JobHandle:
         """Submit the job and return its id; a late or lost reply never submits it twice.
 
         waiting: called now and then with the seconds without an answer."""
-        command = self._scheduler.submit(
+        command = self.scheduler.submit(
             request, job_name=self._name, body=body, log_dir=self._jobs_dir or ""
         )
         # From here on a job of this name is this session's, even if this task is cancelled.
         self.submitted = True
-        for attempt in range(_RETRIES):
+        attempt = 0
+        while True:
             try:
-                if attempt and await self.find() is not None:
+                if attempt and (found := await self.find()) is not None:
                     await self.drop_twins()
-                    break
-                self.job_id = self._scheduler.parse_submit(await self._submit(command, waiting))
-                break
+                    return found.job_id
+                self.job_id = self.scheduler.parse_submit(await self._submit(command, waiting))
+                return self.job_id
             except (ConnectionFailed, SchedulerError, TimeoutExpired) as error:
-                if not error.transient or attempt == _RETRIES - 1:
+                attempt += 1
+                if not error.transient or attempt == _RETRIES:
                     raise
                 await asyncio.sleep(_RETRY_S)
-        assert self.job_id is not None
-        return self.job_id
 
     async def _submit(self, command: Command, waiting: Callable[[float], None]) -> Completed:
         if self._jobs_dir is None:
             return await self._run(command)
-        cancel = self._scheduler.cancel("1").argv[:-1]
+        cancel = self.scheduler.cancel("1").argv[:-1]
         self._submission = Submission(
             self._run, command, cancel, jobs_dir=self._jobs_dir, name=self._name
         )
@@ -155,7 +155,7 @@ class JobHandle:
                         hint=HINT,
                     )
                 if status.state is JobState.PENDING:
-                    if self._scheduler.verdict(status) is PendingCause.FIX:
+                    if self.scheduler.verdict(status) is PendingCause.FIX:
                         await self.cancel()
                         raise AllocationError(
                             f"job {status.job_id} can never start as it was asked for",
@@ -176,8 +176,9 @@ class JobHandle:
     def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
         """Yield the job's states as they change; polls as often as the scheduler's manual allows.
 
-        hurried: see `Poller.watch`."""
-        assert self.job_id is not None
+        hurried: see `Poller.watch`. Raises AllocationError before there is a job."""
+        if self.job_id is None:
+            raise AllocationError("this session has no job yet", hint="see `tk status`")
         return self._poller.watch(self.job_id, hurried=hurried)
 
     async def _confirm_end(self, job_id: str) -> bool:
@@ -186,10 +187,10 @@ class JobHandle:
         The proof is the status file of its body, or the scheduler's history."""
         if await self._has_told_end(job_id):
             return True
-        command = self._scheduler.history(job_id)
+        command = self.scheduler.history(job_id)
         if command is None:
             return False
-        return self._scheduler.parse_history(await self._run(command)) is JobState.ENDED
+        return self.scheduler.parse_history(await self._run(command)) is JobState.ENDED
 
     async def _has_told_end(self, job_id: str) -> bool:
         """True if the job's body has reported that its agent ended."""
@@ -212,13 +213,6 @@ class JobHandle:
         self._cancelled.add(self.job_id)
         return True
 
-    async def estimate(self) -> str | None:
-        """Return when the pending job may start, as the scheduler says; None if unknown."""
-        command = self._scheduler.estimate(self.job_id) if self.job_id else None
-        if command is None:
-            return None
-        return self._scheduler.parse_estimate(await self._run(command))
-
     async def wait_cancelled_gone(self, say: Callable[[str], None]) -> None:
         """Wait until the cancelled jobs that still exist have ended. Call it after `find`.
 
@@ -227,7 +221,7 @@ class JobHandle:
             say(f"job {job_id} was cancelled and is still ending: waiting for its end")
             # The first cancellation may have been lost. A second one does no harm.
             with contextlib.suppress(SchedulerError):
-                self._scheduler.parse_cancel(await self._run(self._scheduler.cancel(job_id)))
+                self.scheduler.parse_cancel(await self._run(self.scheduler.cancel(job_id)))
         for pause_s in FIRST_PAUSES_S:
             if not self._cancelled.ids():
                 return
@@ -262,21 +256,21 @@ class JobHandle:
     async def _cancel_one(self, job_id: str) -> None:
         # Recorded first: the answer may get lost although the job is cancelled.
         self._cancelled.add(job_id)
-        command = self._scheduler.cancel(job_id)
+        command = self.scheduler.cancel(job_id)
         if self._status_file is not None:
             command = job_script.cancelling(
                 command, job_script.status_of(self._status_file, job_id)
             )
         try:
-            self._scheduler.parse_cancel(await self._run(command))
+            self.scheduler.parse_cancel(await self._run(command))
         except SchedulerError:
             self._cancelled.forget(job_id)
             raise
 
     async def _listed(self) -> list[JobStatus]:
         """Return the unfinished jobs of this name; forget cancelled jobs that are gone."""
-        done = await self._run(self._scheduler.find(self._name))
-        jobs = self._scheduler.parse_find(done, self._name)
+        done = await self._run(self.scheduler.find(self._name))
+        jobs = self.scheduler.parse_find(done, self._name)
         self._cancelled.keep_only(job.job_id for job in jobs)
         return jobs
 

@@ -65,6 +65,12 @@ async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: 
     return known if known.ended else JobOutcome(back=may_come_back)
 
 
+async def describe_end(scheduler: Scheduler, run: Run, status: JobStatus) -> str:
+    """Return in plain words how the job ended."""
+    who = await who_cancelled(scheduler, run, status)
+    return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
+
+
 async def who_cancelled(scheduler: Scheduler, run: Run, status: JobStatus) -> str | None:
     """Return in words who cancelled the job; None if the scheduler does not report it."""
     if not status.native_state.startswith("CANCELLED"):

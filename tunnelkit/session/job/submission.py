@@ -23,6 +23,12 @@ from tunnelkit.scheduler.base import Command
 
 Run = Callable[[Command], Awaitable[Completed]]
 State = Literal["answered", "runs", "gone", "none"]
+_STATES: dict[bytes, State] = {
+    b"answered": "answered",
+    b"runs": "runs",
+    b"gone": "gone",
+    b"none": "none",
+}
 
 #: Limit for the answer. A site's submission filters may take minutes.
 LIMIT_S = 900.0
@@ -225,7 +231,7 @@ class Submission:
                 cause=done.error_text or f"exit status {done.exit_code}",
                 hint="is the home there full or read-only? `tk doctor` tells",
             )
-        state: State = found[1].decode()  # type: ignore[assignment]
+        state = _STATES[found[1]]
         base = f"{self._prefix.rpartition('/')[0]}/{found[2].decode(errors='replace')}"
         if found[3] == b"stopped":
             state = "none"

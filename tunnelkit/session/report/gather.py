@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from tunnelkit import __version__
 from tunnelkit.child_process import run_child
@@ -32,10 +31,12 @@ from tunnelkit.session.doctor.runner import run_checks
 from tunnelkit.session.report.patterns import SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
 from tunnelkit.session.runtime import completion_cache
+from tunnelkit.session.runtime.event_log import read_events
 
 #: Limits per log: its end matters most, and reports are sent by mail.
 _LOG_BYTES = 512 * 1024
 _OUTPUT_BYTES = 64 * 1024
+_EVENTS = 2000
 _PACKAGES = ("typer", "watchdog", "pathspec", "debugpy", "platformdirs", "paramiko", "sshtunnel")
 #: $1: tk's directory as in the settings.
 _JOB_LOGS = (
@@ -70,25 +71,19 @@ async def gather(
     checks: those of `tk doctor`. with_output: True to include the output of the user's programs.
     """
     results = await run_checks(checks, scene)
-    raw: dict[str, Any] = {
+    raw: dict[str, object] = {
         "versions.json": await _versions(),
         "doctor.json": {result.name: _without_name(result) for result in results},
         "config.json": _config(scene),
         "status.json": scene.status,
-        "events.jsonl": _tail(scene.paths.events, _LOG_BYTES),
+        "events.jsonl": read_events(scene.paths.events, _EVENTS),
         "session.log": _tail(scene.paths.session_log, _LOG_BYTES),
         "jobs.log": await _job_logs(scene),
     }
     if with_output:
         raw["loop.log"] = _tail(scene.paths.loop_log, _OUTPUT_BYTES)
     scrubber = _scrubber(scene, results)
-    files = {
-        name: scrubber.text(content)
-        if isinstance(content, str)
-        else json.dumps(scrubber.json(content), indent=2) + "\n"
-        for name, content in raw.items()
-        if content
-    }
+    files = {name: _scrubbed(scrubber, content) for name, content in raw.items() if content}
     when = time.strftime("%Y-%m-%d %H:%M:%S %z")
     listed = "\n".join(f"  {name:<14} {len(text)} characters" for name, text in files.items())
     readme = _README.format(version=__version__, when=when, files=listed)
@@ -123,12 +118,12 @@ def write(files: dict[str, str], path: Path) -> None:
 # -- contents -----------------------------------------------------------------
 
 
-def _without_name(result: CheckResult) -> dict[str, Any]:
+def _without_name(result: CheckResult) -> dict[str, object]:
     return {key: value for key, value in result.to_json().items() if key != "name"}
 
 
-async def _versions() -> dict[str, Any]:
-    found: dict[str, Any] = {
+async def _versions() -> dict[str, object]:
+    found: dict[str, object] = {
         "tk": __version__,
         "python": sys.version,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -153,7 +148,7 @@ def _version_of(name: str) -> str | None:
         return None
 
 
-def _config(scene: CheckContext) -> dict[str, Any]:
+def _config(scene: CheckContext) -> dict[str, object]:
     try:
         settings = scene.settings
     except TunnelkitError as error:
@@ -183,11 +178,20 @@ async def _job_logs(scene: CheckContext) -> str:
     try:
         async with asyncio.timeout(20.0):
             return (await scene.script(_JOB_LOGS, scene.settings.cluster.directory)).text
-    except (TunnelkitError, TimeoutError, AssertionError):
+    except (TunnelkitError, TimeoutError):
         return ""
 
 
 # -- scrubbing ----------------------------------------------------------------
+
+
+def _scrubbed(scrubber: Scrubber, content: object) -> str:
+    """Return a log as text, a list as JSON lines, another object as JSON."""
+    if isinstance(content, str):
+        return scrubber.text(content)
+    if isinstance(content, list):
+        return "".join(json.dumps(scrubber.json(one)) + "\n" for one in content)
+    return json.dumps(scrubber.json(content), indent=2) + "\n"
 
 
 def _scrubber(scene: CheckContext, results: Iterable[CheckResult]) -> Scrubber:
@@ -207,10 +211,8 @@ def _scrubber(scene: CheckContext, results: Iterable[CheckResult]) -> Scrubber:
     asked = data.get("ssh-config", {})
     users.add(str(asked.get("user") or ""))
     hosts |= {str(asked.get("hostname") or ""), *_in_way(str(asked.get("way") or ""), users)}
-    for path in (
-        data.get("home", {}).get("path"),
-        ((scene.status or {}).get("agent") or {}).get("home"),
-    ):
+    agent = scene.status["agent"] if scene.status is not None else None
+    for path in (data.get("home", {}).get("path"), agent.get("home") if agent else None):
         if path:
             homes.add(str(path))
     users |= {Path(home).name for home in homes if home.startswith(("/home/", "/Users/"))}
@@ -228,9 +230,9 @@ def _hosts(scene: CheckContext, settings: Settings | None) -> Iterator[str]:
             yield _without_port(settings.cluster.login.destination)
         yield from (_without_port(jump.destination) for jump in settings.cluster.jump)
         yield from completion_cache.recall("nodes", scene.project_dir)
-    status = scene.status or {}
-    yield from (str(status[key]) for key in ("login", "node", "wanted_node") if status.get(key))
-    yield from (status.get("job") or {}).get("nodes", [])
+    if (status := scene.status) is not None:
+        yield from filter(None, (status["login"], status["node"], status["wanted_node"]))
+        yield from status["job"]["nodes"] if status["job"] else []
 
 
 def _without_port(destination: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from tunnelkit.session.report import patterns
 
@@ -76,7 +75,7 @@ class Scrubber:
             text = pattern.sub(lambda found: self._name("host", found[0]), text)
         return text
 
-    def json(self, value: Any) -> Any:
+    def json(self, value: object) -> object:
         """Scrub a JSON value: its strings, and completely the strings under a secret key.
 
         Keys are scrubbed only if they are a path or name of the user's, not tk's own words.

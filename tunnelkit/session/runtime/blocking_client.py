@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired, TunnelkitError
 from tunnelkit.session.runtime.control_address import reach
@@ -21,6 +21,8 @@ from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tunnelkit.session.runtime.control_message import Request
     from tunnelkit.session.runtime.paths import SessionPaths
 
@@ -29,6 +31,7 @@ A = TypeVar("A")
 #: Length prefix of each message of an RPC channel (mux/rpc.py).
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 256 * 1024
+_CALL_ID = 1
 
 
 def is_alive(paths: SessionPaths) -> bool:
@@ -76,19 +79,18 @@ def ask(paths: SessionPaths, request: Request[A], *, silence_s: float | None = N
         except OSError:
             raise no_session() from None
         try:
-            message = {"id": 1, "call": request.NAME, "params": request.to_json()}
-            answer: A = _call(sock, message)
-            return answer
+            return _call(sock, request)
         except TimeoutError:
             raise silent(silence_s or 0.0) from None
         except (OSError, ProtocolError):
             raise session_gone() from None
 
 
-def _call(sock: socket.socket, message: dict[str, Any]) -> Any:
+def _call(sock: socket.socket, request: Request[A]) -> A:
     endpoint = Endpoint(client=True)
     arrived = _greet(sock, endpoint)
     channel = endpoint.open({"type": "rpc"})
+    message = {"id": _CALL_ID, "call": request.NAME, "params": request.to_json()}
     payload = json.dumps(message).encode()
     endpoint.send(channel, _LENGTH.pack(len(payload)) + payload)
     buffer = bytearray()
@@ -99,15 +101,17 @@ def _call(sock: socket.socket, message: dict[str, Any]) -> Any:
                 buffer += event.data
             elif isinstance(event, ev.ChannelClosed | ev.ByeReceived):
                 raise ProtocolError("the session hung up")
-        answer = _answer(buffer, message["id"])
-        if answer is not None:
-            break
+        for text in _whole_messages(buffer):
+            found = json.loads(text)
+            if found.get("id") != _CALL_ID:
+                continue  # a notice
+            if "error" in found:
+                raise TunnelkitError.from_json(found["error"])
+            answer: A = found.get("result")
+            return answer
         while endpoint.has_outgoing():
             sock.sendall(b"".join(endpoint.outgoing(_READ_BYTES)))
         arrived = _receive(sock)
-    if "error" in answer:
-        raise TunnelkitError.from_json(answer["error"])
-    return answer.get("result")
 
 
 def _greet(sock: socket.socket, endpoint: Endpoint) -> bytes:
@@ -121,17 +125,15 @@ def _greet(sock: socket.socket, endpoint: Endpoint) -> bytes:
     return reader.rest
 
 
-def _answer(buffer: bytearray, call_id: int) -> dict[str, Any] | None:
-    """Return the answer to the call, None until it is complete; drop notices before it."""
+def _whole_messages(buffer: bytearray) -> Iterator[bytes]:
+    """Yield the whole messages, and remove them from the buffer."""
     while len(buffer) >= _LENGTH.size:
         end = _LENGTH.size + _LENGTH.unpack_from(buffer)[0]
         if len(buffer) < end:
-            return None
-        message: dict[str, Any] = json.loads(buffer[_LENGTH.size : end])
+            return
+        text = bytes(buffer[_LENGTH.size : end])
         del buffer[:end]
-        if message.get("id") == call_id:
-            return message
-    return None
+        yield text
 
 
 def _receive(sock: socket.socket) -> bytes:

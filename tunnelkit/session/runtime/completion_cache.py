@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tunnelkit.errors import SchedulerError, TunnelkitError
-from tunnelkit.session.runtime.paths import cache_root
+from tunnelkit.session.runtime.paths import cache_root, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -119,20 +118,6 @@ def remember(
         write_private(path, json.dumps(data))
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace a cache file atomically, 0600, in a directory 0700. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 async def learn(run: Run, scheduler: Scheduler, cluster: str, project_dir: Path) -> None:
     """Ask the scheduler for the names, once, and store them under the cluster's name.
 
@@ -162,7 +147,7 @@ def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> 
     return list(found)
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
+def _read(path: Path) -> dict[str, dict[str, object]]:
     """Return the cache's content; empty if the file is missing or broken."""
     try:
         data = json.loads(path.read_text())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypedDict, final
 
+from tunnelkit.debug.loop_status import InterruptStatus
 from tunnelkit.errors import ErrorInfo
 from tunnelkit.mirror.progress import ProgressInfo
 from tunnelkit.session.runtime.status import MirrorStateInfo
@@ -137,20 +138,11 @@ class ChoicesAnswer(TypedDict):
 AttachAnswer = AttachedAnswer | ChoicesAnswer
 
 
-class PausedInfo(TypedDict):
-    """One process of a loop. paused: False while it is in native code."""
-
-    rank: int | None
-    pid: int
-    node: str | None
-    paused: bool
-
-
 class InterruptAnswer(TypedDict):
     """The processes of the loop that were to pause."""
 
     loop: int
-    processes: list[PausedInfo]
+    processes: list[InterruptStatus]
 
 
 class RunAnswer(TypedDict):

@@ -9,14 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.mux import Mux, OnChannel
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.runtime.blocking_client import is_alive, no_session, session_gone
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S = 20.0
 A = TypeVar("A")
-OnChannel = Callable[[Channel, dict[str, Any]], None]
 
 
-def _no_channel(channel: Channel, header: dict[str, Any]) -> None:
+def _no_channel(channel: Channel, header: dict[str, object]) -> None:
     channel.close({"error": "unexpected stream"})
 
 
@@ -82,7 +81,7 @@ async def connect(
     Raises NoSessionError if there is none, ConfigError if another user's process could listen.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    tasks: list[asyncio.Future[Any]] = []
+    tasks: list[asyncio.Task[None]] = []
     try:
         try:
             reach(sock, paths)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
-    Any,
     ClassVar,
     Generic,
     Self,
@@ -95,7 +94,7 @@ def _unreadable(name: str, why: str) -> TunnelkitError:
     )
 
 
-def _fits(value: object, kind: Any) -> bool:
+def _fits(value: object, kind: object) -> bool:
     """True if a JSON value has this type."""
     if isinstance(kind, UnionType):
         return any(_fits(value, one) for one in get_args(kind))
@@ -108,4 +107,6 @@ def _fits(value: object, kind: Any) -> bool:
         return value is None
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+    if kind is float:
+        return isinstance(value, int | float)
+    return isinstance(kind, type) and isinstance(value, kind)

@@ -11,7 +11,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
@@ -19,7 +19,7 @@ from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.runtime.control_calls import MIRROR
 from tunnelkit.session.runtime.control_message import Notice
 from tunnelkit.wire.endpoint import Endpoint
@@ -29,7 +29,7 @@ from tunnelkit.wire.handshake import Hello, HelloReader, Status
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import MirrorEvent
 
-Header = dict[str, Any]
+Header = dict[str, object]
 OnChannel = Callable[[Channel, Header, "ControlConnection"], None]
 C = TypeVar("C", bound=Mapping[str, object])
 
@@ -99,9 +99,7 @@ class ControlServer:
                 connection.notify(MIRROR, event)
 
     def _connected(self, sock: socket.socket) -> None:
-        task = asyncio.create_task(self._serve(sock))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, self._serve(sock))
 
     async def _serve(self, sock: socket.socket) -> None:
         connection = ControlConnection()

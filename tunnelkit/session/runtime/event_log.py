@@ -11,9 +11,8 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal, Protocol, TypedDict
 
 from tunnelkit.errors import ErrorInfo, TunnelkitError
 from tunnelkit.text_format import shown
@@ -21,7 +20,6 @@ from tunnelkit.text_format import shown
 #: state: the session entered a state. message: a text for the user. error: a failure.
 #: route: a way to the agent that was tried. scheduler: the scheduler's report on the job.
 Kind = Literal["state", "message", "error", "route", "scheduler"]
-Record = Callable[[Kind, str], None]
 
 #: The file is cut to its newer half when it is longer.
 MAX_BYTES = 256 * 1024
@@ -31,13 +29,36 @@ RECENT = 20
 
 
 class SessionEvent(TypedDict):
-    """One event. at: Unix time. state: the new state, for kind `state`, else None."""
+    """One event. at: Unix time. state: the new state, for kind `state`, else None.
+
+    error: the error that is the event, or its reason.
+    """
 
     at: float
     kind: Kind
     text: str
     state: str | None
     error: ErrorInfo | None
+
+
+class Record(Protocol):
+    """Takes an event: `EventLog.add`."""
+
+    def __call__(
+        self,
+        kind: Kind,
+        text: str,
+        *,
+        state: str | None = None,
+        error: TunnelkitError | None = None,
+    ) -> None:
+        """Append an event."""
+
+
+def unrecorded(
+    kind: Kind, text: str, *, state: str | None = None, error: TunnelkitError | None = None
+) -> None:
+    """Drop an event, where there is no session."""
 
 
 class EventLog:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.config.value_kinds import BadValue
 from tunnelkit.errors import ConfigError, NoSessionError, UsageError
 from tunnelkit.model import Hop
+from tunnelkit.session.runtime.paths import write_private
 
 
 @dataclass(frozen=True)
@@ -32,21 +31,15 @@ class LaunchSpec:
     def save(self, path: Path) -> None:
         """Write the record for the session's process, 0600, atomically."""
         login = self.settings.cluster.login
-        data = json.dumps(
-            {
-                # Also outside of the settings: another version of tk may not be able to read those.
-                "login": None if login is None else str(login),
-                "settings": self.settings.to_json(),
-                "node": self.node,
-                "take_over": self.take_over,
-                "attach_job": self.attach_job,
-            }
-        )
-        temporary = path.with_suffix(f".{os.getpid()}")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(data)
-        temporary.replace(path)
+        data = {
+            # Also outside of the settings: another version of tk may not be able to read those.
+            "login": None if login is None else str(login),
+            "settings": self.settings.to_json(),
+            "node": self.node,
+            "take_over": self.take_over,
+            "attach_job": self.attach_job,
+        }
+        write_private(path, json.dumps(data))
 
     @staticmethod
     def load(path: Path) -> LaunchSpec:
@@ -122,7 +115,7 @@ def _hop(login: str) -> Hop:
         ) from None
 
 
-def _readable(data: Any) -> Settings | None:
+def _readable(data: object) -> Settings | None:
     """Return the settings without the values that this version can't read; None if unusable."""
     if not isinstance(data, Mapping) or not isinstance(data.get("values"), Mapping):
         return None

@@ -28,7 +28,7 @@ _MAX_ROOT_BYTES = _MAX_SOCKET_PATH_BYTES - len("/01234567/l/") - 30
 SHARED = Path("/tmp")  # noqa: S108 - each use of it checks whose the directory is
 
 
-@dataclass(frozen=True)
+@dataclass
 class SessionPaths:
     """The paths of one session. `runtime` is 0700 and short; `state` survives a reboot."""
 
@@ -36,55 +36,27 @@ class SessionPaths:
     runtime: Path
     state: Path
 
-    @property
-    def control_socket(self) -> Path:
-        """The socket where commands talk to the session."""
-        return self.runtime / _CONTROL
-
-    @property
-    def link_dir(self) -> Path:
-        """The directory of the link's control sockets."""
-        return self.runtime / "l"
-
-    @property
-    def lock(self) -> Path:
-        """The lock file (see `hold_lock`)."""
-        return self.runtime / "lock"
-
-    @property
-    def launch(self) -> Path:
-        """The launch record; exists while the session may have left something on the cluster."""
-        return self.state / "launch.json"
-
-    @property
-    def launch_wanted(self) -> Path:
-        """The launch record of a session that has not yet reached the cluster."""
-        return self.state / "launch-wanted.json"
-
-    @property
-    def cancelled(self) -> Path:
-        """The list of jobs that tk has cancelled (cancelled_jobs.py)."""
-        return self.state / "cancelled"
-
-    @property
-    def session_log(self) -> Path:
-        """The session's log."""
-        return self.state / "session.log"
-
-    @property
-    def events(self) -> Path:
-        """The session's events (event_log.py)."""
-        return self.state / "events.jsonl"
-
-    @property
-    def loop_log(self) -> Path:
-        """The log of the restart loop's output."""
-        return self.state / "loop.log"
-
-    @property
-    def mirror_state(self) -> Path:
-        """The directory of the mirror's state."""
-        return self.state / "mirror"
+    def __post_init__(self) -> None:
+        runtime, state = self.runtime, self.state
+        #: The socket where commands talk to the session.
+        self.control_socket = runtime / _CONTROL
+        #: The directory of the link's control sockets.
+        self.link_dir = runtime / "l"
+        #: The lock file (see `hold_lock`).
+        self.lock = runtime / "lock"
+        #: The launch record; exists while the session may have left something on the cluster.
+        self.launch = state / "launch.json"
+        #: The launch record of a session that has not yet reached the cluster.
+        self.launch_wanted = state / "launch-wanted.json"
+        #: The list of jobs that tk has cancelled (cancelled_jobs.py).
+        self.cancelled = state / "cancelled"
+        self.session_log = state / "session.log"
+        #: The session's events (event_log.py).
+        self.events = state / "events.jsonl"
+        #: The log of the restart loop's output.
+        self.loop_log = state / "loop.log"
+        #: The directory of the mirror's state.
+        self.mirror_state = state / "mirror"
 
     def make(self) -> None:
         """Create the directories, private to this user. Raises ConfigError if that fails."""
@@ -94,13 +66,8 @@ class SessionPaths:
                 hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
             )
         # The parent too: its owner could put another directory in place of the session's.
-        for path in (
-            self.runtime.parent,
-            self.runtime,
-            self.link_dir,
-            self.state,
-            self.mirror_state,
-        ):
+        runtime = (self.runtime.parent, self.runtime, self.link_dir)
+        for path in (*runtime, self.state, self.mirror_state):
             private_directory(path)
 
 
@@ -271,6 +238,20 @@ def private_directory(path: Path) -> Path:
     if stat.S_IMODE(status.st_mode) & 0o077:
         path.chmod(0o700)
     return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file atomically, 0600; a missing directory is made 0700. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _machine_salt() -> str:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
-from typing import Any
 
 from tunnelkit.errors import TunnelkitError
 
@@ -18,7 +17,7 @@ LEAST_S = 0.5
 #: Limit for a cancelled step to end.
 _LET_GO_S = 0.5
 
-Work = Coroutine[Any, Any, object]
+Work = Coroutine[object, object, object]
 #: Name of the step for the log; the work; its limit in seconds.
 Step = tuple[str, Work, float]
 

@@ -14,6 +14,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.session.runtime.event_log import Record
+
 log = logging.getLogger("tunnelkit.session")
 
 
@@ -65,21 +68,21 @@ FINAL = frozenset({_S.FAILED, _S.ENDED, _S.CLOSING})
 
 
 class StateMachine:
-    """The state of one session, with a detail for the user.
+    """The state of one session, with a detail for the user, and the error that ended it.
 
-    changed: called after each change, also after those that `poke` reports.
-    entered: called with state and detail when a state or its detail is new.
+    changed: called after each change, also after those that `poke` reports. record: takes each new
+    state or detail, and the failure, as an event.
     """
 
-    def __init__(
-        self, changed: Callable[[], None], entered: Callable[[SessionState, str], None]
-    ) -> None:
+    def __init__(self, changed: Callable[[], None], record: Record) -> None:
         self.state = SessionState.NEW
         self.detail = ""
+        #: The error that every command gets from now on, or None.
+        self.failure: TunnelkitError | None = None
         #: Unix time of the last change of state.
         self.since = time.time()
         self._changed = changed
-        self._entered = entered
+        self._record = record
         self._change = asyncio.Event()
 
     @property
@@ -87,8 +90,13 @@ class StateMachine:
         """True if the session never becomes ready again."""
         return self.state in FINAL
 
-    def become(self, state: SessionState, detail: str = "") -> None:
-        """Enter `state`, or change its detail. A change that `TRANSITIONS` lacks is not made."""
+    def become(
+        self, state: SessionState, detail: str = "", error: TunnelkitError | None = None
+    ) -> None:
+        """Enter `state`, or change its detail. A change that `TRANSITIONS` lacks is not made.
+
+        error: the reason, if that is an error.
+        """
         if (state, detail) == (self.state, self.detail):
             return
         if state is not self.state:
@@ -98,8 +106,19 @@ class StateMachine:
                 return
             self.since = time.time()
         self.state, self.detail = state, detail
-        self._entered(state, detail)
+        self._record("state", detail, state=state, error=error)
         self.poke()
+
+    def fail(self, state: SessionState, failure: TunnelkitError) -> None:
+        """Enter `failed` or `ended`; every command gets `failure` from now on."""
+        self.failure = failure
+        self._record("error", failure.one_line(), error=failure)
+        self.become(state, failure.one_line())
+
+    def check(self) -> None:
+        """Raise the failure if there is one."""
+        if self.failure is not None:
+            raise self.failure
 
     def poke(self) -> None:
         """Wake those that wait: something else of the session has changed."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypedDict
 
 from tunnelkit.errors import ErrorInfo
 from tunnelkit.session.runtime.event_log import SessionEvent
@@ -98,7 +99,7 @@ class SessionStatus(TypedDict):
     node: str | None
     other_nodes: list[NodeAgentInfo]
     route: str | None
-    agent: dict[str, Any] | None
+    agent: Mapping[str, object] | None
     mirror: MirrorInfo | None
     mirrors: list[MirrorInfo]
     debug_port: int

@@ -15,7 +15,7 @@ from pathlib import Path
 from tunnelkit.config.schema import Settings
 from tunnelkit.config.trust import asks_for, check_places
 from tunnelkit.errors import ConfigError
-from tunnelkit.session.runtime.paths import private_directory, state_root
+from tunnelkit.session.runtime.paths import private_directory, state_root, write_private
 from tunnelkit.text_format import shown
 
 _MOST_BYTES = 1 << 20
@@ -55,7 +55,7 @@ class TrustRequest:
         """Record that the user has agreed. Raises ConfigError or OSError."""
         path = _record(self.settings)
         private_directory(path.parent)
-        _write(path, json.dumps({"path": _path(self.settings), "keys": dict(self.digests)}))
+        write_private(path, json.dumps({"path": _path(self.settings), "keys": dict(self.digests)}))
 
     def usable(self) -> Settings:
         """Return the settings to use after the agreement. Raises ConfigError or OSError."""
@@ -63,7 +63,7 @@ class TrustRequest:
             return self.settings
         name = hashlib.sha256(self.content).hexdigest()[:32]
         copy = private_directory(state_root() / "trust") / f"{name}.ssh_config"
-        _write(copy, self.content.decode("utf-8", "surrogateescape"))
+        write_private(copy, self.content.decode("utf-8", "surrogateescape"))
         return replace(self.settings, cluster=replace(self.settings.cluster, ssh_config=copy))
 
 
@@ -75,8 +75,10 @@ def examine(settings: Settings) -> TrustRequest:
     items = asks_for(settings)
     digests = {name: _digest(value.encode()) for name, value in items.items()}
     content = None
-    if "cluster.ssh_config" in items and _came_along(settings):
-        content = _content(settings)
+    ssh_config = settings.cluster.ssh_config
+    if ssh_config is not None and "cluster.ssh_config" in items:
+        content = _content(ssh_config) if _came_along(ssh_config, settings.project_dir) else None
+    if content is not None:
         text = content.decode("utf-8", "backslashreplace")
         items["cluster.ssh_config"] += ", which says: " + shown(text.strip().replace("\n", "; "))
         digests["cluster.ssh_config"] += _digest(content)
@@ -91,17 +93,12 @@ def forget(settings: Settings) -> bool:
     return False
 
 
-def _came_along(settings: Settings) -> bool:
+def _came_along(path: Path, root: Path) -> bool:
     """True if the ssh_config lies in the project, so the project's history may change it."""
-    path = settings.cluster.ssh_config
-    assert path is not None
-    root = settings.project_dir
     return path.is_relative_to(root) or path.resolve().is_relative_to(root.resolve())
 
 
-def _content(settings: Settings) -> bytes:
-    path = settings.cluster.ssh_config
-    assert path is not None
+def _content(path: Path) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
@@ -149,11 +146,3 @@ def _recall(settings: Settings) -> Mapping[str, str]:
         return {str(name): str(one) for name, one in data["keys"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-    temporary.replace(path)

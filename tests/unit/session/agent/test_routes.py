@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Completed
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import LoginSshRoute, Route, Routes
+from tunnelkit.session.runtime.event_log import EventLog
 
 BASE = "/home/me/.cache/tunnelkit"
 INSTALLED = Installed("/home/me", BASE, f"{BASE}/a.zip", "python3")
@@ -66,6 +68,18 @@ async def test_the_first_that_works_is_kept() -> None:
     await ways.open()
     assert (ways.route, first.asked, second.asked) == ("srun", 1, 2)
     assert said == ["node4 refuses ssh (Permission denied): entering by srun"]
+
+
+async def test_each_route_is_recorded_with_its_error(tmp_path: Path) -> None:
+    events = EventLog(tmp_path / "events.jsonl")
+    refused = ConnectionFailed("no", cause="Permission denied", hint="add a key")
+    ways = cast("list[Route]", [FakeWay("ssh", refused), FakeWay("srun")])
+    routes = Routes(cast(Link, FakeLink()), "node4", ways, lambda text: None, events.add)
+    await routes.open()
+    assert [(one["kind"], one["text"], one["error"]) for one in events.recent] == [
+        ("route", f"node4 by ssh: {refused.one_line()}", refused.to_json()),
+        ("route", "node4 is reached by srun", None),
+    ]
 
 
 async def test_a_lost_login_connection_says_nothing_about_the_node() -> None:

@@ -25,10 +25,18 @@ from tests.support.tkrig import free_port
 from tunnelkit.child_process import run_child
 from tunnelkit.config.load import load
 from tunnelkit.config.schema import LinkName, SchedulerName, Settings
-from tunnelkit.errors import ConnectionFailed, SchedulerError, TunnelkitError, UsageError
+from tunnelkit.errors import (
+    AllocationError,
+    ConnectionFailed,
+    NoSessionError,
+    SchedulerError,
+    TunnelkitError,
+    UsageError,
+)
 from tunnelkit.link.base import ByteStream, Link, LinkKind, LinkSetup
 from tunnelkit.model import Completed, JobState, JobStatus, LocalForward, ResourceRequest
 from tunnelkit.scheduler.base import Capabilities, Command, PendingCause, Scheduler, Where
+from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.local_process import open_local_stream
 from tunnelkit.session.agent.routes import LinkRoute, Route
@@ -294,7 +302,7 @@ async def test_a_backend_that_the_package_does_not_know(session: Session) -> Non
     async with asyncio.timeout(PATIENCE_S):
         await session.up()
     assert session.states.state is SessionState.READY
-    assert session.cluster.node == NODE and session.cluster.route == "cell"
+    assert session.cluster.node == NODE and session.cluster.allocated.route == "cell"
     assert session.cluster.job is not None and session.cluster.job.submitted
     assert (cell / "work" / "hello.txt").read_text() == "from the laptop\n"
     done = await session.agent().call("exec.probe", argv=["test", "-f", f"{cell}/work/hello.txt"])
@@ -316,6 +324,29 @@ async def test_a_backend_that_the_package_does_not_know(session: Session) -> Non
         await asyncio.to_thread(until, lambda: not in_group(group), "ended", PATIENCE_S)
     assert in_group(group) == []
     assert session.all_ended
+
+
+async def test_what_is_allocated_before_and_after_the_job(session: Session) -> None:
+    before, setup = session.cluster.allocated, session.cluster.setup
+    assert (before.node, before.job_id, before.route) == (None, None, None)
+    with pytest.raises(AllocationError, match="not prepared the cells yet"):
+        assert setup.installed
+    with pytest.raises(AgentGone, match="no job"):
+        await before.peer_stream(NODE, "agent")
+    with pytest.raises(NoSessionError, match="not ready: new"):
+        session.agent()
+    async with asyncio.timeout(PATIENCE_S):
+        await session.up()
+    allocated, job = session.cluster.allocated, session.cluster.job
+    assert job is not None and allocated is not before
+    assert (allocated.node, allocated.job_id) == (NODE, job.job_id)
+    allocated.ended = "job 1: it is gone"
+    for stream in (allocated.open_stream(), allocated.peer_stream(NODE, "agent")):
+        with pytest.raises(AgentGone) as caught:
+            await stream
+        assert caught.value.cause == "job 1: it is gone"
+    async with asyncio.timeout(PATIENCE_S):
+        await session.down()
 
 
 async def test_its_doctor_has_its_own_checks(session: Session) -> None:

@@ -70,7 +70,7 @@ def stuck() -> asyncio.Queue[Any]:
 
 @pytest.fixture
 async def keeper(link: FakeLink, stuck: asyncio.Queue[Any]) -> AsyncIterator[LinkKeeper]:
-    made = LinkKeeper(cast(Link, link), lost=lambda why: None, stuck=stuck.put_nowait)
+    made = LinkKeeper(cast(Link, link), lost=lambda why, error: None, stuck=stuck.put_nowait)
     yield made
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tunnelkit.errors import ConnectionFailed
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import Link
 from tunnelkit.link.shared import host_keys
 from tunnelkit.link.shared.host_keys import effective_config
@@ -42,12 +42,19 @@ async def test_it_goes_on_whatever_an_attempt_fails_with(monkeypatch: pytest.Mon
     monkeypatch.setattr(link_keeper, "backoff_s", lambda attempt, error: 0.0)
     link = Fragile(TimeoutError(), RuntimeError("a defect"), OSError(24, "too many files"))
     said: list[str] = []
-    keeper = LinkKeeper(cast(Link, link), lost=said.append, stuck=lambda error: None)
+    errors: list[TunnelkitError | None] = []
+
+    def lost(why: str, error: TunnelkitError | None) -> None:
+        said.append(why)
+        errors.append(error)
+
+    keeper = LinkKeeper(cast(Link, link), lost=lost, stuck=lambda error: None)
     task = asyncio.create_task(keeper.run())
     await asyncio.wait_for(link.opened.wait(), 10)
     task.cancel()
     assert said[0] == "cut"
     assert ["TimeoutError" in said[1], "a defect" in said[2], "too many" in said[3]] == [True] * 3
+    assert [error is not None and error.transient for error in errors] == [False, True, True, True]
 
 
 async def test_a_program_of_this_computer_that_hangs_is_told(

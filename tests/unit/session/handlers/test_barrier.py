@@ -14,6 +14,7 @@ from tunnelkit.mirror.api import SyncReport
 from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers.barrier import barrier
 from tunnelkit.session.runtime.control_calls import Sync
+from tunnelkit.session.runtime.event_log import unrecorded
 from tunnelkit.session.runtime.state import SessionState, StateMachine
 from tunnelkit.session.session import Session
 
@@ -22,7 +23,7 @@ class FakeSession:
     """In a state, and told of another."""
 
     def __init__(self, state: str, detail: str) -> None:
-        self.states = StateMachine(lambda: None, lambda state, detail: None)
+        self.states = StateMachine(lambda: None, unrecorded)
         self.states.state, self.states.detail = SessionState(state), detail
         self.link = SimpleNamespace(name="login")
 

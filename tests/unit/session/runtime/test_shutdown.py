@@ -128,7 +128,7 @@ async def test_each_part_of_a_session_may_hang(
 ) -> None:
     made = session(paths)
     assert made.files.mirrors is not None
-    monkeypatch.setattr(made, "_agent", Agent())
+    monkeypatch.setattr(made.agents, "client", Agent())
     made.cluster.job = SimpleNamespace(cancel=hang, foreign=False)  # type: ignore[assignment]
 
     async def ignored(*args: Any, **more: Any) -> None:

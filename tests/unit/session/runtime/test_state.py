@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.session.runtime.event_log import EventLog, Kind
 from tunnelkit.session.runtime.state import FINAL, TRANSITIONS, SessionState, StateMachine
 
 
 def machine() -> tuple[StateMachine, list[str]]:
     entered: list[str] = []
-    return StateMachine(lambda: None, lambda state, detail: entered.append(f"{state} {detail}")), (
-        entered
-    )
+
+    def record(
+        kind: Kind, text: str, *, state: str | None = None, error: TunnelkitError | None = None
+    ) -> None:
+        if kind == "state":
+            entered.append(f"{state} {text}")
+
+    return StateMachine(lambda: None, record), entered
 
 
 @given(st.lists(st.tuples(st.sampled_from(SessionState), st.sampled_from(["", "x"]))))
@@ -64,3 +72,24 @@ async def test_those_that_wait_hear_of_each_change() -> None:
     await asyncio.sleep(0)
     states.become(SessionState.CONNECTING)
     await waiting
+
+
+def test_errors_are_kept_as_errors(tmp_path: Path) -> None:
+    events = EventLog(tmp_path / "events.jsonl")
+    states = StateMachine(lambda: None, events.add)
+    refused = ConnectionFailed("no way", cause="refused", hint="wait", transient=True)
+    states.become(SessionState.CONNECTING)
+    states.become(SessionState.RECONNECTING, refused.one_line(), refused)
+    states.check()
+    failure = TunnelkitError("it broke", cause="a bug", hint="report it")
+    states.fail(SessionState.FAILED, failure)
+    assert [(one["kind"], one["state"], one["error"]) for one in events.recent] == [
+        ("state", "connecting", None),
+        ("state", "reconnecting", refused.to_json()),
+        ("error", None, failure.to_json()),
+        ("state", "failed", None),
+    ]
+    assert states.detail == failure.one_line()
+    with pytest.raises(TunnelkitError) as caught:
+        states.check()
+    assert caught.value is failure

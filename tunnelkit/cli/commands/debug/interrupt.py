@@ -12,7 +12,7 @@ from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
 
 if TYPE_CHECKING:
-    from tunnelkit.session.runtime.control_answers import PausedInfo
+    from tunnelkit.debug.loop_status import InterruptStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +55,7 @@ def interrupt(
         sys.exit(int(ExitCode.TIMEOUT))
 
 
-def _tell(one: PausedInfo) -> None:
+def _tell(one: InterruptStatus) -> None:
     what = "the program" if one["rank"] is None else f"rank {one['rank']}"
     where = f" on {one['node']}" if one["node"] else ""
     if one["paused"]:

@@ -1,0 +1,127 @@
+"""The agents of a session: the first node's, which runs the loops, and the other nodes'."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.exec_streams import ExecStreams
+from tunnelkit.session.agent.find_python import introduced
+from tunnelkit.session.agent.node_agents import PeerAgents
+from tunnelkit.session.allocation.allocated import Allocated
+from tunnelkit.session.allocation.manager import AllocationManager
+from tunnelkit.session.runtime.shutdown import ShutdownSequence
+from tunnelkit.session.runtime.state import StateMachine
+
+#: If `tk up` fails, a job of its own that has run for less than this is cancelled.
+_YOUNG_S = 60.0
+
+
+@dataclass
+class SessionAgents:
+    """The clients of all agents. Call `reach` for each allocation, then `client.run`.
+
+    say: called with a message for the user. debuggee: takes a process that dialled in.
+    time_limit: called with the seconds left, as the job itself warns. on_link, on_stuck: see
+    AgentClient. client: of the first node's agent; None while there is none. info: its answer to
+    `info`; empty before.
+    """
+
+    cluster: AllocationManager
+    states: StateMachine
+    say: Callable[[str], None]
+    debuggee: Callable[[Channel, Mapping[str, object]], None]
+    time_limit: Callable[[int], None]
+    on_link: Callable[[bool, str, TunnelkitError | None], None]
+    on_stuck: Callable[[TunnelkitError | None], None]
+    client: AgentClient | None = None
+    info: Mapping[str, object] = field(default_factory=dict)
+    _allocated_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.execs = ExecStreams(self.first)
+        self.peers = PeerAgents(
+            self.first,
+            lambda node, name: self.cluster.allocated.peer_stream(node, name),
+            lambda node: self.cluster.allocated.start_peer(node),
+            self.cluster.repair,
+        )
+
+    def first(self) -> AgentClient:
+        """Return the first agent's client. Raises NoSessionError, or the session's failure."""
+        self.states.check()
+        if self.client is None:
+            raise NoSessionError(
+                f"the session is not ready: {self.states.state}",
+                cause=self.states.detail or None,
+                hint="see `tk status`",
+            )
+        return self.client
+
+    @property
+    def node(self) -> str:
+        """The first agent's node, for messages."""
+        return str(self.info.get("node") or "the node")
+
+    @property
+    def is_young(self) -> bool:
+        """True until the allocation is some time old."""
+        return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
+
+    async def reach(self, allocated: Allocated) -> AgentClient:
+        """Connect to the first agent; return its client. Raises TunnelkitError."""
+        self._allocated_at = time.monotonic()
+        self.client = client = AgentClient(
+            allocated.open_stream,
+            on_channel=self._opened,
+            notices={"ending": self._ending, "time-limit": self._time_is_near},
+            on_link=self.on_link,
+            on_stuck=self.on_stuck,
+            repair=self.cluster.repair,
+        )
+        await client.connect_patiently(self.cluster.has_ended)
+        answer = await client.call("info")
+        self.info = info = answer if isinstance(answer, dict) else {}
+        self.peers.allocated(allocated.nodes)
+        self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
+        return client
+
+    async def forget(self, why: str) -> None:
+        """Close all connections to agents that have ended; `reach` may come again."""
+        gone, self.client, self.info = self.client, None, {}
+        await self.peers.close()
+        if gone is not None:
+            await gone.close(why)
+
+    async def shut_down(self, ending: ShutdownSequence) -> bool:
+        """End the agents; return False if that is not certain."""
+        if self.client is None or not self.client.is_up:
+            return self.client is None
+        await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
+        return await ending.step("the agent", self.client.shut_down("tk down"), 8.0)
+
+    async def close(self, why: str, ending: ShutdownSequence) -> None:
+        """Close all connections; the agents go on."""
+        await ending.step("the other nodes' agents", self.peers.close(), 5.0)
+        if self.client is not None:
+            await ending.step("the agent's connection", self.client.close(why), 5.0)
+
+    def _opened(self, channel: Channel, header: dict[str, object]) -> None:
+        if header.get("type") == "debuggee":
+            self.debuggee(channel, header)
+        elif header.get("type") == "stderr":
+            self.execs.stderr_opened(channel, header)
+        else:
+            channel.close({"error": "unexpected channel"})
+
+    async def _ending(self, params: Mapping[str, object]) -> None:
+        self.say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")
+
+    async def _time_is_near(self, params: Mapping[str, object]) -> None:
+        left_s = params.get("left_s")
+        if isinstance(left_s, int):
+            self.time_limit(left_s)

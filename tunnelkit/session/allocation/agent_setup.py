@@ -1,0 +1,111 @@
+"""The agent on a cluster: its files there, and the scripts that start it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import AllocationError
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.scheduler import job_script
+from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.session.agent.attach_job import JobAttachment
+from tunnelkit.session.agent.install import Installed, install, starting
+from tunnelkit.session.backends.backend import Backend
+
+Say = Callable[[str], None]
+
+#: Limit of a job's wait for the agent's files, where nodes share no home.
+_FILES_COME_S = 600
+
+
+@dataclass
+class AgentSetup:
+    """Installs the agent `name` and writes the scripts that run it.
+
+    say: called with a message for the user. wait_link: returns once the link is up; only its owner
+    (re)connects it.
+    """
+
+    link: Link
+    settings: Settings
+    backend: Backend
+    name: str
+    say: Say
+    wait_link: Callable[[], Awaitable[None]]
+    _installed: Installed | None = field(default=None, init=False)
+
+    @property
+    def installed(self) -> Installed:
+        """The agent's files. Raises AllocationError before `install`."""
+        if self._installed is None:
+            raise AllocationError(
+                f"tk has not prepared {self.link.name} yet", hint="see `tk status`"
+            )
+        return self._installed
+
+    async def install(self, node: str | None = None) -> None:
+        """Install the agent on the login host (or `node`). Raises AllocationError."""
+        self._installed = await install(self.link, self.settings.cluster, node=node)
+
+    async def install_on_login_host(self) -> None:
+        """Install the agent where there is a login host. Raises AllocationError."""
+        if not self.backend.has_login_host:
+            return
+        await self.install()
+        if self.installed.other_python:
+            why = f"{self.installed.python} is missing or too old"
+            self.say(f"{self.link.name}: {why}: tk uses {self.installed.other_python}")
+
+    async def start_stream(self, node: str | None) -> ByteStream:
+        """Open a stream to the agent on `node`, which starts it. Raises ConnectionFailed."""
+        argv = self.installed.argv("attach", self.name, "--start")
+        return await self.link.open_stream(
+            with_prologue(argv, self.settings.cluster.prologue), node=node
+        )
+
+    async def files_stream(self) -> ByteStream:
+        """Open a stream to an agent for files on the login host.
+
+        The agent starts once it is installed. Raises ConnectionFailed."""
+        await self.wait_link()
+        return await self.link.open_stream(starting(self.settings.cluster, "files"))
+
+    def status_file(self, name: str | None = None) -> str:
+        """Return the file into which the body of agent `name` writes its status."""
+        return f"{self.installed.jobs_dir}/{name or self.name}.status"
+
+    def attachment(self, scheduler: Scheduler, name: str | None = None) -> JobAttachment:
+        """Return what starts agent `name` in a job that runs."""
+        return JobAttachment(
+            self.link,
+            scheduler,
+            self.installed,
+            name=name or self.name,
+            node_ssh=self.settings.cluster.node_ssh,
+            say=self.say,
+        )
+
+    def body(self, scheduler: Scheduler, name: str | None = None, *, per_job: bool = False) -> str:
+        """Return the script that runs agent `name` in a job."""
+        name, cluster = name or self.name, self.settings.cluster
+        words = self.backend.serve_words(scheduler, self.settings, name, self._installed)
+        if not self.backend.shared_home:
+            agent = starting(cluster, *words, wait_s=_FILES_COME_S)
+            return job_script.plain_body(agent, cluster.prologue)
+        return job_script.body(
+            agent_argv=self.installed.argv(*words),
+            prologue=cluster.prologue,
+            status_file=self.status_file(name),
+            per_job=per_job,
+        )
+
+
+def with_prologue(argv: list[str], prologue: str) -> list[str]:
+    """Return the argv that runs `argv` after the shell code `prologue`."""
+    if not prologue:
+        return argv
+    # Its output must not get into the agent's stream.
+    return ["sh", "-c", f"{{ {prologue}\n}} >&2\nexec {shlex.join(argv)}"]

@@ -1,0 +1,156 @@
+"""The nodes that a session has, and the streams to their agents."""
+
+from __future__ import annotations
+
+from tunnelkit.link.base import ByteStream
+from tunnelkit.model import JobStatus
+from tunnelkit.scheduler import job_script
+from tunnelkit.session.agent.client import AgentGone
+from tunnelkit.session.agent.node_agents import peer_name
+from tunnelkit.session.agent.routes import Route, Routes
+from tunnelkit.session.allocation.agent_setup import AgentSetup
+from tunnelkit.session.backends.backend import AgentAddress
+from tunnelkit.session.job.job import JobHandle
+from tunnelkit.session.runtime.event_log import Record
+
+
+class Allocated:
+    """Nodes without a job: the one that the user named, or none and the login host serves."""
+
+    #: The job that has the nodes, and the seconds left of its time.
+    job_id: str | None = None
+    time_left_s: int | None = None
+
+    def __init__(self, setup: AgentSetup, nodes: tuple[str, ...] = ()) -> None:
+        self._setup = setup
+        self.nodes = nodes
+        #: The node's name for the link; None if the login host is the node.
+        self.node = nodes[0] if nodes else None
+        #: The reason why the allocation is over, once the scheduler has reported it.
+        self.ended: str | None = None
+
+    @property
+    def route(self) -> str | None:
+        """The route to the agent (routes.py); None before the first stream, or without a job."""
+        return None
+
+    @property
+    def is_direct(self) -> bool:
+        """True if the link itself reaches the node."""
+        return True
+
+    async def open_stream(self) -> ByteStream:
+        """Open a stream to the agent. Raises ConnectionFailed, HostKeyError, AgentGone."""
+        await self._wait_usable()
+        return await self._setup.start_stream(self.node)
+
+    async def peer_stream(self, node: str, name: str) -> ByteStream:
+        """Open a stream to agent `name` on another node, by the first node's route.
+
+        Raises as `open_stream`."""
+        raise AgentGone("there is no job that could have an agent")
+
+    async def start_peer(self, node: str) -> tuple[str, int] | None:
+        """Start an agent on another node of the allocation; return its name and pid.
+
+        Returns None if the first agent starts it. Raises AllocationError, ConnectionFailed."""
+        return None
+
+    async def _wait_usable(self) -> None:
+        await self._setup.wait_link()
+        if self.ended is not None:
+            raise AgentGone("the allocation is over", cause=self.ended)
+
+
+class AllocatedJob(Allocated):
+    """The nodes of a running job. first: the node to use. record: called with the routes tried."""
+
+    job_id: str
+    node: str
+
+    def __init__(
+        self,
+        setup: AgentSetup,
+        job: JobHandle,
+        status: JobStatus,
+        record: Record,
+        *,
+        first: str | None = None,
+    ) -> None:
+        nodes = status.nodes
+        if first is not None:
+            nodes = (first, *(one for one in nodes if one != first))
+        super().__init__(setup, nodes)
+        self.job_id, self.time_left_s = status.job_id, status.time_left_s
+        self._job = job
+        self._record = record
+        self._routes: Routes | None = None
+
+    @property
+    def route(self) -> str | None:
+        """See `Allocated.route`."""
+        return self._routes.route if self._routes is not None else None
+
+    @property
+    def is_direct(self) -> bool:
+        """See `Allocated.is_direct`."""
+        return self.route == self._setup.backend.direct_route
+
+    async def has_agent(self) -> bool:
+        """True if there is an agent in the job. Raises ConnectionFailed, AllocationError."""
+        return await self._setup.attachment(self._job.scheduler).has_agent(self.job_id, self.node)
+
+    async def start_agent(self) -> None:
+        """Start an agent in the job, which the user submitted. Raises AllocationError."""
+        setup, scheduler = self._setup, self._job.scheduler
+        await setup.attachment(scheduler).start(
+            self.job_id, self.node, setup.body(scheduler), setup.status_file()
+        )
+
+    async def open_stream(self) -> ByteStream:
+        """Open a stream to the agent by the first route that works (routes.py).
+
+        Raises ConnectionFailed, HostKeyError, AgentGone."""
+        await self._wait_usable()
+        if self._routes is None:
+            ways = self._ways(self.node, self._setup.name)
+            self._routes = Routes(self._setup.link, self.node, ways, self._setup.say, self._record)
+        return await self._routes.open()
+
+    async def peer_stream(self, node: str, name: str) -> ByteStream:
+        """See `Allocated.peer_stream`."""
+        await self._wait_usable()
+        ways = self._ways(node, name)
+        known = [way for way in ways if way.name == self.route]
+        return await Routes(self._setup.link, node, known or ways, self._setup.say).open()
+
+    async def start_peer(self, node: str) -> tuple[str, int] | None:
+        """See `Allocated.start_peer`."""
+        setup, scheduler = self._setup, self._job.scheduler
+        if scheduler.capabilities.agent_starts_peers:
+            return None
+        name, first = peer_name(setup.name, node), setup.status_file()
+        if not self._job.foreign:
+            first = job_script.status_of(first, self.job_id)
+        pid = await setup.attachment(scheduler, name).start_peer(
+            self.job_id,
+            node,
+            setup.body(scheduler, name),
+            setup.status_file(name),
+            ends_with=first,
+        )
+        return name, pid
+
+    def _ways(self, node: str, name: str) -> list[Route]:
+        """Return the routes to agent `name` in the job."""
+        setup = self._setup
+        address = AgentAddress(
+            setup.link,
+            self._job.scheduler,
+            setup.settings,
+            setup.installed,
+            name,
+            self.job_id,
+            node,
+        )
+        return list(setup.backend.routes(address))
