@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.model import Hop
@@ -13,7 +12,7 @@ _NOTICE_S = 0.5
 
 
 async def first_loss(
-    changed: asyncio.Event, waits: Callable[[], Sequence[Coroutine[Any, Any, str]]]
+    changed: asyncio.Event, waits: Callable[[], Sequence[Coroutine[object, object, str]]]
 ) -> str:
     """The reason of the first of `waits()` that ends; the login's is the first of them.
 
@@ -37,7 +36,7 @@ async def first_loss(
             await asyncio.gather(change, *lost, return_exceptions=True)
 
 
-async def first_end(*waits: Coroutine[Any, Any, str]) -> str:
+async def first_end(*waits: Coroutine[object, object, str]) -> str:
     """The reason of the first that ends; no other goes on."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
