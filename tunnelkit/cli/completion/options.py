@@ -5,13 +5,11 @@ Functions, since only an app of typer, and `fast_path`, evaluates the annotation
 
 from __future__ import annotations
 
-from typing import Any
-
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 
 #: An option or argument: of typer, or a `Parameter` where `fast_path` reads it.
-Declaration = Any
+Declaration = object
 
 
 def profile_option() -> Declaration:

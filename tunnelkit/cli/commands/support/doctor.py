@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion.options import link_option, login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
@@ -124,7 +124,7 @@ def summary(results: list[CheckResult]) -> str:
     return f"nothing failed{warned}" + (f", {count['skip']} not checked" if count["skip"] else "")
 
 
-def report(results: list[CheckResult]) -> dict[str, Any]:
+def report(results: list[CheckResult]) -> dict[str, object]:
     """Return all results as one JSON object."""
     from tunnelkit import __version__
 
