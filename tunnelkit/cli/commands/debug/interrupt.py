@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import PausedInfo
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("interrupt")(interrupt)
-
-
 def interrupt(
     rank: Annotated[
         int | None,

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("pull")(pull)
-
-
 def pull(
     paths: Annotated[
         list[str],

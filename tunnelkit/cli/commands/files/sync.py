@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import SyncAnswer
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("sync")(sync)
-
-
 def sync(
     paths: Annotated[
         list[str] | None,

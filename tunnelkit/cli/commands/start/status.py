@@ -8,12 +8,6 @@ from typing import Annotated, BinaryIO
 from tunnelkit.cli.lazy_typer import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("status")(status)
-    app.command("logs")(logs)
-
-
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:

@@ -13,13 +13,9 @@ from tunnelkit.errors import ExitCode, NotTrusted, TunnelkitError
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
     from tunnelkit.session.doctor.check import CheckResult
+    from tunnelkit.session.doctor.context import CheckContext
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("doctor")(doctor)
 
 
 def doctor(
@@ -56,25 +52,32 @@ async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) ->
 
     Unless `quiet`, each result is printed as soon as those before it in the table are there.
     """
+    from tunnelkit.session.backends.registry import checks_for
+    from tunnelkit.session.doctor.runner import run_checks
+
+    checks = checks_for(settings)
+    shown = _InOrder([check.name for check in checks])
+    async with scene_here(settings) as scene:
+        return await run_checks(checks, scene, (lambda result: None) if quiet else shown.take)
+
+
+def scene_here(settings: Settings | TunnelkitError) -> CheckContext:
+    """Return what the checks look at, for the current directory's project."""
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.session.backends.registry import checks_for, make_link
+    from tunnelkit.session.backends.registry import make_link
     from tunnelkit.session.doctor.context import CheckContext
-    from tunnelkit.session.doctor.runner import run_checks
     from tunnelkit.session.runtime.paths import session_paths
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    checks = checks_for(settings)
-    shown = _InOrder([check.name for check in checks])
-    async with CheckContext(
+    return CheckContext(
         settings,
         session_paths(project),
         project_dir=project,
         make_link=make_link,
         prompter=prompter,
-    ) as scene:
-        return await run_checks(checks, scene, (lambda result: None) if quiet else shown.take)
+    )
 
 
 def read_settings(
