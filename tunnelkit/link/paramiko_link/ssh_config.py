@@ -93,7 +93,7 @@ class ConfigFiles:
             raise ConfigError(
                 f"the paramiko link can't read the ssh_config for {host}",
                 cause=str(error),
-                hint="mend that line, or use `--link openssh`",
+                hint="correct that line, or use `--link openssh`",
             ) from error
 
     def way(self, login: str, jumps: Sequence[Hop] = ()) -> list[HostConfig]:
@@ -163,7 +163,7 @@ def _check_keyword(keyword: str, ignored: str, path: Path, line: int) -> None:
     raise ConfigError(
         f"{path} is not a valid ssh_config",
         cause=f"line {line}: Bad configuration option: {keyword}",
-        hint="mend that line or file, then try again",
+        hint="correct that line or file, then try again",
     )
 
 
