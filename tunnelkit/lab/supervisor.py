@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.lab.programs import own_program
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LINE_LIMIT_BYTES = 1 << 20
@@ -113,15 +114,7 @@ def _read_line(connection: socket.socket) -> bytes:
 def launch(socket_path: Path, *, env: dict[str, str], log: Path) -> int:
     """Start a supervisor; return its pid once it listens. Raises TunnelkitError with its words."""
     done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-W",
-            "ignore::RuntimeWarning:runpy",
-            "-m",
-            "tunnelkit.lab.supervisor",
-            str(socket_path),
-        ],
+        [*own_program("tunnelkit.lab.supervisor"), str(socket_path)],
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
