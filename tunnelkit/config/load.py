@@ -137,7 +137,7 @@ def _from_document(document: TomlDocument, kind: OriginKind) -> Layer:
             if dotted == "profile" and kind == "profile":
                 raise ConfigError(
                     f"{place}: a profile can't choose a profile",
-                    hint="`profile` stands in tunnelkit.toml, TK_PROFILE or --profile",
+                    hint="`profile` belongs in tunnelkit.toml, TK_PROFILE or --profile",
                 )
             checked = _check(KEYS[dotted], value, place, document.path.parent)
             layer[dotted] = (

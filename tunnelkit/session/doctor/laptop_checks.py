@@ -50,7 +50,7 @@ async def session(scene: CheckContext) -> Finding:
     where = status["node"] or status["login"]
     text = f"{status['state']}, on {where}" + (f", job {scene.job['id']}" if scene.job else "")
     if status["state"] in ("failed", "ended"):
-        return warn(f"{text}: {status['detail']}", fix="tk up starts anew", up=True)
+        return warn(f"{text}: {status['detail']}", fix="tk up starts another", up=True)
     return ok(text, up=True, state=status["state"])
 
 
@@ -99,7 +99,7 @@ async def ssh_config(scene: CheckContext) -> Finding:
     if done.exit_code != 0:
         return fail(
             f"ssh refuses its configuration: {parse.shorten(done.error_text, 200)}",
-            fix="mend the line of ssh_config that it names",
+            fix="correct the line of ssh_config that it names",
         )
     pairs = [line.partition(" ") for line in done.text.splitlines()]
     values = {key: value for key, _, value in reversed(pairs)}
