@@ -25,7 +25,8 @@ LONG_MODULES = frozenset(
     ]
 )
 LONG_FUNCTIONS = frozenset(["session/session.py:__init__"])
-UNDOCUMENTED_ROOMS = frozenset(["demo"])
+#: The sample is a user's program; base.py is documented by its class.
+UNDOCUMENTED = ("demo/sample/", "link/base.py")
 TYPE_IGNORES_NOW, ANYS_NOW = 6, 290
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -64,7 +65,7 @@ def test_every_public_name_has_a_docstring():
     bare = [
         f"{name}:{qualified}"
         for name, text in _modules()
-        if name.partition("/")[0] not in UNDOCUMENTED_ROOMS and name != "link/base.py"
+        if not name.startswith(UNDOCUMENTED)
         for qualified, node in _public(ast.parse(text).body)
         if ast.get_docstring(node) is None
     ]

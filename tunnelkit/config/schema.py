@@ -7,7 +7,7 @@ TOML name where that differs), so a key is described in exactly one place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -83,22 +83,7 @@ class AllocationSettings:
 
     def request(self, node: str | None = None) -> ResourceRequest:
         """The request for the scheduler, for `node` or for whichever node it gives."""
-        return ResourceRequest(
-            node=node,
-            nodes=self.nodes,
-            gpus=self.gpus,
-            cpus=self.cpus,
-            mem=self.mem,
-            time_limit_s=self.time_limit_s,
-            partition=self.partition,
-            account=self.account,
-            qos=self.qos,
-            constraint=self.constraint,
-            reservation=self.reservation,
-            exclusive=self.exclusive,
-            requeue=self.requeue,
-            extra=self.extra,
-        )
+        return ResourceRequest(node=node, **asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
