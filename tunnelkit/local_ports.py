@@ -49,7 +49,7 @@ def check_free(port: int) -> None:
     if is_free(port):
         return
     by = owner(port)
-    cause, first = "another program has it", "end that program"
+    cause, first = "another program uses it", "end that program"
     if by is not None and by.is_session:
         cause, first = f"a session of tk (pid {by.pid}) listens on it", "tk down in its project"
     elif by is not None:

@@ -170,7 +170,7 @@ async def test_a_killed_session_is_taken_over_with_one_question_at_most(
     async with on_a_terminal(project, "up") as screen:
         if anew:
             await answer(screen, host)
-            await screen.shows("logged in anew. The last session was killed")
+            await screen.shows("logged in again. The last session was killed")
         await screen.shows("ready.* on node1")
         assert await screen.ended() == 0
     assert screen.text.count("One-time password") == host.secrets() - 1 == int(anew)

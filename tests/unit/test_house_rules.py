@@ -22,13 +22,10 @@ LONG_MODULES = frozenset(
         "wire/endpoint.py",
     ]
 )
-LONG_FUNCTIONS = frozenset(
-    [
-        "link/paramiko_link/ssh_config.py:_host_config",
-    ]
-)
-UNDOCUMENTED_ROOMS = frozenset(["demo"])
-TYPE_IGNORES_NOW, ANYS_NOW = 9, 385
+LONG_FUNCTIONS: frozenset[str] = frozenset()
+#: The sample is a user's program; base.py is documented by its class.
+UNDOCUMENTED = ("demo/sample/", "link/base.py")
+TYPE_IGNORES_NOW, ANYS_NOW = 6, 245
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -66,7 +63,7 @@ def test_every_public_name_has_a_docstring():
     bare = [
         f"{name}:{qualified}"
         for name, text in _modules()
-        if name.partition("/")[0] not in UNDOCUMENTED_ROOMS and name != "link/base.py"
+        if not name.startswith(UNDOCUMENTED)
         for qualified, node in _public(ast.parse(text).body)
         if ast.get_docstring(node) is None
     ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-
 import typer
 
 from tunnelkit import __version__
 from tunnelkit.cli.command_groups import Commands
-from tunnelkit.cli.registry import COMMANDS
+from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, find
 
+_PROGRAM_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 _HELP = """Debug on a cluster as if it were your laptop.
 
     tk init                        set up this project
@@ -39,8 +38,14 @@ def build(names: set[str]) -> typer.Typer:
     ) -> None:
         pass
 
-    for module in dict.fromkeys(COMMANDS[name] for name in COMMANDS if name in names):
-        importlib.import_module(f"tunnelkit.cli.commands.{module}").register(app)
+    for name in COMMANDS:
+        if name in names:
+            found = find(name)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=name)
+            elif callable(found):
+                settings = _PROGRAM_FOLLOWS if name in RUN_PROGRAMS else None
+                app.command(name, context_settings=settings)(found)
     _keep_examples(app)
     return app
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
 
 #: Headings of `tk --help`, each with its commands in order.
 TASKS = {
@@ -26,7 +29,7 @@ _NEARLY = 0.07
 class Commands(TyperGroup):
     """All of tk's commands."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the commands below the headings of TASKS; those in none of them come last."""
         left = {name: command for name, command in self.commands.items() if not command.hidden}
         if not left:
@@ -41,7 +44,9 @@ class Commands(TyperGroup):
                     ]
                     formatter.write_dl(rows)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
         """Return the command of the words; the error of an unknown one names likely ones."""
         self.suggest_commands = False
         try:
@@ -51,8 +56,7 @@ class Commands(TyperGroup):
             meant = likely(args[0], self.commands) if message is not None else []
             if meant:
                 quoted = " or ".join(repr(name) for name in meant)
-                text = f"{str(message).rstrip('.')}. Did you mean {quoted}?"
-                cast(Any, error).message = text
+                vars(error)["message"] = f"{str(message).rstrip('.')}. Did you mean {quoted}?"
             raise
 
 

@@ -7,13 +7,13 @@ correct command lines. All others, `--help` and mistakes too, go to typer. A tes
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import NamedTuple, get_args, get_origin
 
 from tunnelkit.cli.lazy_typer import Parameter, reading
-from tunnelkit.cli.registry import COMMANDS
+from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, find
 
 #: The others are groups, or rare, or ask questions.
 FAST = frozenset(COMMANDS) - set(
@@ -32,25 +32,6 @@ class FastCommand(NamedTuple):
     options: Mapping[str, tuple[str, object, bool | None]]
     arguments: tuple[tuple[str, object, bool], ...]
     mixed: bool
-
-
-class _Recorder:
-    """Stands for an app: keeps the functions that a module registers."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, tuple[Callable[..., None], bool]] = {}
-
-    def command(
-        self, name: str, *, context_settings: Mapping[str, bool] | None = None, **more: object
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Return a decorator that keeps the function."""
-        mixed = (context_settings or {}).get("allow_interspersed_args", True)
-
-        def keep(function: Callable[..., None]) -> Callable[..., None]:
-            self.found[name] = function, mixed
-            return function
-
-        return keep
 
 
 class _Unusual(Exception):
@@ -80,17 +61,16 @@ def accepts(words: list[str]) -> dict[str, object] | None:
 
 def declared(name: str) -> FastCommand:
     """Return the command of that name, from its function's annotations."""
-    module = importlib.import_module(f"tunnelkit.cli.commands.{COMMANDS[name]}")
-    recorder = _Recorder()
-    module.register(recorder)
-    function, mixed = recorder.found[name]
+    function = find(name)
+    if not isinstance(function, FunctionType):
+        raise _Unusual
     options: dict[str, tuple[str, object, bool | None]] = {}
     arguments: list[tuple[str, object, bool]] = []
     needed = function.__code__.co_argcount - len(function.__defaults__ or ())
     for at, parameter in enumerate(function.__code__.co_varnames[: function.__code__.co_argcount]):
         with reading():
             # The command's own source, not input.
-            annotation = eval(function.__annotations__[parameter], vars(module))  # noqa: S307
+            annotation = eval(function.__annotations__[parameter], function.__globals__)  # noqa: S307
         kind, declaration = get_args(annotation)
         if not isinstance(declaration, Parameter) or not declaration.usual:
             raise _Unusual
@@ -99,7 +79,7 @@ def declared(name: str) -> FastCommand:
             options.update(_words(parameter, kind, declaration.names))
         else:
             arguments.append((parameter, kind, at < needed))
-    return FastCommand(function, options, tuple(arguments), mixed)
+    return FastCommand(function, options, tuple(arguments), name not in RUN_PROGRAMS)
 
 
 def _plain(kind: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tunnelkit.cli import fast_path
 from tunnelkit.cli.registry import COMMANDS
@@ -12,7 +12,7 @@ from tunnelkit.cli.terminal.output import show_error
 from tunnelkit.errors import ExitCode, TunnelkitError, UsageError
 
 if TYPE_CHECKING:
-    pass
+    import typer
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -63,14 +63,14 @@ def _run(words: list[str]) -> None:
     if {"--version", "-V"} & set(words[:position]):
         names = set()
     # click.ClickException, or the copy of it that newer typers carry.
-    click_exception = cast("type[Exception]", typer.BadParameter.__mro__[2])
+    click_exception = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[2])
     try:
         code = build(names)(words, prog_name="tk", standalone_mode=False)
     except typer.Abort:
         sys.exit(int(ExitCode.INTERRUPTED))
     except click_exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            cast(Any, error).show()
+            error.show()
             sys.exit(int(ExitCode.USAGE))
         raise _usage_error(error) from None
     sys.exit(code or 0)
@@ -117,9 +117,9 @@ def _check_cwd() -> None:
         ) from None
 
 
-def _usage_error(error: Any) -> UsageError:
+def _usage_error(error: typer.BadParameter) -> UsageError:
     """Return typer's error about the command line as one line."""
-    context = getattr(error, "ctx", None)
+    context = getattr(error, "ctx", None)  # some kinds have none
     path = context.command_path if context is not None else "tk"
     text = plain(str(error.format_message()).strip().rstrip("."))
     return UsageError(text[:1].lower() + text[1:], hint=f"`{path} --help` shows how it is used")

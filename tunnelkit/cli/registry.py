@@ -1,36 +1,39 @@
-"""The commands and topics of tk, by name; imports nothing."""
+"""The commands and topics of tk, by name; a command's module is imported by `find` only."""
 
 from __future__ import annotations
 
-#: command (or group) -> module below tunnelkit.cli.commands that adds it by its `register`.
+#: command -> module below tunnelkit.cli.commands, and there the function; of a group, the app.
 COMMANDS = {
-    "up": "start.up",
-    "down": "start.up",
-    "status": "start.status",
-    "logs": "start.status",
-    "run": "node.run",
-    "shell": "node.run",
-    "auth": "start.auth",
-    "loop": "debug.loop",
-    "attach": "debug.attach",
-    "interrupt": "debug.interrupt",
-    "ready": "debug.ready",
-    "sync": "files.sync",
-    "pull": "files.pull",
-    "forward": "node.forward",
-    "mount": "files.mount",
-    "umount": "files.mount",
-    "init": "start.init",
-    "trust": "start.trust",
-    "vscode": "debug.vscode",
-    "doctor": "support.doctor",
-    "bugreport": "support.bugreport",
-    "help": "support.help",
-    "config": "support.config",
-    "demo": "support.demo",
-    "lab": "support.lab",
-    "version": "support.version",
+    "up": "start.up:up",
+    "down": "start.up:down",
+    "status": "start.status:status",
+    "logs": "start.status:logs",
+    "run": "node.run:run_command",
+    "shell": "node.run:shell",
+    "auth": "start.auth:auth",
+    "loop": "debug.loop:loop",
+    "attach": "debug.attach:attach",
+    "interrupt": "debug.interrupt:interrupt",
+    "ready": "debug.ready:ready",
+    "sync": "files.sync:sync",
+    "pull": "files.pull:pull",
+    "forward": "node.forward:forward",
+    "mount": "files.mount:mount",
+    "umount": "files.mount:umount",
+    "init": "start.init:init",
+    "trust": "start.trust:trust",
+    "vscode": "debug.vscode:vscode",
+    "doctor": "support.doctor:doctor",
+    "bugreport": "support.bugreport:bugreport",
+    "help": "support.help:show_help",
+    "config": "support.config:app",
+    "demo": "support.demo:demo",
+    "lab": "support.lab:app",
+    "version": "support.version:version",
 }
+
+#: What follows the first argument of these is another program's.
+RUN_PROGRAMS = frozenset({"run", "loop"})
 
 #: In the order in which somebody new would read them.
 TOPICS = (
@@ -48,3 +51,11 @@ TOPICS = (
     "files",
     "security",
 )
+
+
+def find(command: str) -> object:
+    """Return a command's function, or a group's app."""
+    from importlib import import_module
+
+    module, _, name = COMMANDS[command].partition(":")
+    return getattr(import_module(f"tunnelkit.cli.commands.{module}"), name)

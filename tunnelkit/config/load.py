@@ -12,7 +12,6 @@ import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.config import profiles
 from tunnelkit.config.mirror_roots import check_apart
@@ -27,7 +26,7 @@ from tunnelkit.errors import ConfigError
 __all__ = ["FILE_NAME", "assemble", "find_project", "load", "user_config_dir"]
 
 #: One layer: values and origins by dotted key.
-Layer = dict[str, tuple[Any, Origin]]
+Layer = dict[str, tuple[object, Origin]]
 
 
 def load(
@@ -89,7 +88,7 @@ def assemble(
     chosen = _merge([layer for layer in layers if "profile" in layer]).get("profile")
     if chosen is not None:
         name, origin = chosen
-        profile = profiles.read(name, chosen_by=str(origin), environ=environ)
+        profile = profiles.read(str(name), chosen_by=str(origin), environ=environ)
         layers.insert(0, _from_document(profile, "profile"))
     merged = _merge([_defaults(project_dir), *layers])
     settings = build(
@@ -138,7 +137,7 @@ def _from_document(document: TomlDocument, kind: OriginKind) -> Layer:
             if dotted == "profile" and kind == "profile":
                 raise ConfigError(
                     f"{place}: a profile can't choose a profile",
-                    hint="`profile` stands in tunnelkit.toml, TK_PROFILE or --profile",
+                    hint="`profile` belongs in tunnelkit.toml, TK_PROFILE or --profile",
                 )
             checked = _check(KEYS[dotted], value, place, document.path.parent)
             layer[dotted] = (
@@ -184,7 +183,7 @@ def _from_overrides(overrides: Mapping[str, object], base: Path) -> Layer:
     return layer
 
 
-def _check_text(key: Key, text: str, place: str, base: Path) -> Any:
+def _check_text(key: Key, text: str, place: str, base: Path) -> object:
     try:
         raw = key.kind.from_text(text)
     except BadValue as error:
@@ -192,7 +191,7 @@ def _check_text(key: Key, text: str, place: str, base: Path) -> Any:
     return _check(key, raw, place, base)
 
 
-def _check(key: Key, raw: object, place: str, base: Path) -> Any:
+def _check(key: Key, raw: object, place: str, base: Path) -> object:
     """The checked value; relative paths start at `base`, where they were written."""
     try:
         value = key.kind.parse(raw)

@@ -7,10 +7,10 @@ TOML name where that differs), so a key is described in exactly one place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tunnelkit.config import value_kinds as v
 from tunnelkit.config.mirror_roots import ROOTS, SYMLINKS, AlsoRoot, Symlinks
@@ -83,22 +83,7 @@ class AllocationSettings:
 
     def request(self, node: str | None = None) -> ResourceRequest:
         """The request for the scheduler, for `node` or for whichever node it gives."""
-        return ResourceRequest(
-            node=node,
-            nodes=self.nodes,
-            gpus=self.gpus,
-            cpus=self.cpus,
-            mem=self.mem,
-            time_limit_s=self.time_limit_s,
-            partition=self.partition,
-            account=self.account,
-            qos=self.qos,
-            constraint=self.constraint,
-            reservation=self.reservation,
-            exclusive=self.exclusive,
-            requeue=self.requeue,
-            extra=self.extra,
-        )
+        return ResourceRequest(node=node, **asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +128,7 @@ class Key:
     section: str
     attribute: str
     kind: v.ValueKind
-    default: Any
+    default: object
 
     @property
     def variable(self) -> str:
@@ -158,7 +143,8 @@ class Key:
         return "--" + self.name.rpartition(".")[2].replace("_", "-")
 
 
-SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+Section = ClusterSettings | AllocationSettings | MirrorSettings | DebugSettings
+SECTIONS: Mapping[str, type[Section]] = MappingProxyType(
     {
         "cluster": ClusterSettings,
         "allocation": AllocationSettings,
@@ -168,7 +154,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
 )
 
 
-def _section_keys(section: str, cls: type[Any]) -> list[Key]:
+def _section_keys(section: str, cls: type[Section]) -> list[Key]:
     hints = get_type_hints(cls, include_extras=True)
     keys = []
     for one in fields(cls):
@@ -216,10 +202,12 @@ class Settings:
         """Those for this user alone, and those for all users of the laptop."""
         return (*self.forwards, *self.shared_forwards)
 
-    def value(self, name: str) -> Any:
+    def value(self, name: str) -> object:
         """The value of the key with this dotted name."""
         key = KEYS[name]
-        return getattr(getattr(self, key.section) if key.section else self, key.attribute)
+        section = getattr(self, key.section) if key.section else self
+        value: object = getattr(section, key.attribute)
+        return value
 
     def written(self, name: str) -> object:
         """The same, as one would write it in TOML or JSON; None where it is not set."""
@@ -281,12 +269,12 @@ class Settings:
         """Rebuild what `to_json` gave, every value checked again; keys of another version are
         ignored. Raises ConfigError."""
         try:
-            return _from_json(cast("Mapping[str, Any]", data))
+            return _from_json(data)
         except (KeyError, TypeError, ValueError, v.BadValue) as error:
             raise ConfigError(
                 "the handed-over settings can't be read",
                 cause=f"{type(error).__name__}: {error}",
-                hint="they come from another version of tk; start the session anew",
+                hint="they come from another version of tk; start the session again",
             ) from None
 
 
@@ -308,7 +296,7 @@ def _from_json(data: Mapping[str, Any]) -> Settings:
 
 
 def build(
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     origins: Mapping[str, Origin],
     *,
     project_dir: Path,

@@ -94,7 +94,7 @@ def _is_plain(settings: Settings, name: str) -> bool:
     if name == "cluster.directory":
         return bool(value == KEYS[name].default)
     if name == "mirror.remote":
-        parts = posixpath.normpath(value).split("/")
+        parts = posixpath.normpath(str(value)).split("/")
         return parts[:2] == ["~", "tk"] and len(parts) > 2 and not _hidden(parts[2:])
     return value in (None, (), "")
 

@@ -31,7 +31,7 @@ class BadValue(Exception):
         self.hint = hint
 
 
-def _same(value: Any) -> Any:
+def _same(value: T) -> T:
     return value
 
 
@@ -40,7 +40,7 @@ class ValueKind:
     """One kind of value. `parse` and `from_text` raise BadValue; `dump` gives back
     what `parse` accepts, in types that JSON has."""
 
-    parse: Callable[[object], Any]
+    parse: Callable[[object], object]
     from_text: Callable[[str], object] = _same
     dump: Callable[[Any], object] = _same
 
@@ -143,10 +143,10 @@ def choice(*allowed: str) -> ValueKind:
     return ValueKind(parse)
 
 
-def list_of(item: Callable[[object], Any], dump: Callable[[Any], object] = _same) -> ValueKind:
+def list_of(item: Callable[[object], object], dump: Callable[[Any], object] = _same) -> ValueKind:
     """A list. As text it is comma-separated, or a TOML array where items hold commas."""
 
-    def parse(raw: object) -> tuple[Any, ...]:
+    def parse(raw: object) -> tuple[object, ...]:
         if not isinstance(raw, list | tuple):
             raise BadValue(f"expected a list, got {type_name(raw)}", 'write ["..."]')
         return tuple(item(one) for one in raw)

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, TypeVar
+from typing import Callable, Iterable, List, Mapping, Optional, Protocol, Set, TypeVar
 
 from . import postmortem
 
@@ -24,10 +24,17 @@ __import__("tunnelkit.debuggee.debugpy_launcher", fromlist=["main"]).main()
 """
 _EXIT_POLL_S = 0.002
 _LAST_THREADS_POLL_S = 0.02
+#: The directory of tk_guard.py.
+GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
 #: A file of pydevd's own, whose frames it leaves out.
 _NOT_SHOWN = "pydevd_runpy.py"
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class _PyDB(Protocol):
+    check_alive_thread: threading.Thread
+    created_pydb_daemon_threads: Iterable[threading.Thread]
 
 
 def hidden(function: Function) -> Function:
@@ -46,13 +53,13 @@ def main() -> None:
     run(sys.argv[1:], tell=_teller())
 
 
-def _teller() -> Callable[[Dict[str, Any]], None]:
+def _teller() -> postmortem.Tell:
     """A function that sends the agent a message, if the agent listens to this process."""
     control = os.environ.pop(postmortem.CONTROL_VARIABLE, "")
     if control:
         os.set_inheritable(int(control), False)
 
-    def tell(message: Dict[str, Any]) -> None:
+    def tell(message: Mapping[str, object]) -> None:
         if control:
             os.write(int(control), json.dumps(message).encode() + b"\n")
 
@@ -83,12 +90,11 @@ def prepare() -> None:
 
 def _guard() -> None:
     """Obey nobody else, here and in what the program starts; see guard/tk_guard.py."""
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
-    sys.path.insert(0, place)
+    sys.path.insert(0, GUARD)
     try:
         importlib.import_module("tk_guard")
     finally:
-        sys.path.remove(place)
+        sys.path.remove(GUARD)
 
 
 def _hide_start() -> None:
@@ -120,9 +126,9 @@ def _end_promptly() -> None:
     name = "_PyDB__wait_for_threads_to_finish"
     if not hasattr(pydevd.PyDB, name):
         return
-    waiting: Set[Any] = set()
+    waiting: Set[threading.Thread] = set()
 
-    def wait(self: Any, timeout: float) -> None:
+    def wait(self: _PyDB, timeout: float) -> None:
         waiting.add(threading.current_thread())
         deadline = time.time() + timeout
         others = set(self.created_pydb_daemon_threads) - {self.check_alive_thread}
@@ -137,7 +143,7 @@ class _MainThreadEnds:
     """In place of the event that pydevd's CheckAliveThread waits on, 0.2 s at a time: waits
     for the end of the main thread itself."""
 
-    def __init__(self, event: Any) -> None:
+    def __init__(self, event: threading.Event) -> None:
         self._event = event
 
     def set(self) -> None:
@@ -166,11 +172,10 @@ def _watch_main_thread() -> None:
 def run(
     words: List[str],
     before_code: Optional[Callable[[], None]] = None,
-    tell: Callable[[Dict[str, Any]], None] = lambda message: None,
+    tell: postmortem.Tell = lambda message: None,
 ) -> None:
     """`python -m debugpy WORDS`; `before_code` is called once an editor is there, and before
     a line of the program is read. tell: what the agent gets to hear."""
-    import debugpy
     import debugpy.server.cli
 
     sys.argv = ["-c", *words]
@@ -184,7 +189,7 @@ def run(
         if keeps:
             postmortem.watch_threads(tell)
 
-    _after_client(debugpy, before)
+    _after_client(before)
     main: Callable[[], None] = debugpy.server.cli.main
     if not keeps:
         main()
@@ -197,7 +202,9 @@ def run(
         raise
 
 
-def _after_client(debugpy: Any, then: Callable[[], None]) -> None:
+def _after_client(then: Callable[[], None]) -> None:
+    import debugpy
+
     wait = debugpy.wait_for_client
 
     def wait_for_client() -> None:

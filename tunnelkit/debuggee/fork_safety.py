@@ -5,9 +5,9 @@ import importlib
 import os
 import sys
 import threading
-import types
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Dict, List, Optional, Tuple
+from types import ModuleType
+from typing import Dict, List, Optional, Sequence, Tuple
 
 #: (mtime_ns, size, inode) of a file; None: it is not there.
 Signature = Optional[Tuple[int, int, int]]
@@ -30,7 +30,7 @@ class Signatures:
             files.append(debugger)
         for module in list(sys.modules.values()) if preload else []:
             file = getattr(module, "__file__", None)
-            if isinstance(module, types.ModuleType) and isinstance(file, str):
+            if isinstance(module, ModuleType) and isinstance(file, str):
                 files.append(file)
         places = {name.partition(".")[0]: "" for name in preload}
         return Signatures(
@@ -59,16 +59,17 @@ class ImportRecorder:
         self.seen: Dict[str, Signature] = {}
 
     def __enter__(self) -> "ImportRecorder":
-        position = next((n for n, one in enumerate(sys.meta_path) if one is PathFinder), None)
-        if position is not None:
-            sys.meta_path.insert(position, self)
+        if PathFinder in sys.meta_path:
+            sys.meta_path.insert(sys.meta_path.index(PathFinder), self)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(
+        self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
+    ) -> Optional[ModuleSpec]:
         """The answer of PathFinder, recorded."""
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.has_location and spec.origin:
@@ -103,7 +104,7 @@ def _python_threads() -> Optional[str]:
         thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
     ]
     if others:
-        return "an import has started a thread ({})".format(", ".join(others))
+        return f"an import has started a thread ({', '.join(others)})"
     return None
 
 

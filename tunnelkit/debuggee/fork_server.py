@@ -29,10 +29,9 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple, TypedDict
 
 from tunnelkit.debuggee import debugpy_launcher, process_mark
-from tunnelkit.debuggee.environ_tag import retag
 from tunnelkit.debuggee.fork_safety import ImportRecorder, Signatures, unfit
 from tunnelkit.debuggee.import_timer import watch_imports
 
@@ -43,8 +42,9 @@ sys.path.insert(0, sys.argv.pop(1))
 __import__("tunnelkit.debuggee.fork_server", fromlist=["serve"]).serve()()
 """
 _DESCRIPTORS = 3
-#: What a session imports on its first use: done here once instead of on every F5.
+#: What a session, or a fork, imports on its first use: done here once instead of on every F5.
 _LATE_IMPORTS = (
+    "ctypes",
     "runpy",
     "_pydevd_bundle.pydevd_runpy",
     "_pydevd_bundle.pydevd_json_debug_options",
@@ -53,6 +53,18 @@ _LATE_IMPORTS = (
 )
 
 Program = Callable[[], None]
+
+
+class _Fork(TypedDict):
+    words: List[str]
+    cwd: str
+    env: Dict[str, str]
+    tag: List[str]
+
+
+class _Request(TypedDict, total=False):
+    id: int
+    fork: _Fork
 
 
 def serve() -> Program:
@@ -78,21 +90,18 @@ def serve() -> Program:
         request, descriptors = _hear(sock)
         if request is None:
             os._exit(0)
-        if "fork" not in request:
-            _say(sock, {"id": request["id"], "changed": signatures.changed()})
-            continue
-        why = signatures.changed() or unfit()
-        if why is not None:
-            _close(descriptors)
-            stale = signatures.changed() is not None
-            _say(sock, {"id": request["id"], "unfit": why, "stale": stale})
-            continue
-        pid = _fork_twice()
-        if pid == 0:
-            sock.close()
-            return _become_debuggee(request["fork"], descriptors, changes)
+        changed = signatures.changed()
+        answer: Dict[str, object] = {"changed": changed}
+        if "fork" in request:
+            why = changed or unfit()
+            answer = {"unfit": why, "stale": why == changed}
+            if why is None:
+                answer = {"pid": _fork_twice()}
+                if answer["pid"] == 0:
+                    sock.close()
+                    return _become_debuggee(request["fork"], descriptors, changes)
         _close(descriptors)
-        _say(sock, {"id": request["id"], "pid": pid})
+        _say(sock, {"id": request["id"], **answer})
 
 
 def _import(name: str, sock: socket.socket) -> float:
@@ -139,14 +148,14 @@ def _changes(before: Dict[str, str]) -> Dict[str, Optional[str]]:
     """The changes that imports made to the environment: the program's own would have made them,
     too.
     """
-    names = [*before, *os.environ]
+    after = os.environ
     return {
-        name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)
+        name: after.get(name) for name in {**before, **after} if before.get(name) != after.get(name)
     }
 
 
 def _become_debuggee(
-    request: Dict[str, Any], descriptors: List[int], changes: Dict[str, Optional[str]]
+    request: _Fork, descriptors: List[int], changes: Dict[str, Optional[str]]
 ) -> Program:
     """All that must be as in a process just started; then wait for the agent."""
     os.setsid()
@@ -154,8 +163,9 @@ def _become_debuggee(
     os.dup2(out, 1)
     os.dup2(err, 2)
     _close([out, err])
-    retag(*request["tag"])
-    process_mark.put_on(request["tag"][1])
+    old, new = request["tag"]
+    process_mark.retag(old, new)
+    process_mark.put_on(new)
     os.environ.clear()
     os.environ.update(request["env"])
     for name, value in changes.items():
@@ -171,7 +181,7 @@ def _become_debuggee(
     try:
         os.chdir(request["cwd"])
     except OSError as error:
-        print("tk: {}: {}".format(request["cwd"], error.strerror), file=sys.stderr)
+        print(f"tk: {request['cwd']}: {error.strerror}", file=sys.stderr)
         os._exit(1)
     importlib.invalidate_caches()
     _reseed()
@@ -183,11 +193,10 @@ def _become_debuggee(
         importlib.invalidate_caches()
         watch_imports(lambda told: _say(control, {"imported": told}))
 
-    def tell(message: Dict[str, Any]) -> None:
-        _say(control, message)
-
     return debugpy_launcher.hidden(
-        lambda: debugpy_launcher.run(request["words"], before_code, tell)
+        lambda: debugpy_launcher.run(
+            request["words"], before_code, lambda message: _say(control, message)
+        )
     )
 
 
@@ -207,14 +216,14 @@ def _rss_bytes() -> int:
         return 0
 
 
-def _say(sock: socket.socket, message: Dict[str, Any]) -> None:
+def _say(sock: socket.socket, message: Mapping[str, object]) -> None:
     try:
         sock.sendall(json.dumps(message).encode() + b"\n")
     except OSError:
         pass
 
 
-def _hear(sock: socket.socket) -> Tuple[Optional[Dict[str, Any]], List[int]]:
+def _hear(sock: socket.socket) -> Tuple[Optional[_Request], List[int]]:
     """The next request with its descriptors; None when the agent has hung up."""
     data, descriptors = b"", []  # type: bytes, List[int]
     while not data.endswith(b"\n"):
@@ -230,10 +239,9 @@ def _hear(sock: socket.socket) -> Tuple[Optional[Dict[str, Any]], List[int]]:
         for level, kind, packed in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 count = len(packed) // 4
-                descriptors += [
-                    int.from_bytes(packed[4 * n : 4 * n + 4], sys.byteorder) for n in range(count)
-                ]
-    return dict(json.loads(data)), descriptors
+                descriptors += memoryview(packed)[: 4 * count].cast("i").tolist()
+    request: _Request = json.loads(data)
+    return request, descriptors
 
 
 def _close(descriptors: List[int]) -> None:

@@ -5,12 +5,13 @@ import sys
 import time
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Optional, Sequence
+
+from .postmortem import Tell
 
 #: An import that took less is not worth preloading.
 _SLOW_S = 0.25
-
-Tell = Callable[[Dict[str, Any]], None]
+_EXECUTE = "exec_module"
 
 
 def watch_imports(tell: Tell) -> None:
@@ -21,11 +22,8 @@ def watch_imports(tell: Tell) -> None:
     current one, are not reported either, but what they import is: they are what is edited.
     """
     # Just before the one it asks, so that whatever goes first still does.
-    position = next(
-        (index for index, finder in enumerate(sys.meta_path) if finder is PathFinder), None
-    )
-    if position is not None:
-        sys.meta_path.insert(position, _Timer(tell))
+    if PathFinder in sys.meta_path:
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), _Timer(tell))
 
 
 def _is_programs_own(origin: Optional[str]) -> bool:
@@ -55,7 +53,7 @@ class _Timer:
             return None
         spec = PathFinder.find_spec(name, path, target)
         loader = spec.loader if spec is not None else None
-        if loader is None or not hasattr(loader, "exec_module"):
+        if loader is None or not hasattr(loader, _EXECUTE):
             return None
         if _is_programs_own(spec.origin if spec is not None else None):
             return None
@@ -65,11 +63,11 @@ class _Timer:
             return None
         return spec
 
-    def _time(self, name: str, loader: Any) -> None:
-        execute = loader.exec_module
+    def _time(self, name: str, loader: object) -> None:
+        execute = getattr(loader, _EXECUTE)
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            delattr(loader, _EXECUTE)
             started, self._busy = time.monotonic(), True
             try:
                 execute(module)
@@ -79,4 +77,4 @@ class _Timer:
                 if duration_s >= _SLOW_S:
                     self._tell({"module": name, "duration_s": round(duration_s, 2)})
 
-        loader.exec_module = exec_module
+        setattr(loader, _EXECUTE, exec_module)

@@ -11,7 +11,7 @@ import importlib
 import os
 import runpy
 import sys
-from typing import Any, Callable
+from typing import Callable
 
 from tunnelkit.debuggee import debugpy_launcher
 
@@ -45,10 +45,9 @@ guarded = Setup(given)
 
 def main() -> None:
     """Be `python -m debugpy` with the arguments in sys.argv."""
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
     debugpy_launcher.leave_no_trace()
     try:
-        _inject_also(_GUARD.format(place=place))
+        _inject_also(_GUARD.format(place=debugpy_launcher.GUARD))
     except ImportError:
         pass  # debugpy says itself that it is not there
     runpy.run_module("debugpy", run_name="__main__", alter_sys=True)
@@ -68,13 +67,13 @@ def _inject_also(source: str) -> None:
     place = os.path.dirname(os.path.abspath(str(vendored.__file__)))
     sys.path.append(os.path.join(place, "pydevd", "pydevd_attach_to_process"))
     by_gdb = importlib.import_module("add_code_to_python_process")
-    run: Callable[..., Any] = by_gdb.run_python_code
+    run: Callable[..., object] = by_gdb.run_python_code
 
-    def run_python_code(pid: int, code: str, *words: Any, **more: Any) -> Any:
+    def run_python_code(pid: int, code: str, *words: object, **more: object) -> object:
         return run(pid, guarded(code), *words, **more)
 
     setattr(by_gdb, "run_python_code", run_python_code)  # noqa: B010
-    remote: Any = getattr(sys, "remote_exec", None)  # Python 3.14
+    remote = getattr(sys, "remote_exec", None)  # Python 3.14
     if remote is not None:
 
         def remote_exec(pid: int, path: str) -> None:

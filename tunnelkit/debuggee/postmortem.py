@@ -9,14 +9,14 @@ import os
 import sys
 import threading
 from types import TracebackType
-from typing import Any, Callable, Dict, Optional, Tuple, Type
+from typing import Callable, Dict, Mapping, Optional, Tuple, Type
 
 #: In the environment of a loop with --post-mortem.
 VARIABLE = "TK_POST_MORTEM"
 #: There, too: a descriptor to tell the agent on, of a debuggee that was not forked.
 CONTROL_VARIABLE = "TK_CONTROL_FD"
 
-Tell = Callable[[Dict[str, Any]], None]
+Tell = Callable[[Mapping[str, object]], None]
 Excinfo = Tuple[Type[BaseException], BaseException, Optional[TracebackType]]
 
 
@@ -29,7 +29,7 @@ def watch_threads(tell: Tell) -> None:
     """Keep the program also for an exception that ends one of its threads."""
     before = threading.excepthook
 
-    def excepthook(args: Any) -> None:
+    def excepthook(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
             keep((args.exc_type, args.exc_value, args.exc_traceback), tell)
         before(args)

@@ -7,7 +7,7 @@ every Python of a debugged job (rank_hook.py), so it does nothing at import.
 import json
 import os
 import stat
-from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Tuple
 
 #: In the environment of everything that a debugged loop starts; see `Contract`.
 VARIABLE = "TK_RANKS"
@@ -137,6 +137,6 @@ def read_port(path: str) -> int:
     return port
 
 
-def _check_ours(found: Any, forbidden: int, path: str) -> None:
+def _check_ours(found: os.stat_result, forbidden: int, path: str) -> None:
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & forbidden:
         raise PermissionError(f"{path} could be written by another user")

@@ -18,7 +18,8 @@ import inspect
 import os
 import sys
 from datetime import timedelta
-from typing import Any, Callable, Dict, List, Optional
+from types import ModuleType
+from typing import Callable, Dict, List, Optional, TypeVar
 
 #: Not more: c10d's sockets count milliseconds in 31 bits, 24.8 days.
 LONG = timedelta(days=7)
@@ -45,26 +46,28 @@ _STORES = ("TCPStore", "FileStore")
 _FILE_NAME = "<frozen tunnelkit.collectives>"
 
 _BINDINGS = "torch._C._distributed_c10d"
+_INIT = "__init__"
+
+_Call = Callable[..., object]
+Function = TypeVar("Function", bound=_Call)
 
 
-def _as_library(function: Any) -> Any:
+def _as_library(function: Function) -> Function:
     function.__code__ = function.__code__.replace(co_filename=_FILE_NAME)
     return function
 
 
-def patch_constants(module: Any) -> None:
-    """torch.distributed.constants: the defaults, before others copy them."""
+def patch_constants(module: ModuleType) -> None:
+    """The defaults of torch.distributed.constants, before others copy them; else their copies."""
     for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
-        if getattr(module, name, None) is not None:
+        if hasattr(module, name):
             setattr(module, name, _raised(getattr(module, name)))
 
 
-def patch_c10d(rank: Optional[int], module: Any) -> None:
+def patch_c10d(module: ModuleType, rank: Optional[int]) -> None:
     """torch.distributed.distributed_c10d; `rank` of this process if it is known."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # Where it was imported before us, it has its own copies.
-    patch_constants(module)
     for name in _FUNCTIONS:
         _replace(module, name, _patiently)
     _replace(module, "init_process_group", functools.partial(_patiently, before=_notice(rank)))
@@ -72,39 +75,40 @@ def patch_c10d(rank: Optional[int], module: Any) -> None:
         _patch_store(getattr(sys.modules.get(_BINDINGS), name, None))
 
 
-def _patch_store(store: Any) -> None:
+def _patch_store(store: object) -> None:
     if store is None:
         return
-    original = store.__init__
+    original: _Call = getattr(store, _INIT)
     takes_timeout = "timeout" in (original.__doc__ or "")
+    set_timeout = getattr(store, "set_timeout", None)
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if takes_timeout and not any(isinstance(value, timedelta) for value in args):
-            kwargs["timeout"] = _raised(kwargs.get("timeout"))
-        original(self, *map(_raised_if_timeout, args), **kwargs)
-        if not takes_timeout:
-            self.set_timeout(LONG)
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
+        if takes_timeout and not any(isinstance(value, (timedelta, float)) for value in args):
+            kwargs["timeout"] = _raised(kwargs.get("timeout") or LONG)
+        original(self, *map(_raised, args), **kwargs)
+        if not takes_timeout and set_timeout is not None:
+            set_timeout(self, LONG)
 
-    store.__init__ = _as_library(functools.wraps(original)(__init__))
+    setattr(store, _INIT, _as_library(functools.wraps(original)(__init__)))
 
 
-def patch_elastic(module: Any) -> None:
+def patch_elastic(module: ModuleType) -> None:
     """torch.distributed.elastic.agent.server.api, in torchrun's process."""
     agent = module.SimpleElasticAgent
     original = agent.__init__
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: object, *args: object, **kwargs: object) -> None:
         original(self, *args, **kwargs)
-        self._exit_barrier_timeout = LONG.total_seconds()
+        vars(self)["_exit_barrier_timeout"] = LONG.total_seconds()
 
     agent.__init__ = functools.wraps(original)(__init__)
 
 
-def _notice(rank: Optional[int]) -> Any:
+def _notice(rank: Optional[int]) -> Callable[[Dict[str, object]], None]:
     said: List[bool] = []
 
     @_as_library
-    def say(kwargs: Dict[str, Any]) -> None:
+    def say(kwargs: Dict[str, object]) -> None:
         own = rank if rank is not None else kwargs.get("rank", os.environ.get("RANK", -1))
         if str(own) == "0" and not said:
             said.append(True)
@@ -115,39 +119,34 @@ def _notice(rank: Optional[int]) -> Any:
 
 
 def _patiently(
-    function: Callable[..., Any], before: Optional[Callable[[Dict[str, Any]], None]] = None
-) -> Any:
+    function: _Call, before: Optional[Callable[[Dict[str, object]], None]] = None
+) -> _Call:
     """`function`, whose `timeout` is never less than LONG. None and no timeout stay: they mean
     the default, which is long."""
     names = list(inspect.signature(function).parameters)
     position = names.index("timeout") if "timeout" in names else len(names)
 
-    def patiently(*args: Any, **kwargs: Any) -> Any:
+    def patiently(*args: object, **kwargs: object) -> object:
         if before is not None:
             before(kwargs)
         if len(args) > position:
-            args = (*args[:position], _raised_if_timeout(args[position]), *args[position + 1 :])
+            args = (*args[:position], _raised(args[position]), *args[position + 1 :])
         elif "timeout" in kwargs:
-            kwargs["timeout"] = _raised_if_timeout(kwargs["timeout"])
+            kwargs["timeout"] = _raised(kwargs["timeout"])
         return function(*args, **kwargs)
 
     return _as_library(functools.wraps(function)(patiently))
 
 
 @_as_library
-def _raised_if_timeout(value: Any) -> Any:
+def _raised(value: object) -> object:
+    """`value`, not less than LONG if it is a timeout: monitored_barrier takes seconds as well."""
     if isinstance(value, timedelta):
-        return _raised(value)
-    # monitored_barrier takes seconds as well.
+        return max(value, LONG)
     return max(value, LONG.total_seconds()) if isinstance(value, float) else value
 
 
-@_as_library
-def _raised(timeout: Optional[timedelta]) -> timedelta:
-    return LONG if timeout is None else max(timeout, LONG)
-
-
-def _replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
+def _replace(module: ModuleType, name: str, make: Callable[[_Call], _Call]) -> None:
     """Replace a function, also where `from distributed_c10d import *` has copied it."""
     original = getattr(module, name, None)
     if original is None:

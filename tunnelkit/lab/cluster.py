@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -179,14 +178,7 @@ def _bring_up(state: State, rtt_ms: float, progress: Progress) -> LabInfo:
 def _ssh_daemons(state: State) -> list[LabDaemon]:
     plan, found = state.network, state.layout
     inside = "127.0.0.1" if plan.namespaces else plan.address[LOGIN]
-    words = [
-        sys.executable,
-        "-P",
-        "-W",
-        "ignore::RuntimeWarning:runpy",
-        "-m",
-        "tunnelkit.lab.proxy",
-    ]
+    words = programs.own_program("tunnelkit.lab.proxy")
     words += ["--listen", f"{plan.proxy[0]}:{plan.proxy[1]}"]
     words += ["--upstream", f"{inside}:{plan.ssh_port[LOGIN]}"]
     words += ["--control", str(found.proxy_socket)]

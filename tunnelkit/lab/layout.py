@@ -43,7 +43,7 @@ class LabInfo:
     enter: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the fields as JSON types, for `from_json`."""
         return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
 
@@ -92,7 +92,7 @@ class LabStatus:
         nodes_known = self.info.scheduler == "none" or set(self.nodes) == set(self.info.nodes)
         return nodes_known and all(daemon.alive for daemon in self.daemons)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the status as JSON types, for `tk lab status --json`."""
         return {
             "healthy": self.healthy,

@@ -55,7 +55,7 @@ class Network:
     own_names: bool
     offline: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the fields as JSON types, for `from_json`."""
         return asdict(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 from tunnelkit.errors import MissingProgram
 
@@ -53,3 +54,8 @@ def packages(names: list[str]) -> list[str]:
 
 def _which(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN)))
+
+
+def own_program(module: str) -> list[str]:
+    """argv that runs a module of the lab's as a program."""
+    return [sys.executable, "-P", "-W", "ignore::RuntimeWarning:runpy", "-m", module]

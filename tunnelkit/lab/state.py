@@ -136,7 +136,7 @@ def require(layout: Layout) -> State:
     return state
 
 
-def _daemon_to_json(daemon: LabDaemon) -> dict[str, Any]:
+def _daemon_to_json(daemon: LabDaemon) -> dict[str, object]:
     process = daemon.process
     return {
         "name": daemon.name,

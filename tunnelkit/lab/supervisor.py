@@ -18,12 +18,20 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.lab.programs import own_program
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LINE_LIMIT_BYTES = 1 << 20
+
+
+class _Order(TypedDict):
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    log: str
 
 
 def main(argv: list[str]) -> int:
@@ -62,14 +70,14 @@ def _serve(listener: socket.socket) -> None:
                 continue  # the client went away; the daemons stay
 
 
-def _answer(line: bytes) -> dict[str, Any]:
+def _answer(line: bytes) -> dict[str, object]:
     try:
         return {"pid": _start(json.loads(line))}
     except (OSError, ValueError, KeyError, TypeError) as error:
         return {"error": str(error) or type(error).__name__}
 
 
-def _start(order: dict[str, Any]) -> int:
+def _start(order: _Order) -> int:
     with open(order["log"], "ab") as log:
         child = subprocess.Popen(
             order["argv"],
@@ -106,15 +114,7 @@ def _read_line(connection: socket.socket) -> bytes:
 def launch(socket_path: Path, *, env: dict[str, str], log: Path) -> int:
     """Start a supervisor; return its pid once it listens. Raises TunnelkitError with its words."""
     done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-W",
-            "ignore::RuntimeWarning:runpy",
-            "-m",
-            "tunnelkit.lab.supervisor",
-            str(socket_path),
-        ],
+        [*own_program("tunnelkit.lab.supervisor"), str(socket_path)],
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -133,7 +133,7 @@ def launch(socket_path: Path, *, env: dict[str, str], log: Path) -> int:
 
 def start(socket_path: Path, *, name: str, argv: list[str], env: dict[str, str], log: Path) -> int:
     """Have the supervisor start a daemon; return its pid. Raises TunnelkitError."""
-    order = {"name": name, "argv": argv, "env": env, "log": str(log)}
+    order: _Order = {"name": name, "argv": argv, "env": env, "log": str(log)}
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(10)
@@ -142,7 +142,7 @@ def start(socket_path: Path, *, name: str, argv: list[str], env: dict[str, str],
             reply = json.loads(_read_line(client) or b"{}")
     except OSError as error:
         raise TunnelkitError(
-            f"the lab's supervisor can't be told to start {name}",
+            f"the lab's supervisor does not start {name}",
             cause=error.strerror or str(error),
             hint="`tk lab down`, then `tk lab up`",
         ) from None

@@ -74,7 +74,7 @@ def _dead(state: State) -> list[str]:
 
 
 def port_taken(found: Layout) -> bool:
-    """True if a daemon's log says that another program has its port."""
+    """True if a daemon's log says that another program uses its port."""
     for log in (found.dir / "log").glob("*.log"):
         if "address already in use" in log.read_text("utf-8", errors="replace").lower():
             return True

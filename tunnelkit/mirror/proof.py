@@ -97,7 +97,7 @@ def not_read_back(paths: Collection[str], timeout_s: float) -> TimeoutExpired:
         f"the compute node has not read the files back within {timeout_s:g} s",
         cause=pending or "it does not answer",
         transient=True,
-        hint="`tk status` tells what is pending; `tk sync --wait` waits for it",
+        hint="`tk status` shows what is pending; `tk sync --wait` waits for it",
     )
 
 

@@ -192,7 +192,7 @@ class PushWorker:
                 "the mirror failed",
                 cause=f"{type(error).__name__}: {error}",
                 transient=True,
-                hint="it begins anew; if it lasts, please report it: tk bugreport",
+                hint="it starts again; if that happens often, please report it: tk bugreport",
             )
             self.error = wrapped
             self._back_off(wrapped)

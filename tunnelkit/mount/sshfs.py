@@ -255,7 +255,7 @@ def _sshfs_argv(remote: RemoteHost, root: str, where: Path, record: Path) -> lis
     if re.search(r"[\\ ,]", str(script)):
         raise MirrorError(
             f"the state directory {record.parent} has a blank, comma or backslash in its name",
-            cause="sshfs can't be told to run a program there",
+            cause="sshfs can't start a program there",
             hint="set TK_STATE_DIR to a plain path",
         )
     # sshfs disowns its ssh, so only the ssh itself can write down its pid.

@@ -6,7 +6,7 @@ The caller runs a `Command` where it says, and hands the `Completed` back to the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -173,3 +173,22 @@ class Scheduler(Protocol):
         Its lines begin with `tk-node NAME`, `tk-nodes PARTITION LIST`, `tk-queue NAME` or
         `tk-job ID`; the last one is `tk-code N`, 0 if the scheduler answered."""
         ...
+
+
+class LoginPrograms:
+    """The directories of a scheduler's commands on the login host.
+
+    bin_dir: of all, if they are not on the PATH. bin_dirs: of each, instead of bin_dir.
+    """
+
+    def __init__(self, bin_dir: str = "", *, bin_dirs: Mapping[str, str] | None = None) -> None:
+        self._bin_dir = bin_dir
+        self._bin_dirs = bin_dirs
+
+    def directory_of(self, program: str) -> str:
+        """Return the directory of a command; "" if it is on the PATH."""
+        return self._bin_dirs.get(program, "") if self._bin_dirs else self._bin_dir
+
+    def _program(self, name: str) -> str:
+        directory = self.directory_of(name)
+        return f"{directory.rstrip('/')}/{name}" if directory else name

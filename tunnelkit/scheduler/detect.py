@@ -77,7 +77,7 @@ def parse_detect(done: Completed) -> Detected:
     lines = [line.strip() for line in done.text.splitlines()]
     if "tk-done" not in lines:
         raise SchedulerError(
-            "the login host did not tell which scheduler it has",
+            "the login host did not say which scheduler it has",
             cause=done.error_text or f"exit status {done.exit_code}",
             transient=True,
             hint="try again; `tk doctor` checks the login shell there",

@@ -130,7 +130,9 @@ def body(
     if not agent_argv or not status_file:
         raise UsageError("a holder needs an agent to run and a status file")
     if any("\0" in word for word in (*agent_argv, prologue, status_file)):
-        raise UsageError("the prologue or a path holds a NUL byte", hint="mend [cluster] prologue")
+        raise UsageError(
+            "the prologue or a path holds a NUL byte", hint="correct [cluster] prologue"
+        )
     # sbatch refuses scripts with DOS line ends.
     lines = prologue.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     if re.search(r"^\s*(module|ml)\b", lines, re.MULTILINE):

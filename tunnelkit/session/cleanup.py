@@ -54,7 +54,7 @@ async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | N
         await link.close()
     _remove_sockets(paths)
     paths.launch.unlink(missing_ok=True)
-    return f"the session had been killed; {what}"
+    return f"the session was killed; {what}"
 
 
 def _remove_sockets(paths: SessionPaths) -> None:

@@ -43,7 +43,7 @@ class WireForward:
             self._listener.open(self._forward.bind_port)
         except OSError as error:
             raise UsageError(
-                f"local port {self._forward.bind_port} can't be had",
+                f"local port {self._forward.bind_port} can't be opened",
                 cause=error.strerror,
                 hint="choose another: tk forward LOCAL:REMOTE",
             ) from None

@@ -268,7 +268,7 @@ class Session:
             await self._tasks.cancel()
             await self.loops.close()
         except Exception:
-            log.exception("what had failed could not be ended in order")
+            log.exception("what failed could not be ended in order")
 
     def may_cancel(self) -> bool:
         """Return True if a failed `up` may end the job: this session submitted it, and it is young.

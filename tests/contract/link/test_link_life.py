@@ -149,7 +149,7 @@ async def test_a_killed_predecessor_leaves_nothing_and_costs_one_login(connect, 
     said: list[str] = []
     link = await connect(notice=said.append)
     assert cluster["login"].authentications() == 2
-    assert len(said) == 1 and "logged in anew" in said[0], said
+    assert len(said) == 1 and "logged in again" in said[0], said
     await link.forward(LocalForward(port, "127.0.0.1", cluster["node1"].port))
     await link.close()
     await link.open()

@@ -100,6 +100,7 @@ def test_timeouts_are_raised_whenever_torch_comes(torch: Path, when: str) -> Non
         "assert dist.TCPStore('h', 1).timeout == long\n"
         "assert dist.TCPStore('h', 1, 2, short).timeout == long\n"
         "assert dist.TCPStore('h', 1, timeout=short).timeout == long\n"
+        "assert dist.TCPStore('h', 1, timeout=5.0).timeout == long.total_seconds()\n"
         "assert dist.FileStore('f', 2).timeout == long\n"
         "import os, sys\n"
         "assert os.environ['TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC'] == '604800'\n"

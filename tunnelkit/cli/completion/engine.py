@@ -10,17 +10,33 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from tunnelkit import __version__
 
-#: A command in the table: help, options (word -> [takes a value, how it is completed, help]),
-#: arguments ([how it is completed, takes many]), rest (after the first argument all is
-#: another program's), commands.
-Command = dict[str, Any]
+if TYPE_CHECKING:
+    from typer import Typer
+    from typer._click import Command as ClickCommand
+
+    #: What an app or a command was made of.
+    Origin = Typer | Callable[..., object] | None
+
+
+class Command(TypedDict):
+    """A command in the table.
+
+    options: word -> takes a value, how it is completed, help. arguments: how each is completed, and
+    if it takes many words. rest: after the first argument all is another program's.
+    """
+
+    help: str
+    options: dict[str, tuple[bool, str | None, str]]
+    arguments: list[tuple[str | None, bool]]
+    rest: bool
+    commands: dict[str, Command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,52 +190,55 @@ def make() -> Command:
     return _command(app, typer.main.get_command(app))
 
 
-def _command(info: Any, command: Any) -> Command:
-    """Return the table's entry for a typer app or function and its click command."""
-    below = _below(info) if hasattr(command, "commands") else {}
-    hows = _completers(info)
+def _command(origin: Origin, command: ClickCommand) -> Command:
+    """Return the table's entry for a click command."""
+    from typer import Typer
+
+    hows = _completers(origin)
+    below = _below(origin) if isinstance(origin, Typer) else {}
+    commands: dict[str, ClickCommand] = getattr(command, "commands", {})
     made: Command = {
         "help": _short(command.get_short_help_str(limit=80)),
         "options": {},
         "arguments": [],
         "rest": not command.context_settings.get("allow_interspersed_args", True),
-        "commands": {name: _command(below[name], one) for name, one in _listed(command, below)},
+        "commands": {
+            name: _command(below[name], one) for name, one in commands.items() if not one.hidden
+        },
     }
     for parameter in command.params:
         if getattr(parameter, "hidden", False):
             continue
-        how = hows.get(parameter.name)
+        how = hows.get(parameter.name or "")
         if parameter.param_type_name == "argument":
-            made["arguments"].append([how, parameter.nargs == -1])
+            made["arguments"].append((how, parameter.nargs == -1))
             continue
-        takes_value = not (parameter.is_flag or getattr(parameter, "count", False))
+        takes_value = not any(getattr(parameter, name, False) for name in ("is_flag", "count"))
         for word in [*parameter.opts, *parameter.secondary_opts]:
-            made["options"][word] = [takes_value, how, _short(parameter.help or "")]
+            made["options"][word] = (takes_value, how, _short(getattr(parameter, "help", "") or ""))
     for word in ("-h", "--help"):
-        made["options"][word] = [False, None, "Show this message and exit."]
+        made["options"][word] = (False, None, "Show this message and exit.")
     return made
 
 
-def _listed(command: Any, below: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    if not below:
-        return []
-    return [(name, one) for name, one in command.commands.items() if not one.hidden]
-
-
-def _below(app: Any) -> dict[str, Any]:
+def _below(app: Typer) -> dict[str, Origin]:
     """Return the functions and apps behind the commands of an app."""
-    found = {one.name or one.callback.__name__: one.callback for one in app.registered_commands}
-    return found | {one.name: one.typer_instance for one in app.registered_groups}
+    found: dict[str, Origin] = {
+        group.name or "": group.typer_instance for group in app.registered_groups
+    }
+    for one in app.registered_commands:
+        found[str(one.name or getattr(one.callback, "__name__", ""))] = one.callback
+    return found
 
 
-def _completers(info: Any) -> dict[str, str]:
+def _completers(origin: Origin) -> dict[str, str]:
     """Parameter -> the function in sources.py that completes it."""
     from typer.utils import get_params_from_function
 
-    if not callable(info) or hasattr(info, "registered_commands"):
+    if not callable(origin) or hasattr(origin, "registered_commands"):
         return {}
     found = {}
-    for name, parameter in get_params_from_function(info).items():
+    for name, parameter in get_params_from_function(origin).items():
         complete = getattr(parameter.default, "autocompletion", None)
         if complete is not None:
             found[name] = complete.__name__

@@ -5,13 +5,13 @@ Functions, since only an app of typer, and `fast_path`, evaluates the annotation
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 
 #: An option or argument: of typer, or a `Parameter` where `fast_path` reads it.
-Declaration = Any
+Declaration = object
 
 
 def profile_option() -> Declaration:
@@ -51,6 +51,13 @@ def link_option() -> Declaration:
 def node_argument() -> Declaration:
     """Return the node of `tk up`."""
     return typer.Argument(metavar="NODE", help="The node to ask for.", autocompletion=sources.nodes)
+
+
+def own_node(declare: Callable[..., Declaration]) -> Declaration:
+    """Return the node of `tk run` and `tk shell`, as an option or an argument."""
+    return declare(
+        metavar="NODE", help="Another node of the allocation.", autocompletion=sources.own_nodes
+    )
 
 
 def partition_option() -> Declaration:

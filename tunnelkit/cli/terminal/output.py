@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TextIO
+from collections.abc import Callable
+from typing import TextIO, TypeVar
 
 from tunnelkit.cli.terminal.wrapping import fit
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.text_format import shown
+
+T = TypeVar("T")
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINTED = re.compile(rf"(\x1b\[(?:0|{'|'.join(_CODES.values())})m)")
@@ -49,6 +52,16 @@ def fitted(text: str, stream: TextIO) -> str:
 def say(text: str = "") -> None:
     """Print a result on stdout."""
     print(fitted(safe(text), sys.stdout), flush=True)
+
+
+def report(answer: T, show: Callable[[T], None], *, as_json: bool) -> None:
+    """Print an answer as JSON, or have `show` print it."""
+    if as_json:
+        import json
+
+        say(json.dumps(answer))
+    else:
+        show(answer)
 
 
 def note(text: str) -> None:

@@ -11,7 +11,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 from tunnelkit.text_format import shown
 
@@ -40,7 +40,7 @@ class RawMode:
     def __init__(self, fd: int, changed: Callable[[], None] = lambda: None) -> None:
         self._fd = fd
         self._changed = changed
-        self._before: list[Any] | None = None
+        self._restore: Callable[[], None] | None = None
         self._looking: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
@@ -51,8 +51,8 @@ class RawMode:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCONT)
         if self._looking is not None:
             self._looking.cancel()
-        if self._before is not None and in_foreground(self._fd):
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+        if self._restore is not None and in_foreground(self._fd):
+            self._restore()
 
     def _set(self) -> None:
         if self._looking is not None:
@@ -62,8 +62,9 @@ class RawMode:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(_LOOK_S, self._set)
             return
-        if self._before is None:
-            self._before = termios.tcgetattr(self._fd)
+        if self._restore is None:
+            before = termios.tcgetattr(self._fd)
+            self._restore = partial(termios.tcsetattr, self._fd, termios.TCSADRAIN, before)
         tty.setraw(self._fd, termios.TCSADRAIN)  # without a flush: what was typed ahead counts
         self._changed()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.context import absolute, find_session
-from tunnelkit.cli.terminal.output import note, say
+from tunnelkit.cli.terminal.output import note, report, say
 from tunnelkit.cli.views.status import printable
 from tunnelkit.errors import UsageError
 from tunnelkit.session.runtime.blocking_client import ask
@@ -31,21 +31,17 @@ def settle(
             hint="name the files (or `.` for all); `tk status` lists the conflicts",
         )
     request = SyncResolve(files=absolute(paths), theirs=theirs, timeout_s=timeout_s)
-    report = ask(find_session(), request)
-    if as_json:
-        say(json.dumps(report))
-        return
-    show(report, theirs=theirs)
+    report(ask(find_session(), request), partial(show, theirs=theirs), as_json=as_json)
 
 
-def show(report: ResolveAnswer, *, theirs: bool) -> None:
+def show(answer: ResolveAnswer, *, theirs: bool) -> None:
     """Print which version was replaced, and where it is now."""
     side, there = ("the cluster's", "here") if theirs else ("the laptop's", "there")
-    count = len(report["replaced"])
+    count = len(answer["replaced"])
     say(f"{side} version wins in {count} file{'' if count == 1 else 's'}")
-    if report["replaced"]:
-        note(f"the other one is {there}, in {printable(report['replaced_dir'] or '')}:")
-        for path in report["replaced"]:
+    if answer["replaced"]:
+        note(f"the other one is {there}, in {printable(answer['replaced_dir'] or '')}:")
+        for path in answer["replaced"]:
             note(f"  {printable(path)}")
-    if report["conflicts"]:
-        note(f"still in conflict: {', '.join(map(printable, report['conflicts']))}")
+    if answer["conflicts"]:
+        note(f"still in conflict: {', '.join(map(printable, answer['conflicts']))}")

@@ -125,13 +125,13 @@ class Adapters:
             raise DebugError(
                 "debugpy's adapter does not answer",
                 cause=str(error),
-                hint="try again; `tk logs --session` tells more, `tk bugreport` all",
+                hint="try again; `tk logs --session` shows more, `tk bugreport` all",
             ) from None
         finally:
             adapter.close()
         raise DebugError(
             "debugpy's adapter ended without an answer",
-            hint="try again; `tk logs --session` tells more, `tk bugreport` all",
+            hint="try again; `tk logs --session` shows more, `tk bugreport` all",
         )
 
     async def close(self) -> None:

@@ -13,7 +13,9 @@ import importlib
 import os
 import sys
 import time
-from typing import Any, Callable, List
+from socket import socket
+from types import ModuleType
+from typing import Callable, List
 
 #: The agent accepts in its event loop; a node may be very busy.
 _ACCEPTED_S = 10.0
@@ -31,7 +33,7 @@ def _install() -> None:
     defaults = importlib.import_module("_pydevd_bundle.pydevd_defaults")
     defaults.PydevdCustomization.PREIMPORT = _PREIMPORT
     monkey = importlib.import_module("_pydev_bundle.pydev_monkey")
-    _preimport_in_code(monkey, defaults.PydevdCustomization)
+    _preimport_in_code(monkey, defaults)
     comm = importlib.import_module("_pydevd_bundle.pydevd_comm")
     dial = getattr(comm, "start_client", None)
     if dial is not None:
@@ -53,7 +55,7 @@ def _forget_importers() -> None:
             sys.path_importer_cache.pop(entry, None)
 
 
-def _own_user() -> Callable[[Any], bool]:
+def _own_user() -> Callable[[socket], bool]:
     """A function that is true if the other end of a connected socket is this same user's."""
     sys.path.insert(0, _AGENT)
     try:
@@ -63,7 +65,7 @@ def _own_user() -> Callable[[Any], bool]:
     for name in [name for name in sys.modules if name.split(".")[0] == "tunnelkit"]:
         del sys.modules[name]
 
-    def is_own(sock: Any) -> bool:
+    def is_own(sock: socket) -> bool:
         peer, own = sock.getpeername(), sock.getsockname()
         if not sys.platform.startswith("linux") or not str(peer[0]).startswith("127."):
             return True  # nothing tells; or it is not the agent that is dialled
@@ -95,7 +97,7 @@ def _as_debugpy() -> None:
         sys.path.remove(place)
 
 
-def _preimport_in_code(monkey: Any, customization: Any) -> None:
+def _preimport_in_code(monkey: ModuleType, defaults: ModuleType) -> None:
     """Add the guard to `python -c CODE`.
 
     pydevd puts a line there that names what to import; this is missing in it.
@@ -104,10 +106,10 @@ def _preimport_in_code(monkey: Any, customization: Any) -> None:
     if make is None:
         return
 
-    def with_preimport(*words: Any) -> Any:
+    def with_preimport(*words: object) -> object:
         code = make(*words)
         protocol = importlib.import_module("_pydevd_bundle.pydevd_constants").get_protocol()
-        given = f"pydevd.config({protocol!r}, {customization.DEBUG_MODE!r}"
+        given = f"pydevd.config({protocol!r}, {defaults.PydevdCustomization.DEBUG_MODE!r}"
         wanted = f"{given}, {_PREIMPORT!r})"
         if isinstance(code, bytes):
             return code.replace(given.encode() + b")", os.fsencode(wanted), 1)
@@ -116,8 +118,10 @@ def _preimport_in_code(monkey: Any, customization: Any) -> None:
     setattr(monkey, "_get_python_c_args", with_preimport)  # noqa: B010
 
 
-def _guarded(dial: Callable[..., Any], is_own: Callable[[Any], bool]) -> Callable[..., Any]:
-    def start_client(*address: Any) -> Any:
+def _guarded(
+    dial: Callable[..., socket], is_own: Callable[[socket], bool]
+) -> Callable[..., socket]:
+    def start_client(*address: object) -> socket:
         sock = dial(*address)
         try:
             if is_own(sock):

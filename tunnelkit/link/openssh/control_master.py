@@ -26,6 +26,7 @@ from tunnelkit.errors import AuthenticationFailed, ConnectionFailed, TunnelkitEr
 from tunnelkit.link.openssh.argv import READY, SshCommand
 from tunnelkit.link.openssh.askpass import Asker
 from tunnelkit.link.shared.diagnosis import diagnose
+from tunnelkit.link.shared.loss import WatchedConnection, lost
 from tunnelkit.model import Completed
 
 _CONTROL_TIMEOUT_S = 5.0
@@ -35,7 +36,7 @@ _POLL_S = 3.0
 _TOUCH = "Confirm user presence"
 
 
-class ControlMaster:
+class ControlMaster(WatchedConnection):
     """One authenticated connection to one host, shared by all that goes there.
 
     `prepare` gives the argv of a new master and the asker that answers its questions (None:
@@ -69,12 +70,6 @@ class ControlMaster:
         self._notice = notice
         self._lock = asyncio.Lock()
         self._child: asyncio.subprocess.Process | None = None
-        self._watch: asyncio.Task[str] | None = None
-
-    @property
-    def is_up(self) -> bool:
-        """True if the master process has not ended, as far as is known."""
-        return self._watch is not None and not self._watch.done()
 
     async def open(self, *, verify: bool = False) -> bool:
         """Make sure that the connection is there; True if it had to be made or taken over.
@@ -98,12 +93,6 @@ class ControlMaster:
                 await self._start()
             return True
 
-    async def wait(self) -> str:
-        """Return, with the reason, once the connection is gone."""
-        if self._watch is None:
-            return f"there is no connection to {self.host}"
-        return await asyncio.shield(self._watch)
-
     async def check(self) -> bool:
         """Ask the master itself whether it is there."""
         return self.is_up and await self._running_pid() is not None
@@ -116,12 +105,9 @@ class ControlMaster:
                 timeout_s=_CONTROL_TIMEOUT_S,
             )
         except TimeoutError as error:
-            raise ConnectionFailed(
-                f"the ssh connection to {self.host} does not answer",
-                cause=f"ssh -O {operation} took more than {_CONTROL_TIMEOUT_S:.0f} s",
-                transient=True,
-                hint="tk reconnects by itself; `tk status` tells how it stands",
-            ) from error
+            why = f"ssh -O {operation} took more than {_CONTROL_TIMEOUT_S:.0f} s"
+            what = "the ssh connection to {} does not answer"
+            raise lost(self.host, why, what=what) from error
 
     async def close(self) -> None:
         """End the connection and its process, own or adopted. Idempotent."""
@@ -157,7 +143,7 @@ class ControlMaster:
                     f"ssh to {self.host} does not share its connection",
                     cause=words or f"no answer at {self.control_path}",
                     transient=not words,
-                    hint="`ssh -v` tells why; is OpenSSH's multiplexing there? tk doctor",
+                    hint="`ssh -v` shows why; is OpenSSH's multiplexing there? tk doctor",
                 )
         except BaseException as error:
             await kill(child)

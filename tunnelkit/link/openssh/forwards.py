@@ -20,6 +20,7 @@ from tunnelkit.child_process import run_child
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link.openssh.control_master import ControlMaster
 from tunnelkit.link.openssh.sessions import OpenSSHSessions
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.shared.forward_table import ForwardTable, remove_far_end
 from tunnelkit.link.shared.hop_forward import FORBIDDEN, PROBE_TARGET, HopForward
 from tunnelkit.link.shared.hop_forward_pool import Route, no_unix_sockets
@@ -62,18 +63,11 @@ class OpenSSHForwards(ForwardTable[ControlMaster, OpenSSHForward]):
         login: ControlMaster,
         login_sessions: OpenSSHSessions,
         node_connection: Callable[[str], Awaitable[ControlMaster]],
+        options: LinkOptions,
         *,
         directory: Path,
-        connect_timeout_s: int,
-        node_routes: Sequence[str],
     ) -> None:
-        super().__init__(
-            login,
-            login_sessions,
-            node_connection,
-            connect_timeout_s=connect_timeout_s,
-            node_routes=node_routes,
-        )
+        super().__init__(login, login_sessions, node_connection, options)
         self._directory = directory
         self._state_file = directory / "forwards.json"
         self._gates = OwnUserPorts()

@@ -66,10 +66,9 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         attended: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
     ) -> None:
-        self._options = options
+        super().__init__(options, control_dir)
+        control_dir = self._directory
         self._opened = False
-        self._directory = control_dir = control_dir.absolute()
-        self._known_hosts = options.known_hosts or control_dir / "known_hosts"
         self._askpass = AskpassServer(control_dir, prompter, notice) if prompter else None
         self._batch = batch or prompter is None
         self._attended = attended
@@ -77,15 +76,13 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         self._command = SshCommand(options, batch=True)
         self._asking = SshCommand(options, batch=self._batch)
         self._login = self._host(None)
-        self._nodes: dict[str, _Host] = {}
         self._pin = LoginPin()
         self._forwards = self._table = OpenSSHForwards(
             self._login.connection,
             self._login.sessions,
             self._node_connection,
+            options,
             directory=control_dir,
-            connect_timeout_s=options.connect_timeout_s,
-            node_routes=options.node_routes,
         )
 
     async def open(self) -> None:

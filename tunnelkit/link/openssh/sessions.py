@@ -23,7 +23,13 @@ from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.openssh.control_master import ControlMaster
 from tunnelkit.link.options import destination_words
 from tunnelkit.link.shared.loss import lost
-from tunnelkit.link.shared.session_slots import SessionSlots, attempts, command_late, stream_start
+from tunnelkit.link.shared.session_slots import (
+    LocalStream,
+    SessionSlots,
+    attempts,
+    command_late,
+    stream_start,
+)
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
 
@@ -36,8 +42,8 @@ _LOST = ("Control socket connect", "Connection closed by UNKNOWN", "mux_client_"
 _ACCEPT_S = 10.0
 
 
-class MuxStream:
-    """A far process's stdin and stdout as one local socket; see `base.ByteStream`."""
+class MuxStream(LocalStream):
+    """A session of the master; `diagnosis` has ssh's messages, too."""
 
     def __init__(
         self,
@@ -54,19 +60,6 @@ class MuxStream:
         self._stderr = Lines(keep=50)
         self._drained = asyncio.create_task(drain(stderr, self._stderr))
         self._ended = asyncio.create_task(self._watch())
-
-    def fileno(self) -> int:
-        """See `base.ByteStream`."""
-        return self._sock.fileno()
-
-    @property
-    def ended(self) -> bool:
-        """True if the far process or the link has ended."""
-        return self._ended.done()
-
-    async def wait(self) -> int:
-        """Return the exit status once the far process or the link has ended."""
-        return await asyncio.shield(self._ended)
 
     def diagnosis(self) -> str:
         """Return the last lines of stderr so far, and then ssh's own messages."""

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from paramiko import (
     AuthenticationException,
@@ -24,7 +24,7 @@ from paramiko import (
     RSAKey,
     SSHException,
 )
-from paramiko.agent import Agent, AgentKey, AgentSSH
+from paramiko.agent import AgentSSH, get_agent_connection
 from paramiko.pkey import PublicBlob
 
 from tunnelkit.errors import AuthenticationFailed
@@ -156,7 +156,7 @@ class Login:
         return False
 
     def _with_certificates(
-        self, keys: Sequence[PKey | AgentKey], *, beside: Path | None = None
+        self, keys: Sequence[PKey], *, beside: Path | None = None
     ) -> Iterator[PKey]:
         paths = list(self.host.certificate_files)
         for path in [beside] if beside else self.host.identity_files:
@@ -164,9 +164,9 @@ class Login:
         for key in keys:
             for path in paths:
                 if _exists(path) and _is_certificate_of(path, key):
-                    cast(Any, key).public_blob = PublicBlob.from_file(str(path))
+                    key.public_blob = PublicBlob.from_file(str(path))
                     yield key
-            cast(Any, key).public_blob = None
+            key.public_blob = None
             yield key
 
     # -- questions
@@ -256,7 +256,7 @@ def _public_blob(path: Path) -> bytes | None:
     return None
 
 
-def _is_certificate_of(path: Path, key: PKey | AgentKey) -> bool:
+def _is_certificate_of(path: Path, key: PKey) -> bool:
     """True if the certificate holds the same public key: its fields follow type and nonce."""
     with contextlib.suppress(Exception):
         blob = PublicBlob.from_file(str(path))
@@ -267,39 +267,44 @@ def _is_certificate_of(path: Path, key: PKey | AgentKey) -> bool:
 
 def _agent(host: HostConfig) -> _HeldAgent:
     """The agent that ssh_config names, or the environment. Without one it holds no key."""
-    if host.identity_agent is None:
-        with contextlib.suppress(SSHException, OSError):
-            return _HeldAgent(Agent())
-    elif host.identity_agent and _is_socket(host.identity_agent):
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.connect(host.identity_agent)
-            return _HeldAgent(_connected(sock))
-        except (OSError, SSHException):
-            sock.close()
-    return _HeldAgent(AgentSSH())
-
-
-def _connected(sock: socket.socket) -> AgentSSH:
-    agent = AgentSSH()
-    cast(Any, agent)._connect(sock)
+    agent = _HeldAgent()
+    with contextlib.suppress(SSHException, OSError):
+        if host.identity_agent is None:
+            agent.connect(get_agent_connection())
+        elif host.identity_agent and _is_socket(host.identity_agent):
+            sock = socket.socket(socket.AF_UNIX)
+            try:
+                sock.connect(host.identity_agent)
+                agent.connect(sock)
+            except (SSHException, OSError):
+                sock.close()
     return agent
 
 
-class _HeldAgent:
+if TYPE_CHECKING:
+
+    class _AgentSSH(AgentSSH):
+        """paramiko's own, with the names that its types leave out."""
+
+        def _connect(self, conn: socket.socket) -> None: ...
+        def _close(self) -> None: ...
+else:
+    _AgentSSH = AgentSSH
+
+
+class _HeldAgent(_AgentSSH):
     """An agent's keys, with an end."""
 
-    def __init__(self, agent: AgentSSH) -> None:
-        self._agent = agent
-
-    def get_keys(self) -> tuple[AgentKey, ...]:
-        return tuple(self._agent.get_keys())
+    def connect(self, connection: socket.socket | None) -> None:
+        """Ask for the keys. Raises SSHException, OSError."""
+        if connection is not None:
+            self._connect(connection)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        cast(Any, self._agent)._close()
+        self._close()
 
 
 def _is_socket(path: str) -> bool:

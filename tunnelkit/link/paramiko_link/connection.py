@@ -8,18 +8,18 @@ import threading
 import time
 from collections.abc import Callable
 
-from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.base import Prompter
 from tunnelkit.link.paramiko_link.connect import Attempt, HopPath, Step, quietly_end
 from tunnelkit.link.paramiko_link.thread_tasks import in_thread, start_thread
 from tunnelkit.link.paramiko_link.transport import SshTransport
+from tunnelkit.link.shared.loss import WatchedConnection, lost
 
 _TICK_S = 1.0
 #: How long a connection that is asked whether it lives may take.
 _VERIFY_S = 5.0
 
 
-class ParamikoConnection:
+class ParamikoConnection(WatchedConnection):
     """One host's connection, shared by all that goes there.
 
     steps: the hosts on the way and their rules, read again for each attempt. prompter: asks the
@@ -52,23 +52,12 @@ class ParamikoConnection:
         self._made: list[SshTransport] = []
         self._beats: threading.Thread | None = None
         self._stop = threading.Event()
-        self._watch: asyncio.Task[str] | None = None
-
-    @property
-    def is_up(self) -> bool:
-        """True if the connection has not ended, as far as is known."""
-        return self._watch is not None and not self._watch.done()
 
     @property
     def transport(self) -> SshTransport:
         """Raises ConnectionFailed if there is none."""
         if not self._made or not self.is_up:
-            raise ConnectionFailed(
-                f"the connection to {self.host} is lost",
-                cause="it ended a moment ago",
-                transient=True,
-                hint="tk reconnects by itself; `tk status` tells how it stands",
-            )
+            raise lost(self.host, "it ended a moment ago")
         return self._made[-1]
 
     async def open(self, *, verify: bool = False) -> bool:
@@ -97,12 +86,6 @@ class ParamikoConnection:
                 silence.cancel()
             self._begin()
             return True
-
-    async def wait(self) -> str:
-        """Return, with the reason, once the connection is gone."""
-        if self._watch is None:
-            return f"there is no connection to {self.host}"
-        return await asyncio.shield(self._watch)
 
     async def check(self) -> bool:
         """True if the connection is there, as far as is known: silence ends it."""

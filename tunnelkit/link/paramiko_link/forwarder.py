@@ -15,7 +15,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import sshtunnel
 from paramiko import Channel, SSHException
@@ -30,7 +29,7 @@ _LOG = logging.getLogger("tunnelkit.link.sshtunnel")
 _LOG.addHandler(logging.NullHandler())
 
 
-class _Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
+class _Handler(sshtunnel._ForwardHandler):
     """One accepted connection: a channel, and a pump between the two."""
 
     forwarder: Forwarder
@@ -50,7 +49,7 @@ class _Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
             self.request.close()
 
 
-class _Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
+class _Server(sshtunnel._ThreadingForwardServer):
     request_queue_size = 128
     daemon_threads = True
 
@@ -68,7 +67,7 @@ class _SharedServer(_Server):
         return True
 
 
-class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
+class Forwarder(sshtunnel.SSHTunnelForwarder):
     """One LocalForward on a connection that is there. `start` and `stop` block, bounded.
 
     reach: makes a channel of that connection to where the forward leads.
@@ -82,7 +81,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
         self._pumps: set[BytePump] = set()
         self._stopped = False
         self._server_list: list[_Server] = []
-        self.tunnel_is_up: dict[Any, bool] = {}
+        self.tunnel_is_up: dict[tuple[str, int], bool] = {}
         self._lock = threading.Lock()
         super().__init__(
             ("127.0.0.1", 22),  # never used: the transport is there already
@@ -96,7 +95,7 @@ class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
         self._transport = transport
 
     @staticmethod
-    def _consolidate_auth(*_: Any, **__: Any) -> tuple[str, list[Any]]:
+    def _consolidate_auth(*_: object, **__: object) -> tuple[str, list[object]]:
         return "", []  # nothing is authenticated here
 
     def _connect_to_gateway(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import sshtunnel
 from paramiko import Channel, SSHException
@@ -15,7 +15,6 @@ from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link.paramiko_link.connection import ParamikoConnection
 from tunnelkit.link.paramiko_link.forwarder import Forwarder
-from tunnelkit.link.paramiko_link.sessions import ParamikoSessions
 from tunnelkit.link.paramiko_link.thread_tasks import in_thread
 from tunnelkit.link.paramiko_link.transport import PROHIBITED, AuthRefused, SshTransport
 from tunnelkit.link.shared.forward_table import ForwardTable, remove_far_end
@@ -52,23 +51,10 @@ class ParamikoForward:
 class ParamikoForwards(ForwardTable[ParamikoConnection, ParamikoForward]):
     """The forwards of one link over paramiko's connections; see `ForwardTable`."""
 
-    def __init__(
-        self,
-        login: ParamikoConnection,
-        login_sessions: ParamikoSessions,
-        node_connection: Callable[[str], Awaitable[ParamikoConnection]],
-        *,
-        connect_timeout_s: int,
-        node_routes: Sequence[str],
-    ) -> None:
-        super().__init__(
-            login,
-            login_sessions,
-            node_connection,
-            connect_timeout_s=connect_timeout_s,
-            node_routes=node_routes,
-        )
-        self._cancelled: list[Forwarder] = []
+    @cached_property
+    def _cancelled(self) -> list[Forwarder]:
+        """Their ports are closed; connections through them may go on."""
+        return []
 
     async def _by_connection(
         self, route: Route, connection: ParamikoConnection, forward: LocalForward
@@ -112,7 +98,7 @@ class ParamikoForwards(ForwardTable[ParamikoConnection, ParamikoForward]):
             if not transport.is_active():
                 raise lost(connection.host, str(error)) from error
             raise UsageError(
-                f"local port {forward.bind_port} can't be had",
+                f"local port {forward.bind_port} can't be opened",
                 cause=str(error),
                 hint="choose another local port",
             ) from error

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from paramiko import HostKeys, PKey
 
 from tunnelkit.errors import HostKeyError
 from tunnelkit.link.paramiko_link.ssh_config import HostConfig, glob_pattern
+from tunnelkit.link.shared.diagnosis import both_names, changed_key, unknown_key
 
 #: Asks a user from a thread. Parameters: the question, may the answer be shown.
 Ask = Callable[[str, bool], str]
@@ -108,7 +108,7 @@ class KnownHosts:
             return
         other = [one for one in self._mine if one.key_type == kind and not one.marker]
         if other:
-            raise _changed(self.host, self._named, other[0], key)
+            raise self._changed(other[0], key)
         if any(entry.blob == blob and not entry.marker for entry in self._plain):
             return
         self._meet(key, ask)
@@ -129,13 +129,13 @@ class KnownHosts:
                 raise self._unknown("it was not accepted")
         self._remember(key)
 
+    def _changed(self, entry: KnownHost, key: PKey) -> HostKeyError:
+        known = f"{fingerprint(entry.blob)} ({entry.path}:{entry.line})"
+        remove = self.host.known_as, str(entry.path)
+        return changed_key(self._named, known, fingerprint(key.asbytes()), remove=remove)
+
     def _unknown(self, cause: str) -> HostKeyError:
-        name = self.host.name
-        return HostKeyError(
-            f"the host key of {self._named} is not known",
-            cause=cause,
-            hint=f"run `ssh {name}` once in a terminal, compare the fingerprint and accept it",
-        )
+        return unknown_key(self.host.name, self._named, cause)
 
     def _remember(self, key: PKey) -> None:
         if not self._files:
@@ -154,8 +154,7 @@ class KnownHosts:
 
     @property
     def _named(self) -> str:
-        known = self.host.known_as
-        return known if known == self.host.name else f"{self.host.name} ({known})"
+        return both_names(self.host.name, self.host.known_as)
 
 
 def login_rules(host: HostConfig, own: Path) -> KnownHosts:
@@ -176,17 +175,6 @@ def node_rules(host: HostConfig, own: Path, *, alias: str) -> KnownHosts:
 def fingerprint(blob: bytes) -> str:
     """As `ssh-keygen -l` prints it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-
-
-def _changed(host: HostConfig, named: str, entry: KnownHost, key: PKey) -> HostKeyError:
-    known = f"{fingerprint(entry.blob)} ({entry.path}:{entry.line})"
-    remove = f"ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(str(entry.path))}"
-    return HostKeyError(
-        f"the host key of {named} has changed: known is {known},"
-        f" offered is {fingerprint(key.asbytes())}",
-        cause="either the host was installed anew, or someone is in between",
-        hint=f"compare the offered fingerprint with what the site's admins publish, then: {remove}",
-    )
 
 
 def _kind(key: PKey) -> str:

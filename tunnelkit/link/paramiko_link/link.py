@@ -57,24 +57,20 @@ class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForwar
         attended: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
     ) -> None:
-        self._options = options
-        self._directory = control_dir = control_dir.absolute()
-        self._known_hosts = options.known_hosts or control_dir / "known_hosts"
+        super().__init__(options, control_dir)
         self._config = ConfigFiles(options.ssh_config)
         self._prompter = None if batch else _one_at_a_time(prompter)
         self._attended = attended
         self._notice = notice or (lambda text: None)
         self._pin = AddressPin()
         self._login = self._host(None)
-        self._nodes: dict[str, LinkHost[ParamikoConnection, ParamikoSessions]] = {}
         self._forwards = ParamikoForwards(
             self._login.connection,
             self._login.sessions,
             self._node_connection,
-            connect_timeout_s=options.connect_timeout_s,
-            node_routes=options.node_routes,
+            options,
         )
-        self._lending = SshShimServer(control_dir / "shell.s", self._lend)
+        self._lending = SshShimServer(self._directory / "shell.s", self._lend)
 
     async def open(self) -> None:
         """See `base.Link.open`. A killed predecessor leaves no connection to take over."""
@@ -89,7 +85,7 @@ class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForwar
             raise
         if killed:
             self._notice(
-                f"{self.destination()}: logged in anew. The last session was killed, and its"
+                f"{self.destination()}: logged in again. The last session was killed, and its"
                 " connection with it, as paramiko's lives inside the session"
             )
         self._lending.open()

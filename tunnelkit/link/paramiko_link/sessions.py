@@ -17,7 +17,13 @@ from tunnelkit.link.paramiko_link.connection import ParamikoConnection
 from tunnelkit.link.paramiko_link.thread_tasks import in_thread, start_thread
 from tunnelkit.link.paramiko_link.transport import AuthRefused, SshTransport
 from tunnelkit.link.shared.loss import lost
-from tunnelkit.link.shared.session_slots import SessionSlots, attempts, command_late, stream_start
+from tunnelkit.link.shared.session_slots import (
+    LocalStream,
+    SessionSlots,
+    attempts,
+    command_late,
+    stream_start,
+)
 from tunnelkit.model import Completed
 from tunnelkit.remote_command import remote_command
 
@@ -29,8 +35,8 @@ _FLUSH_S = 0.5
 _GONE = (OSError, EOFError, SSHException)
 
 
-class ChannelStream:
-    """A far process's stdin and stdout as one local socket; see `base.ByteStream`."""
+class ChannelStream(LocalStream):
+    """A channel of the connection; its status is 255 without an exit status."""
 
     def __init__(self, channel: Channel, release: Callable[[], None]) -> None:
         self._channel = channel
@@ -53,19 +59,6 @@ class ChannelStream:
         )
         self._pump.start()
         self._ended = asyncio.create_task(self._watch(release))
-
-    def fileno(self) -> int:
-        """See `base.ByteStream`."""
-        return self._sock.fileno()
-
-    @property
-    def ended(self) -> bool:
-        """True if the far process or the link has ended."""
-        return self._ended.done()
-
-    async def wait(self) -> int:
-        """Return the exit status once the far process or the link has ended; 255 without one."""
-        return await asyncio.shield(self._ended)
 
     def diagnosis(self) -> str:
         """Return the last bytes of stderr so far as text."""

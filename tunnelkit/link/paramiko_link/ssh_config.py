@@ -93,7 +93,7 @@ class ConfigFiles:
             raise ConfigError(
                 f"the paramiko link can't read the ssh_config for {host}",
                 cause=str(error),
-                hint="mend that line, or use `--link openssh`",
+                hint="correct that line, or use `--link openssh`",
             ) from error
 
     def way(self, login: str, jumps: Sequence[Hop] = ()) -> list[HostConfig]:
@@ -163,7 +163,7 @@ def _check_keyword(keyword: str, ignored: str, path: Path, line: int) -> None:
     raise ConfigError(
         f"{path} is not a valid ssh_config",
         cause=f"line {line}: Bad configuration option: {keyword}",
-        hint="mend that line or file, then try again",
+        hint="correct that line or file, then try again",
     )
 
 
@@ -210,15 +210,6 @@ def _host_config(destination: str, host: str, found: SSHConfigDict) -> HostConfi
     users = files("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     system = files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
     keys = found.get("identityfile") or [f"~/.ssh/{name}" for name in _DEFAULT_KEYS]
-    agent = found.get("identityagent")
-    if agent == "none":
-        agent = ""
-    elif agent == "SSH_AUTH_SOCK":
-        agent = None
-    elif agent and agent.startswith("$"):
-        agent = os.environ.get(agent.lstrip("$").strip("{}"), "")
-    elif agent:
-        agent = str(path(agent))
     jump = found.get("proxyjump")
     command = found.get("proxycommand")
     return HostConfig(
@@ -233,17 +224,25 @@ def _host_config(destination: str, host: str, found: SSHConfigDict) -> HostConfi
         identity_files=tuple(path(name) for name in keys if name != "none"),
         certificate_files=tuple(files("certificatefile", "none")),
         identities_only=found.get("identitiesonly", "no").lower() == "yes",
-        identity_agent=agent,
+        identity_agent=_identity_agent(found.get("identityagent"), tokens),
         # The one that stands first wins with ssh; paramiko's dict keeps that order.
         proxy_command=command if command and not _first(found, "proxyjump") else None,
         proxy_jump=tuple(jump.split(",")) if jump and jump.lower() != "none" else (),
-        preferred=tuple(found.get("preferredauthentications", "").replace(" ", "").split(","))
-        if found.get("preferredauthentications")
-        else (),
+        preferred=tuple(found.get("preferredauthentications", "").replace(",", " ").split()),
         refused=_refused(found),
         wants_gssapi=found.get("gssapiauthentication", "no").lower() == "yes",
         ciphers=found.get("ciphers", ""),
     )
+
+
+def _identity_agent(given: str | None, tokens: dict[str, str]) -> str | None:
+    if given is None or given == "SSH_AUTH_SOCK":
+        return None
+    if given in ("", "none"):
+        return ""
+    if given.startswith("$"):
+        return os.environ.get(given.lstrip("$").strip("{}"), "")
+    return str(Path(expand(given, tokens)).expanduser())
 
 
 def _first(found: SSHConfigDict, key: str) -> bool:

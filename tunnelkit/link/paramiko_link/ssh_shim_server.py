@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.paramiko_link import ssh_shim
@@ -130,13 +130,9 @@ class SshShimServer:
         try:
             request = await _request(sock)
             sock.setblocking(True)
-            carrier = await self._start(
-                client,
-                request["node"],
-                str(request["command"]),
-                bool(request["subsystem"]),
-                finished,
-            )
+            node = None if request["node"] is None else str(request["node"])
+            command, subsystem = str(request["command"]), bool(request["subsystem"])
+            carrier = await self._start(client, node, command, subsystem, finished)
             await done.wait()
         except TunnelkitError as error:
             sock.setblocking(True)
@@ -152,7 +148,7 @@ class SshShimServer:
             sock.close()
 
 
-async def _request(sock: socket.socket) -> Any:
+async def _request(sock: socket.socket) -> dict[str, object]:
     """The first line, read byte by byte at its end: what follows is stdin."""
     loop, data = asyncio.get_running_loop(), bytearray()
     while not data.endswith(b"\n"):
@@ -161,7 +157,10 @@ async def _request(sock: socket.socket) -> Any:
         data += sock.recv(end)
         if not peeked or len(data) > _REQUEST_BYTES:
             raise ValueError("no request")
-    return json.loads(data)
+    request = json.loads(data)
+    if not isinstance(request, dict):
+        raise ValueError("no request")
+    return request
 
 
 async def _peek(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,22 +28,18 @@ async def in_thread(name: str, work: Callable[[], T], *, abort: Callable[[], Non
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
+    def settle(outcome: Callable[[], None]) -> None:
+        if not done.cancelled():
+            outcome()
 
     def body() -> None:
-        result, failure = None, None
+        outcome: Callable[[], None]
         try:
-            result = work()
+            outcome = partial(done.set_result, work())
         except BaseException as error:
-            failure = error
+            outcome = partial(done.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(tell, result, failure)
+            loop.call_soon_threadsafe(settle, outcome)
 
     thread = start_thread(name, body)
     try:

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Protocol
 
 import paramiko
 from paramiko import Channel, ChannelException, Message, SSHException
@@ -37,6 +37,30 @@ _OF_A_CHANNEL = range(93, 101)
 
 _LOGGER = "tunnelkit.link.paramiko"
 logging.getLogger(_LOGGER).addHandler(logging.NullHandler())
+
+
+if TYPE_CHECKING:
+
+    class _Channel(Channel):
+        def _unlink(self) -> None: ...
+
+    class _Channels(Protocol):
+        def values(self) -> list[_Channel]: ...
+        def delete(self, chanid: int) -> None: ...
+
+    class _Transport(paramiko.Transport):
+        """paramiko's own, with the names that its types leave out."""
+
+        _handler_table: dict[int, Callable[[Message], None]]
+        _channels: _Channels
+
+        def __init__(
+            self, sock: BufferedSocket, default_window_size: int, default_max_packet_size: int
+        ) -> None: ...
+        def _send_user_message(self, data: Message) -> None: ...
+        def _send_message(self, data: Message) -> None: ...
+else:
+    _Transport = paramiko.Transport
 
 
 class AuthRefused(ChannelException):
@@ -80,7 +104,7 @@ class BufferedSocket:
         """Return the limit of `settimeout`."""
         return self._timeout_s
 
-    def getpeername(self) -> Any:
+    def getpeername(self) -> tuple[object, ...] | str:
         """Return the address of the other end. Raises OSError once it is closed."""
         return self._sock.getpeername()
 
@@ -94,7 +118,7 @@ class BufferedSocket:
             self._sock.close()
 
 
-class SshTransport(paramiko.Transport):
+class SshTransport(_Transport):
     """A connection to one host. `ended` is called in its thread when it is over."""
 
     def __init__(self, sock: socket.socket | Channel, *, timeout_s: float) -> None:
@@ -107,7 +131,7 @@ class SshTransport(paramiko.Transport):
         #: sshd's numbers of channels that we have closed; it gives them out again
         self._closed: set[int] = set()
         super().__init__(
-            cast(Any, self._buffered),
+            self._buffered,
             default_window_size=WINDOW_BYTES,
             default_max_packet_size=PACKET_BYTES,
         )
@@ -116,8 +140,7 @@ class SshTransport(paramiko.Transport):
         self.banner_timeout = timeout_s
         self.handshake_timeout = timeout_s
         self.set_log_channel(_LOGGER)
-        handlers: dict[int, Any] = cast(Any, self)._handler_table
-        handlers[paramiko.common.MSG_CHANNEL_OPEN_FAILURE] = self._channel_refused
+        self._handler_table[paramiko.common.MSG_CHANNEL_OPEN_FAILURE] = self._channel_refused
 
     def prefer(self, *, key_types: list[str], ciphers: str) -> None:
         """Order what is offered. ciphers: the list in ssh_config, "" where it has none."""
@@ -160,11 +183,11 @@ class SshTransport(paramiko.Transport):
             data.add_string(path)
             data.add_string("")
             data.add_int(0)
-        cast(Any, super())._send_user_message(data)
+        super()._send_user_message(data)
 
     def _send_message(self, data: Message) -> None:
         if not self._is_late(data):
-            cast(Any, super())._send_message(data)
+            super()._send_message(data)
 
     def _is_late(self, data: Message) -> bool:
         """True if the message is about a channel that is closed.
@@ -180,7 +203,7 @@ class SshTransport(paramiko.Transport):
         if head[0] == paramiko.common.MSG_CHANNEL_CLOSE:
             self._closed.add(number)
         elif number in self._closed:
-            channels = cast(Any, self)._channels.values()
+            channels = self._channels.values()
             return all(one.closed or one.remote_chanid != number for one in channels)
         return False
 
@@ -211,7 +234,7 @@ class SshTransport(paramiko.Transport):
             super().run()
         finally:
             self._buffered.close()
-            for channel in list(cast(Any, self)._channels.values()):
+            for channel in list(self._channels.values()):
                 channel._unlink()
             self.ended()
 
@@ -223,10 +246,9 @@ class SshTransport(paramiko.Transport):
     def _channel_refused(self, message: Message) -> None:
         number, code, text = message.get_int(), message.get_int(), message.get_text()
         reason = {1: "administratively prohibited", 2: "connect failed"}.get(code, f"code {code}")
-        state = cast(Any, self)
-        with state.lock:
+        with self.lock:
             self.saved_exception = AuthRefused(code, f"open failed: {reason}: {text}")
-            state._channels.delete(number)
-            event: threading.Event | None = state.channel_events.pop(number, None)
+            self._channels.delete(number)
+            event = self.channel_events.pop(number, None)
         if event is not None:
             event.set()

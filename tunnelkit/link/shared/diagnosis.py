@@ -45,23 +45,39 @@ def _changed_key(host: str, match: re.Match[str]) -> TunnelkitError:
     offered = _find(r"^(SHA256:\S+?)\.?$", text) or "unknown"
     where = re.search(r"^Offending \S+ key in (.+):(\d+)$", text, re.MULTILINE)
     named = _find(r"^Host key for (\S+) has changed", text) or host
-    known, remove = "unknown", ""
-    if where:
-        known = fingerprint_at(Path(where[1]), int(where[2])) or "unknown"
-        remove = f", then: ssh-keygen -R {shlex.quote(named)} -f {shlex.quote(where[1])}"
-        known += f" ({where[1]}:{where[2]})"
+    if where is None:
+        return changed_key(both_names(host, named), "unknown", offered)
+    path, line = where[1], int(where[2])
+    known = f"{fingerprint_at(Path(path), line) or 'unknown'} ({path}:{line})"
+    return changed_key(both_names(host, named), known, offered, remove=(named, path))
+
+
+def changed_key(
+    host: str, known: str, offered: str, *, remove: tuple[str, str] | None = None
+) -> HostKeyError:
+    """The error for a host with another key than the known one: fingerprints. remove: the name
+    and the file of the known one's line."""
+    then = ""
+    if remove is not None:
+        name, file = map(shlex.quote, remove)
+        then = f", then: ssh-keygen -R {name} -f {file}"
     return HostKeyError(
-        f"the host key of {_both(host, named)} has changed: known is {known}, offered is {offered}",
-        cause="either the host was installed anew, or someone is in between",
-        hint=f"compare the offered fingerprint with what the site's admins publish{remove}",
+        f"the host key of {host} has changed: known is {known}, offered is {offered}",
+        cause="either the host was reinstalled, or someone intercepts the connection",
+        hint=f"compare the offered fingerprint with what the site's admins publish{then}",
     )
 
 
 def _unknown_key(host: str, match: re.Match[str]) -> TunnelkitError:
     named = match.groupdict().get("named") or host
+    return unknown_key(host, both_names(host, named), match[0].strip())
+
+
+def unknown_key(host: str, named: str, cause: str) -> HostKeyError:
+    """The error for a host whose key nobody has accepted. named: `host` with its other name."""
     return HostKeyError(
-        f"the host key of {_both(host, named)} is not known",
-        cause=match[0].strip(),
+        f"the host key of {named} is not known",
+        cause=cause,
         hint=f"run `ssh {host}` once in a terminal, compare the fingerprint and accept it",
     )
 
@@ -70,13 +86,15 @@ def _refused_login(host: str, match: re.Match[str]) -> TunnelkitError:
     named = match.groupdict().get("named") or host
     keys = (
         f"check User and IdentityFile for {host} in your ssh_config; `ssh-add -l` lists the keys "
-        f"at hand, `ssh -v {host}` tells what is tried"
+        f"at hand, `ssh -v {host}` shows what is tried"
     )
     asks = "passwords and passphrases can only be asked for in a terminal"
     if _ASKS.search(match[0]):
         asks = "passwords and codes are asked for in a terminal only: `tk auth`, or `tk up`"
     return AuthenticationFailed(
-        f"{_both(host, named)} did not let us in", cause=match[0].strip(), hint=f"{keys}; {asks}"
+        f"{both_names(host, named)} did not let us in",
+        cause=match[0].strip(),
+        hint=f"{keys}; {asks}",
     )
 
 
@@ -84,7 +102,7 @@ def _config(host: str, match: re.Match[str]) -> TunnelkitError:
     return ConfigError(
         f"ssh refuses its configuration for {host}",
         cause=match[0].strip(),
-        hint="mend that line or file, then try again",
+        hint="correct that line or file, then try again",
     )
 
 
@@ -102,7 +120,7 @@ def _plain(
     def make(host: str, match: re.Match[str]) -> TunnelkitError:
         named = match.groupdict().get("named") or host
         return kind(
-            what.format(host=_both(host, named)),
+            what.format(host=both_names(host, named)),
             cause=match[0].strip(),
             hint=hint.format(host=host),
             transient=transient,
@@ -189,7 +207,8 @@ def fingerprint_at(path: Path, line: int) -> str | None:
     return _find(r"(SHA256:\S+)", done.stdout)
 
 
-def _both(host: str, named: str) -> str:
+def both_names(host: str, named: str) -> str:
+    """`host` as the user calls it, and the name that ssh knows it by if that differs."""
     return host if named == host else f"{host} ({named})"
 
 

@@ -16,6 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.shared.hop_forward import HopForward, Streams
 from tunnelkit.link.shared.hop_forward_pool import HopForwardPool, Key, Route, by_first_way
 from tunnelkit.link.shared.loss import first_end
@@ -67,7 +68,7 @@ class ForwardTable(Generic[C, F]):
     """The forwards of one link; a backend adds how one is opened and withdrawn.
 
     login_sessions: runs the far ends of chains. node_connection: opens (or gives) the connection
-    to a node. node_routes: see `LinkOptions`.
+    to a node.
     """
 
     def __init__(
@@ -75,17 +76,17 @@ class ForwardTable(Generic[C, F]):
         login: C,
         login_sessions: Streams,
         node_connection: Callable[[str], Awaitable[C]],
-        *,
-        connect_timeout_s: int,
-        node_routes: Sequence[str],
+        options: LinkOptions,
     ) -> None:
         self._login = login
         self._node_connection = node_connection
-        self._node_routes = node_routes
+        self._node_routes = options.node_routes
         self._wanted: dict[Key, F | None] = {}
         self._failed: dict[Key, TunnelkitError] = {}
         self._chains = HopForwardPool(
-            login_sessions, self._check_streamlocal, connect_timeout_s=connect_timeout_s
+            login_sessions,
+            self._check_streamlocal,
+            connect_timeout_s=options.connect_timeout_s,
         )
         self._lock = asyncio.Lock()
         self.changed = asyncio.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from tunnelkit.errors import TunnelkitError
@@ -69,13 +70,17 @@ class LinkHost(Generic[C, S]):
 class HostLink(Link, Generic[C, S, F]):
     """A link with one connection to each host; the nodes' run inside the login's.
 
-    A backend's `__init__` sets the attributes below; it adds `open`, `remote_shell` and `_host`.
+    A backend sets the attributes below; it adds `open`, `remote_shell` and `_host`.
     """
 
-    _options: LinkOptions
     _login: LinkHost[C, S]
-    _nodes: dict[str, LinkHost[C, S]]
     _forwards: ForwardTable[C, F]
+
+    def __init__(self, options: LinkOptions, control_dir: Path) -> None:
+        self._options = options
+        self._directory = control_dir.absolute()
+        self._known_hosts = options.known_hosts or self._directory / "known_hosts"
+        self._nodes: dict[str, LinkHost[C, S]] = {}
 
     @property
     def name(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.model import Hop
@@ -13,7 +12,7 @@ _NOTICE_S = 0.5
 
 
 async def first_loss(
-    changed: asyncio.Event, waits: Callable[[], Sequence[Coroutine[Any, Any, str]]]
+    changed: asyncio.Event, waits: Callable[[], Sequence[Coroutine[object, object, str]]]
 ) -> str:
     """The reason of the first of `waits()` that ends; the login's is the first of them.
 
@@ -37,7 +36,7 @@ async def first_loss(
             await asyncio.gather(change, *lost, return_exceptions=True)
 
 
-async def first_end(*waits: Coroutine[Any, Any, str]) -> str:
+async def first_end(*waits: Coroutine[object, object, str]) -> str:
     """The reason of the first that ends; no other goes on."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
@@ -49,13 +48,31 @@ async def first_end(*waits: Coroutine[Any, Any, str]) -> str:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def lost(host: str, why: str) -> ConnectionFailed:
+class WatchedConnection:
+    """A connection to `host`; the task `_watch` ends with it, and has the reason."""
+
+    host: str
+    _watch: asyncio.Task[str] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """True if the connection has not ended, as far as is known."""
+        return self._watch is not None and not self._watch.done()
+
+    async def wait(self) -> str:
+        """Return, with the reason, once the connection is gone."""
+        if self._watch is None:
+            return f"there is no connection to {self.host}"
+        return await asyncio.shield(self._watch)
+
+
+def lost(host: str, why: str, *, what: str = "the connection to {} is lost") -> ConnectionFailed:
     """The error of work that its connection took along."""
     return ConnectionFailed(
-        f"the connection to {host} is lost",
+        what.format(host),
         cause=why,
         transient=True,
-        hint="tk reconnects by itself; `tk status` tells how it stands",
+        hint="tk reconnects by itself; `tk status` shows the state",
     )
 
 

@@ -32,7 +32,7 @@ class OwnUserPorts:
         except OSError as error:
             local_ports.check_free(port)
             raise UsageError(
-                f"local port {port} can't be had",
+                f"local port {port} can't be opened",
                 cause=error.strerror,
                 hint="choose another local port",
             ) from error

@@ -1,16 +1,37 @@
-"""The queue for sessions of one host: its sshd gives MaxSessions at once, tk asks for fewer."""
+"""The sessions of one host: its sshd gives MaxSessions at once, tk asks for fewer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
+import socket
 from collections.abc import AsyncIterator
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 
 #: How long a stream may wait for a session.
 STREAM_START_S = 60.0
+
+
+class LocalStream:
+    """A far process's stdin and stdout as one local socket; see `base.ByteStream`."""
+
+    _sock: socket.socket
+    _ended: asyncio.Task[int]
+
+    def fileno(self) -> int:
+        """See `base.ByteStream`."""
+        return self._sock.fileno()
+
+    @property
+    def ended(self) -> bool:
+        """True if the far process or the link has ended."""
+        return self._ended.done()
+
+    async def wait(self) -> int:
+        """Return the exit status once the far process or the link has ended; 255 without one."""
+        return await asyncio.shield(self._ended)
 
 
 class SessionSlots:

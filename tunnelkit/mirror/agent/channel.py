@@ -272,7 +272,7 @@ async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T
             "the agent does not answer for files",
             cause=f"nothing for {budget_s:.0f} s: the file system there may hang",
             transient=True,
-            hint="it is tried again; `tk run ls` tells whether the node's file system answers",
+            hint="it is tried again; `tk run ls` shows whether the node's file system answers",
         ) from None
     finally:
         if not task.done():

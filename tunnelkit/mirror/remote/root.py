@@ -287,7 +287,7 @@ async def claim(
         remote,
         _CLAIM,
         [real, owner.dump(), owner.id, "taken" if take_over else "refused"],
-        what=f"can't write down who mirrors into {real}",
+        what=f"can't record who mirrors into {real}",
         hint="its directory, or the one above it, must be yours to write",
     )
     state, file, *more = [os.fsdecode(item) for item in done.items]

@@ -36,7 +36,7 @@ def limits(root: str = "/proc/sys") -> dict[str, int]:
 def explain(error: OSError) -> str:
     """Return in one line why there are no file events, and what to do."""
     reached = _reached(error.errno or 0)
-    return f"file events can't be had: {reached or error.strerror or error}"
+    return f"file events don't work: {reached or error.strerror or error}"
 
 
 def explain_unwatched(count: int, path: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
-from tunnelkit.scheduler.base import Capabilities, Command, PendingCause
+from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
@@ -49,11 +49,10 @@ fi
 """
 
 
-class Qstat:
+class Qstat(LoginPrograms):
     """Base of the PBS and Torque adapters: qsub, `qstat -f`, qdel.
 
-    bin_dir: directory of the commands, if not on the PATH. bin_dirs: directory of each command,
-    instead of bin_dir.
+    For the directories see `LoginPrograms`.
     """
 
     name = "pbs"
@@ -62,10 +61,6 @@ class Qstat:
     title = "PBS"
     #: The program on a node that makes a process a part of a job.
     _attach = attach.PBS_ATTACH
-
-    def __init__(self, bin_dir: str = "", *, bin_dirs: Mapping[str, str] | None = None) -> None:
-        self._bin_dir = bin_dir
-        self._bin_dirs = bin_dirs
 
     # -- for each dialect to define ----------------------------------------
 
@@ -125,7 +120,7 @@ class Qstat:
         mine = [line for line in words.splitlines() if re.search(rf"\b{number}(?!\d)", line)]
         if any(errors.is_finished(line) for line in mine):
             return JobStatus(job_id, JobState.ENDED, "F", explanation="the job is over")
-        if not _failed(done) or errors.is_unknown(words) or errors.is_finished(words):
+        if not _failed(done) or errors.is_over(words):
             why = f"{self.title} no longer has a record of the job"
             return JobStatus(job_id, JobState.UNKNOWN, "", explanation=why)
         raise errors.refusal(f"{self.title} can't be asked about the job", done)
@@ -142,8 +137,7 @@ class Qstat:
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
         """See `Scheduler.parse_find`."""
         text, words = done.text, done.error_text
-        gone = errors.is_unknown(words) or errors.is_finished(words)
-        if _failed(done) and not gone:
+        if _failed(done) and not errors.is_over(words):
             raise errors.refusal(f"{self.title} can't be asked for the job {job_name}", done)
         lines = text.split("\n")
         users = [
@@ -184,10 +178,7 @@ class Qstat:
         """Return ENDED for an id that the server does not know: it forgets only ended jobs."""
         for record in parse_full(done.text):
             return self._status(record, record.job_id).state
-        words = done.error_text
-        if errors.is_unknown(words) or errors.is_finished(words):
-            return JobState.ENDED
-        return JobState.UNKNOWN
+        return JobState.ENDED if errors.is_over(done.error_text) else JobState.UNKNOWN
 
     def cancel(self, job_id: str) -> Command:
         """See `Scheduler.cancel`."""
@@ -195,8 +186,7 @@ class Qstat:
 
     def parse_cancel(self, done: Completed) -> None:
         """See `Scheduler.parse_cancel`."""
-        words = done.error_text
-        if done.exit_code != 0 and not (errors.is_unknown(words) or errors.is_finished(words)):
+        if done.exit_code != 0 and not errors.is_over(done.error_text):
             raise errors.refusal("the job could not be cancelled", done)
 
     def enter(
@@ -222,11 +212,7 @@ class Qstat:
 
     def list_names(self) -> Command:
         """See `Scheduler.list_names`."""
-        return listing(_NAMES, self._bin_dir or (self._bin_dirs or {}).get("qsub", ""))
-
-    def _program(self, name: str) -> str:
-        directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
-        return f"{directory.rstrip('/')}/{name}" if directory else name
+        return listing(_NAMES, self.directory_of("qsub"))
 
     def _status(self, record: JobRecord, job_id: str) -> JobStatus:
         native, comment = record.get("job_state"), record.get("comment").strip()

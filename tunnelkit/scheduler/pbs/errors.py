@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed
-from tunnelkit.scheduler.command_error import refusal_of
+from tunnelkit.scheduler.command_error import CommandErrors
 
 #: pattern of the message -> hint; the first that matches counts
 _HINTS: tuple[tuple[str, str], ...] = (
@@ -45,21 +44,6 @@ _FINISHED = re.compile(
 NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
 
 
-def is_transient(words: str) -> bool:
-    """True if the server could not be asked at all, rather than said no."""
-    return bool(_TRANSIENT.search(words))
-
-
-def is_unknown(words: str) -> bool:
-    """True if the server answered that it does not know the job."""
-    return bool(_UNKNOWN.search(words)) and not is_transient(words)
-
-
-def is_finished(words: str) -> bool:
-    """True if the server answered that the job is over."""
-    return bool(_FINISHED.search(words)) and not is_transient(words)
-
-
 def words_of(done: Completed) -> str:
     """Return stderr as one line, without the usage text that follows a wrong option."""
     lines: list[str] = []
@@ -72,15 +56,20 @@ def words_of(done: Completed) -> str:
     return "; ".join(lines[:3])
 
 
-def refusal(message: str, done: Completed) -> SchedulerError:
-    """Return the error for a PBS command that failed: PBS's message, with a hint."""
-    words = words_of(done)
-    return refusal_of(
-        message,
-        done,
-        words=words,
-        transient=is_transient(words),
-        hints=_HINTS,
-        scheduler="PBS",
-        server="the PBS server",
-    )
+_ERRORS = CommandErrors("PBS", "the PBS server", words_of, _TRANSIENT, _HINTS)
+is_transient, refusal, job_id = _ERRORS.is_transient, _ERRORS.refusal, _ERRORS.job_id
+
+
+def is_unknown(words: str) -> bool:
+    """True if the server answered that it does not know the job."""
+    return bool(_UNKNOWN.search(words)) and not is_transient(words)
+
+
+def is_over(words: str) -> bool:
+    """True if the server answered that the job is over, or unknown: it forgets only ended jobs."""
+    return is_unknown(words) or is_finished(words)
+
+
+def is_finished(words: str) -> bool:
+    """True if the server answered that the job is over."""
+    return bool(_FINISHED.search(words)) and not is_transient(words)

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import check_host
@@ -105,7 +104,7 @@ def parse_json(text: str) -> list[JobRecord] | None:
         return None
 
 
-def _flat(job: Mapping[str, Any]) -> dict[str, str]:
+def _flat(job: Mapping[str, object]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in job.items():
         if isinstance(value, dict):

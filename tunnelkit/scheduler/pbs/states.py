@@ -81,7 +81,7 @@ _COMMENTS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
          "waiting for the node to become free"),
         # For a node that was named PBS prints no amounts, nor whether it can ever have as much.
         (r"Insufficient amount of resource: [^ (]+ *$", PendingCause.WAIT,
-         "waiting for them to become free there; `pbsnodes NODE` tells how many there are"),
+         "waiting for them to become free there; `pbsnodes NODE` shows how many there are"),
         (r"Insufficient amount of resource", PendingCause.WAIT,
          "waiting for the resources to become free"),
         (r"No(t enough| available)|Nodes not available|.*(preempt|in use)", PendingCause.WAIT,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.errors import UsageError
 from tunnelkit.model import Completed, ResourceRequest, check_host, check_job_name
 from tunnelkit.scheduler.base import Command
-from tunnelkit.scheduler.pbs.errors import refusal, words_of
+from tunnelkit.scheduler.pbs.errors import job_id
 from tunnelkit.scheduler.pbs.parse import format_seconds
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]+")
 _MEM = re.compile(r"([0-9]+)([KMGTkmgt]?)")
 #: Further properties of a chunk or node: `gpu_model=a100:scratch=true`, `bigmem:ib`.
 _CHUNK = re.compile(r"[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,-]+)?(:[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,-]+)?)*")
-_SUBMITTED = re.compile(r"[0-9]+(\.[A-Za-z0-9_.:-]+)?")
+_SUBMITTED = re.compile(r"([0-9]+(?:\.[A-Za-z0-9_.:-]+)?)")
 
 _LOG = "tk reads the job's log from where it put it"
 _BY_TK = "tk sets it itself"
@@ -77,7 +77,7 @@ def submit_command(
     for line in request.extra:
         argv += check_extra(line)
     if "\0" in body:
-        raise UsageError("the job's script holds a NUL byte", hint="mend [cluster] prologue")
+        raise UsageError("the job's script holds a NUL byte", hint="correct [cluster] prologue")
     # `:` is a command, and qsub reads #PBS lines only before the first one: a prologue that
     # holds such a line can't change the job.
     return Command(tuple(argv), f"#!/bin/sh\n:\n{body}".encode())
@@ -189,7 +189,7 @@ def check_extra(line: str) -> list[str]:
     """
     if re.search(r"[\x00-\x1f\x7f]", line):
         raise UsageError(
-            f"qsub option {line!r} holds a control character", hint="mend [allocation] extra"
+            f"qsub option {line!r} holds a control character", hint="correct [allocation] extra"
         )
     match = re.fullmatch(r"-([A-Za-z])\s*(.*)", line.strip())
     if not match:
@@ -215,16 +215,5 @@ def check_extra(line: str) -> list[str]:
 
 def parse_submit(done: Completed) -> str:
     """Return the full job id that qsub printed. Raises SchedulerError."""
-    # A login banner or a site's wrapper may print lines before it.
-    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
-    if done.exit_code == 0:
-        if lines and _SUBMITTED.fullmatch(lines[-1]):
-            return lines[-1]
-        # The job may exist under an id that could not be read: query with `find` first.
-        raise SchedulerError(
-            "qsub answered without a job id",
-            cause=" / ".join(lines[-2:]) or words_of(done) or None,
-            transient=True,
-            hint="tk looks whether the job is there before it asks again; see qstat",
-        )
-    raise refusal("the scheduler did not take the job", done)
+    refused = "the scheduler did not take the job"
+    return job_id(done, _SUBMITTED, program="qsub", lists="qstat", refused=refused)

@@ -19,7 +19,7 @@ from tunnelkit.model import (
     check_host,
     check_job_name,
 )
-from tunnelkit.scheduler.base import Capabilities, Command, PendingCause
+from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
@@ -67,12 +67,11 @@ printf '%s\n' "$said"
 """
 
 
-class Slurm:
+class Slurm(LoginPrograms):
     """The Slurm dialect.
 
-    bin_dir: directory of its commands, if not on the PATH. bin_dirs: directory of each command,
-    instead of bin_dir. requeues: jobs may run again after their end, so a job in COMPLETING
-    counts as PENDING."""
+    requeues: jobs may run again after their end, so a job in COMPLETING counts as PENDING. For the
+    directories see `LoginPrograms`."""
 
     def __init__(
         self,
@@ -81,8 +80,7 @@ class Slurm:
         bin_dirs: Mapping[str, str] | None = None,
         requeues: bool = False,
     ) -> None:
-        self._bin_dir = bin_dir
-        self._bin_dirs = bin_dirs
+        super().__init__(bin_dir, bin_dirs=bin_dirs)
         self._requeues = requeues
 
     capabilities = Capabilities(enters_jobs=True, joins_jobs=True, names_canceller=True)
@@ -212,11 +210,7 @@ class Slurm:
 
     def list_names(self) -> Command:
         """See `Scheduler.list_names`."""
-        return listing(_NAMES, self._bin_dir or (self._bin_dirs or {}).get("sbatch", ""))
-
-    def _program(self, name: str) -> str:
-        directory = self._bin_dirs.get(name, "") if self._bin_dirs else self._bin_dir
-        return f"{directory.rstrip('/')}/{name}" if directory else name
+        return listing(_NAMES, self.directory_of("sbatch"))
 
     def _squeue(self, *words: str) -> Command:
         return Command((*_CLEAN, self._program("squeue"), "--me", "--noheader", *words))

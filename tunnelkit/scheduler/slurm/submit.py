@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.errors import UsageError
 from tunnelkit.model import Completed, ResourceRequest, check_host, check_job_name
 from tunnelkit.scheduler.base import Command
-from tunnelkit.scheduler.command_error import refusal_of
+from tunnelkit.scheduler.command_error import CommandErrors
 from tunnelkit.scheduler.slurm.duration import format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9_.,:@+-]+")
@@ -83,7 +83,7 @@ def submit_command(
     argv += ["--open-mode=append", f"--output={_log_pattern(log_dir)}"]
     argv += [check_extra(word) for word in request.extra]
     if "\0" in body:
-        raise UsageError("the job's script holds a NUL byte", hint="mend [cluster] prologue")
+        raise UsageError("the job's script holds a NUL byte", hint="correct [cluster] prologue")
     # sbatch reads #SBATCH lines only before the first command, which is `export`: a prologue that
     # holds such a line can't change the job.
     script = f"#!/bin/sh\nexport {WARNING_VARIABLE}={warn_s}\n{body}"
@@ -155,7 +155,7 @@ def check_extra(word: str) -> str:
     """
     if re.search(r"[\x00-\x1f\x7f]", word):
         raise UsageError(
-            f"sbatch option {word!r} holds a control character", hint="mend [allocation] extra"
+            f"sbatch option {word!r} holds a control character", hint="correct [allocation] extra"
         )
     if not re.match(r"--?[A-Za-z]", word):
         raise UsageError(
@@ -217,42 +217,6 @@ _TRANSIENT = re.compile(
 )
 
 
-def is_transient(words: str) -> bool:
-    """True if Slurm could not be asked at all, rather than said no."""
-    return bool(_TRANSIENT.search(words))
-
-
-def parse_submit(done: Completed) -> str:
-    """Return the job id that sbatch printed (`ID` or `ID;cluster`)."""
-    # A login banner or a site's job filter may print lines before it.
-    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
-    if done.exit_code == 0:
-        if lines and (match := _SUBMITTED.fullmatch(lines[-1])):
-            return match[1]
-        # The job may exist under an id that could not be read: query with `find` first.
-        raise SchedulerError(
-            "sbatch answered without a job id",
-            cause=" / ".join(lines[-2:]) or done.error_text or None,
-            transient=True,
-            hint="tk looks whether the job is there before it asks again; see squeue",
-        )
-    raise refusal("Slurm did not take the job", done)
-
-
-def refusal(message: str, done: Completed) -> SchedulerError:
-    """Return the error for a Slurm command that failed: Slurm's message, with a hint."""
-    words = slurm_words(done)
-    return refusal_of(
-        message,
-        done,
-        words=words,
-        transient=is_transient(words),
-        hints=_HINTS,
-        scheduler="Slurm",
-        server="Slurm's controller",
-    )
-
-
 def slurm_words(done: Completed) -> str:
     """Return the lines of stderr that name the error, without Slurm's prefixes, as one line."""
     lines: list[str] = []
@@ -264,3 +228,13 @@ def slurm_words(done: Completed) -> str:
         if text and text not in lines:
             lines.append(text)
     return "; ".join(lines[-3:])
+
+
+_ERRORS = CommandErrors("Slurm", "Slurm's controller", slurm_words, _TRANSIENT, _HINTS)
+is_transient, refusal = _ERRORS.is_transient, _ERRORS.refusal
+
+
+def parse_submit(done: Completed) -> str:
+    """Return the job id that sbatch printed (`ID` or `ID;cluster`). Raises SchedulerError."""
+    refused = "Slurm did not take the job"
+    return _ERRORS.job_id(done, _SUBMITTED, program="sbatch", lists="squeue", refused=refused)

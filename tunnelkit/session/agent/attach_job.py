@@ -175,7 +175,7 @@ class JobAttachment:
                 await asyncio.sleep(_LOOK_S)
         if told is None or told.pid is None:
             raise AllocationError(
-                f"the agent on {node} did not tell that it runs",
+                f"the agent on {node} did not say that it runs",
                 hint=f"see {self._installed.jobs_dir}/{self._name}.step.log on {self._link.name}",
             )
         return told.pid

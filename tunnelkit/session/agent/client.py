@@ -242,7 +242,7 @@ class AgentClient:
             await self._let_go(stream)
             raise ConnectionFailed(
                 "the agent on the node does not answer",
-                hint="is the node overloaded? `tk logs --session` tells more",
+                hint="is the node overloaded? `tk logs --session` shows more",
                 transient=True,
             ) from None
         except ProtocolError as error:
@@ -324,7 +324,7 @@ async def _why_no_hello(stream: ByteStream, noise: bytes) -> TunnelkitError:
             "the agent's file on the cluster is gone or damaged",
             cause=said,
             transient=True,
-            hint="it is put there again; is the home there full? `tk doctor` tells",
+            hint="it is put there again; is the home there full? `tk doctor` shows it",
         )
     return ConnectionFailed(
         "the agent on the node could not be reached",

@@ -87,7 +87,7 @@ class LoginSshRoute:
             raise HostKeyError(
                 f"the host key of {where} can't be trusted",
                 cause=" ".join(said.replace("@", " ").split())[-300:],
-                hint="if the node was set up anew, remove its old key from "
+                hint="if the node was reinstalled, remove its old key from "
                 f"{self._known_hosts} on {self._link.name}",
             )
         lines = said.splitlines()

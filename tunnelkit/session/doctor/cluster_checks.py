@@ -155,7 +155,7 @@ async def home(scene: CheckContext) -> Finding:
         text += f", {human_bytes(space.free_bytes)} of {human_bytes(space.total_bytes)} free"
     if "tk-written" not in done.text.split():
         said = parse.tagged(done.text, "tk-said").splitlines()
-        why = parse.shorten(said[0], 120) if said else done.error_text or "no reason told"
+        why = parse.shorten(said[0], 120) if said else done.error_text or "no reason given"
         return replace(fail(f"{text}; it can't be written: {why}"), data=data)
     if space is not None and space.free_bytes < _FEW_BYTES:
         return replace(fail(f"{text}: full"), data=data)
@@ -170,7 +170,7 @@ async def quota(scene: CheckContext) -> Finding:
     rows = parse.quotas(done.text)
     if not rows:
         known = "tk-none" not in done.text
-        return ok("no limit told" if known else f"no quota command on {scene.login}")
+        return ok("no limit given" if known else f"no quota command on {scene.login}")
     worst = max(rows, key=lambda row: row.used_part)
     used, limit = human_bytes(worst.used_bytes), human_bytes(worst.limit_bytes)
     text = f"{used} of {limit} used on {worst.filesystem}"
@@ -187,7 +187,7 @@ async def clock(scene: CheckContext) -> Finding:
     done = await scene.script('date "+tk-date %s.%N"')
     found = parse.clock(done.text, before, time.time())
     if found is None:
-        return skip(f"{scene.login} did not tell its time")
+        return skip(f"{scene.login} did not say its time")
     way = "ahead" if found.ahead_s > 0 else "behind"
     text = f"{scene.login} is {abs(found.ahead_s):.1f} s {way} (±{found.uncertain_s:.1f} s)"
     if found.surely_off_s > _SKEW_S:
@@ -200,7 +200,7 @@ async def forwards(scene: CheckContext) -> Finding:
     done = await scene.script('printf "tk-conn %s\\n" "$SSH_CONNECTION"')
     words = parse.tagged(done.text, "tk-conn").split()
     if len(words) != 4 or not words[3].isdigit():
-        return skip(f"{scene.login} does not tell the port of its sshd")
+        return skip(f"{scene.login} does not say the port of its sshd")
     host = "127.0.0.1" if ":" in words[2] else words[2]
     why = "AllowTcpForwarding no?"
     try:

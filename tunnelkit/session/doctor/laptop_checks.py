@@ -51,7 +51,7 @@ async def session(scene: CheckContext) -> Finding:
         f", job {status['job']['id']}" if status["job"] else ""
     )
     if status["state"] in ("failed", "ended"):
-        return warn(f"{text}: {status['detail']}", fix="tk up starts anew", up=True)
+        return warn(f"{text}: {status['detail']}", fix="tk up starts another", up=True)
     return ok(text, up=True, state=status["state"])
 
 
@@ -100,7 +100,7 @@ async def ssh_config(scene: CheckContext) -> Finding:
     if done.exit_code != 0:
         return fail(
             f"ssh refuses its configuration: {parse.shorten(done.error_text, 200)}",
-            fix="mend the line of ssh_config that it names",
+            fix="correct the line of ssh_config that it names",
         )
     pairs = [line.partition(" ") for line in done.text.splitlines()]
     values = {key: value for key, _, value in reversed(pairs)}

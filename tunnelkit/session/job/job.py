@@ -249,7 +249,7 @@ class JobHandle:
         if not over:
             raise SchedulerError(
                 "the scheduler has not answered the submission yet",
-                hint="its job is cancelled as soon as it has an id; `tk down` tells",
+                hint="its job is cancelled as soon as it has an id; `tk down` shows it",
             )
         return listed
 

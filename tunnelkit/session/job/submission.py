@@ -229,7 +229,7 @@ class Submission:
             raise SchedulerError(
                 "the login host could not keep the submission's answer",
                 cause=done.error_text or f"exit status {done.exit_code}",
-                hint="is the home there full or read-only? `tk doctor` tells",
+                hint="is the home there full or read-only? `tk doctor` shows it",
             )
         state = _STATES[found[1]]
         base = f"{self._prefix.rpartition('/')[0]}/{found[2].decode(errors='replace')}"
@@ -246,7 +246,7 @@ class Submission:
 
 def _unanswered(cause: str, *, transient: bool) -> SchedulerError:
     return SchedulerError(
-        "the login host did not tell how the submission ended",
+        "the login host did not say how the submission ended",
         cause=cause,
         hint="look there whether sbatch or qsub works, and whether the job is in the queue",
         transient=transient,

@@ -52,7 +52,7 @@ def no_session() -> NoSessionError:
 def session_gone() -> NoSessionError:
     """Return the error for a command whose session ended before it answered."""
     return NoSessionError(
-        "the session ended before it answered", hint="`tk logs --session` tells why"
+        "the session ended before it answered", hint="`tk logs --session` shows why"
     )
 
 
@@ -60,7 +60,7 @@ def silent(waited_s: float) -> TimeoutExpired:
     """Return the error for a command whose session is there but sends nothing."""
     return TimeoutExpired(
         f"the session did not answer within {waited_s:g} s",
-        hint="`tk logs --session` tells what it does; is its process stopped?",
+        hint="`tk logs --session` shows what it does; is its process stopped?",
     )
 
 

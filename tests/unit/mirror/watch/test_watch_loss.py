@@ -419,7 +419,7 @@ async def test_two_directories_that_are_exchanged(watched: Watched) -> None:
 
 async def test_an_explanation_of_another_error() -> None:
     text = inotify_limits.explain(PermissionError(13, "Permission denied"))
-    assert text == "file events can't be had: Permission denied"
+    assert text == "file events don't work: Permission denied"
 
 
 EDITS = """

@@ -182,7 +182,7 @@ async def test_stopped_without_an_answer_it_cancels_its_own_job(login: Login) ->
 
 async def test_one_that_is_gone_is_told_and_the_next_one_is_another(login: Login) -> None:
     login.program("sbatch", 'kill -9 "$PPID" $$')
-    with pytest.raises(SchedulerError, match="did not tell") as caught:
+    with pytest.raises(SchedulerError, match="did not say") as caught:
         await login.submission().answer(unheard)
     assert caught.value.transient
     login.program("sbatch", "echo 8")

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import AttachedAnswer, ProcessInfo
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("attach")(attach)
-
-
 def attach(
     target: Annotated[
         int | None,

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from tunnelkit.debug.loop_status import InterruptStatus
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("interrupt")(interrupt)
-
-
 def interrupt(
     rank: Annotated[
         int | None,

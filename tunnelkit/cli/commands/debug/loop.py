@@ -39,15 +39,6 @@ _RECONNECT_S = 600.0
 _STOP_S = 2.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        "loop",
-        help=_HELP,
-        context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
-    )(loop)
-
-
 def loop(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND", help="As you would type it there.")
@@ -61,7 +52,7 @@ def loop(
     post_mortem: Annotated[bool | None, options.post_mortem_option()] = None,
     reload: Annotated[
         bool,
-        typer.Option("--reload", help="Begin anew when files have changed, once for each burst."),
+        typer.Option("--reload", help="Restart when files have changed, once for each burst."),
     ] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
@@ -101,6 +92,9 @@ def loop(
         only=None if only is None else list(only),
     )
     sys.exit(run(_in_session(paths, stream)))
+
+
+loop.__doc__ = _HELP
 
 
 def _view_factory() -> LoopView:

@@ -7,11 +7,6 @@ from typing import Annotated
 from tunnelkit.cli.lazy_typer import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("ready")(ready)
-
-
 def ready(
     sync_first: Annotated[
         bool, typer.Option("--sync", help="First prove that the node has every saved file.")

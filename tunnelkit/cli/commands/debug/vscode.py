@@ -165,8 +165,3 @@ def report(changes: list[FileChange], *, dry_run: bool = False) -> None:
 def _shown(path: Path) -> str:
     cwd = Path.cwd()
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `tk`."""
-    app.command("vscode")(vscode)

@@ -10,12 +10,6 @@ from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("mount")(mount)
-    app.command("umount")(umount)
-
-
 def mount(
     places: Annotated[
         list[str] | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.context import absolute
-from tunnelkit.cli.terminal.output import note, say
+from tunnelkit.cli.terminal.output import note, report, say
 
 if TYPE_CHECKING:
     from tunnelkit.mirror.progress import ProgressInfo
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.paths import SessionPaths
 
 _NAMED = 10
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("pull")(pull)
 
 
 def pull(
@@ -38,13 +33,8 @@ def pull(
     """
     from tunnelkit.cli.terminal.context import find_session, run
 
-    report = run(_pull(find_session(), absolute(paths), quiet=as_json))
-    if as_json:
-        import json
-
-        say(json.dumps(report))
-        return
-    show_report(report)
+    answer = run(_pull(find_session(), absolute(paths), quiet=as_json))
+    report(answer, show_report, as_json=as_json)
 
 
 async def _pull(session_paths: SessionPaths, paths: list[str], *, quiet: bool) -> PullAnswer:
@@ -82,17 +72,17 @@ def progress_line(progress: ProgressInfo) -> str:
     return f"{line}, {human_bytes(round(pace))}/s, {hours(round(left))} left"
 
 
-def show_report(report: PullAnswer) -> None:
+def show_report(answer: PullAnswer) -> None:
     """Print what was fetched and what was not."""
     from tunnelkit.text_format import human_bytes
 
-    count = len(report["pulled"])
+    count = len(answer["pulled"])
     files = "1 file" if count == 1 else f"{count} files"
-    say(f"pulled {files} ({human_bytes(report['bytes'])}) in {report['duration_s']:.1f} s")
-    _list("left as they are, because the copy here is the same or newer", report["kept"])
-    _list("not brought: no file there, or a symlink that leads out", report["refused"])
-    _list("mirrored from here: left as they are (`tk sync --theirs` for edits)", report["owned"])
-    _list("mirrored from now on, since no ignore rule names them", report["mirrored"])
+    say(f"pulled {files} ({human_bytes(answer['bytes'])}) in {answer['duration_s']:.1f} s")
+    _list("left as they are, because the copy here is the same or newer", answer["kept"])
+    _list("not brought: no file there, or a symlink that leads out", answer["refused"])
+    _list("mirrored from here: left as they are (`tk sync --theirs` for edits)", answer["owned"])
+    _list("mirrored from now on, since no ignore rule names them", answer["mirrored"])
 
 
 def _list(what: str, paths: list[str]) -> None:

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
-from tunnelkit.cli.terminal.output import note, say
+from tunnelkit.cli.terminal.output import note, report, say
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import SyncAnswer
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("sync")(sync)
 
 
 def sync(
@@ -77,36 +72,30 @@ def _run_barrier(timeout_s: float, *, allow_deletes: bool, proof: bool, as_json:
     from tunnelkit.session.runtime.control_calls import Sync
 
     request = Sync(timeout_s=timeout_s, allow_deletes=allow_deletes, proof=proof)
-    report = ask(find_session(), request)
-    if as_json:
-        import json
-
-        say(json.dumps(report))
-        return
-    show_report(report)
+    report(ask(find_session(), request), show_report, as_json=as_json)
 
 
-def _done(report: SyncAnswer) -> str:
+def _done(answer: SyncAnswer) -> str:
     """Return what was done in words; empty if nothing was."""
-    counts = {"sent": report["sent"], "deleted": report["deleted"]}
+    counts = {"sent": answer["sent"], "deleted": answer["deleted"]}
     parts = [f"{number} {what}" for what, number in counts.items() if number]
     return f": {', '.join(parts)}" if parts else ""
 
 
-def show_report(report: SyncAnswer) -> None:
+def show_report(answer: SyncAnswer) -> None:
     """Print what a barrier did."""
-    done = _done(report)
-    took = f"({report['duration_s'] * 1000:.0f} ms)"
-    if report["unproven"] is None:
+    done = _done(answer)
+    took = f"({answer['duration_s'] * 1000:.0f} ms)"
+    if answer["unproven"] is None:
         say(f"in sync (proven on the node){done} {took}")
     else:
         say(f"on the login host only{done} {took}")
-        note(f"proven on no compute node: {report['unproven']}")
-    for text in report["warnings"]:
+        note(f"proven on no compute node: {answer['unproven']}")
+    for text in answer["warnings"]:
         note(text)
-    for path in report["kept"]:
+    for path in answer["kept"]:
         note(f"kept on the cluster, since it was changed there: {path}")
-    if report["replaced"]:
-        note(f"replaced there, former content in {report['replaced_dir']}:")
-        for path in report["replaced"]:
+    if answer["replaced"]:
+        note(f"replaced there, former content in {answer['replaced_dir']}:")
+        for path in answer["replaced"]:
             note(f"  {path}")

@@ -22,11 +22,6 @@ _ROUTES = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("forward")(forward)
-
-
 def forward(
     forwards: Annotated[
         list[str] | None,

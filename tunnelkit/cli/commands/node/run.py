@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion.options import own_node
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 from tunnelkit.cli.views.waiting import Waiting
@@ -24,25 +24,11 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.paths import SessionPaths
 
 _NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
-_CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("run", context_settings=_CONTEXT)(run_command)
-    app.command("shell")(shell)
 
 
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
-    node: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NODE",
-            help="Another node of the allocation.",
-            autocompletion=sources.own_nodes,
-        ),
-    ] = None,
+    node: Annotated[str | None, own_node(typer.Option)] = None,
 ) -> None:
     """Run a command in the allocation; exits with its exit code.
 
@@ -57,14 +43,7 @@ def run_command(
 
 
 def shell(
-    node: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NODE",
-            help="Another node of the allocation.",
-            autocompletion=sources.own_nodes,
-        ),
-    ] = None,
+    node: Annotated[str | None, own_node(typer.Argument)] = None,
 ) -> None:
     """A login shell in the allocation, in the mirrored directory.
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.paths import SessionPaths
     from tunnelkit.session.runtime.status import SessionStatus
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("auth")(auth)
 
 
 def auth() -> None:

@@ -144,7 +144,7 @@ def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
     else:
         if not may_ask:
             raise UsageError(
-                "which cluster? nobody is there to be asked",
+                "which cluster? there is no terminal to ask in",
                 hint="give --login HOST or --profile NAME",
             )
         _offer_profiles()
@@ -285,8 +285,3 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 # The port that your editor attaches to, on 127.0.0.1 here.
 # port = 40056
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `tk`."""
-    app.command("init")(init)

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, BinaryIO
 
 from tunnelkit.cli.lazy_typer import typer
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("status")(status)
-    app.command("logs")(logs)
 
 
 def status(
@@ -65,7 +59,7 @@ def logs(
             _follow(file, own=session)
 
 
-def tail(file: Any, count: int) -> list[bytes]:
+def tail(file: BinaryIO, count: int) -> list[bytes]:
     """Return the last `count` lines of a binary file, which is then at its end."""
     from collections import deque
 
@@ -86,7 +80,7 @@ def _print(data: bytes, *, own: bool) -> None:
     sys.stdout.buffer.flush()
 
 
-def _follow(file: Any, *, own: bool) -> None:
+def _follow(file: BinaryIO, *, own: bool) -> None:
     import time
 
     while True:

@@ -11,11 +11,6 @@ from tunnelkit.cli.terminal.trust_question import confirmed, lines, refusal
 from tunnelkit.errors import UsageError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("trust")(trust)
-
-
 def trust(
     show: Annotated[bool, typer.Option("--show", help="Only show what it asks for.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Take the agreement back.")] = False,

@@ -30,12 +30,6 @@ session left behind.
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("up", help=_UP_HELP)(up)
-    app.command("down")(down)
-
-
 def up(
     node: Annotated[str | None, options.node_argument()] = None,
     nodes: Annotated[int | None, options.text_option("N", "How many nodes.")] = None,
@@ -91,6 +85,9 @@ def up(
         allocation__requeue=requeue,
     )
     _bring_up(wanted, node, attach_job, take_over=take_over, as_json=as_json)
+
+
+up.__doc__ = _UP_HELP
 
 
 def _bring_up(

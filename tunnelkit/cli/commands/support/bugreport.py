@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +11,6 @@ from tunnelkit.cli.terminal.output import note, say
 
 if TYPE_CHECKING:
     from tunnelkit.session.report.scrub import Scrubber
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("bugreport")(bugreport)
 
 
 def bugreport(
@@ -71,24 +65,12 @@ def default_place() -> Path:
 
 
 async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
-    from tunnelkit.cli.commands.support.doctor import read_settings
-    from tunnelkit.cli.terminal.context import project_dir
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.session.backends.registry import checks_for, make_link
-    from tunnelkit.session.doctor.context import CheckContext
+    from tunnelkit.cli.commands.support.doctor import read_settings, scene_here
+    from tunnelkit.session.backends.registry import checks_for
     from tunnelkit.session.report.gather import gather
-    from tunnelkit.session.runtime.paths import session_paths
 
-    project = project_dir()
-    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     settings = read_settings()
-    async with CheckContext(
-        settings,
-        session_paths(project),
-        project_dir=project,
-        make_link=make_link,
-        prompter=prompter,
-    ) as scene:
+    async with scene_here(settings) as scene:
         return await gather(scene, checks_for(settings), with_output=with_output)
 
 

@@ -117,8 +117,3 @@ def _origin_text(origin: Origin) -> str:
     if origin.kind in ("profile", "project") and text.startswith(home + "/"):
         text = "~" + text[len(home) :]
     return f"profile {text}" if origin.kind == "profile" else text
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the group to `tk`."""
-    parent.add_typer(app, name="config")

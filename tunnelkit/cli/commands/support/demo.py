@@ -8,11 +8,6 @@ from typing import Annotated
 from tunnelkit.cli.lazy_typer import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `tk`."""
-    app.command("demo")(demo)
-
-
 def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave cluster and session up, and say how to play.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion.options import link_option, login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
@@ -13,13 +13,9 @@ from tunnelkit.errors import ExitCode, NotTrusted, TunnelkitError
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
     from tunnelkit.session.doctor.check import CheckResult
+    from tunnelkit.session.doctor.context import CheckContext
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("doctor")(doctor)
 
 
 def doctor(
@@ -56,25 +52,32 @@ async def examine(settings: Settings | TunnelkitError, *, quiet: bool = True) ->
 
     Unless `quiet`, each result is printed as soon as those before it in the table are there.
     """
+    from tunnelkit.session.backends.registry import checks_for
+    from tunnelkit.session.doctor.runner import run_checks
+
+    checks = checks_for(settings)
+    shown = _InOrder([check.name for check in checks])
+    async with scene_here(settings) as scene:
+        return await run_checks(checks, scene, (lambda result: None) if quiet else shown.take)
+
+
+def scene_here(settings: Settings | TunnelkitError) -> CheckContext:
+    """Return what the checks look at, for the current directory's project."""
     from tunnelkit.cli.terminal.context import project_dir
     from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.session.backends.registry import checks_for, make_link
+    from tunnelkit.session.backends.registry import make_link
     from tunnelkit.session.doctor.context import CheckContext
-    from tunnelkit.session.doctor.runner import run_checks
     from tunnelkit.session.runtime.paths import session_paths
 
     project = project_dir()
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    checks = checks_for(settings)
-    shown = _InOrder([check.name for check in checks])
-    async with CheckContext(
+    return CheckContext(
         settings,
         session_paths(project),
         project_dir=project,
         make_link=make_link,
         prompter=prompter,
-    ) as scene:
-        return await run_checks(checks, scene, (lambda result: None) if quiet else shown.take)
+    )
 
 
 def read_settings(
@@ -124,7 +127,7 @@ def summary(results: list[CheckResult]) -> str:
     return f"nothing failed{warned}" + (f", {count['skip']} not checked" if count["skip"] else "")
 
 
-def report(results: list[CheckResult]) -> dict[str, Any]:
+def report(results: list[CheckResult]) -> dict[str, object]:
     """Return all results as one JSON object."""
     from tunnelkit import __version__
 

@@ -19,11 +19,6 @@ from tunnelkit.errors import MEANINGS, UsageError
 _TABLE = "@EXIT_CODES@"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("help")(show_help)
-
-
 def show_help(
     topic: Annotated[
         str | None,

@@ -168,8 +168,3 @@ def rtt(
     from tunnelkit import lab
 
     lab.set_rtt(ms, dir)
-
-
-def register(parent: typer.Typer) -> None:
-    """Add the group to `tk`."""
-    parent.add_typer(app, name="lab")

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import say
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("version")(version)
 
 
 def version() -> None:

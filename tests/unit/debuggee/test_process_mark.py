@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 CODE = f"""\
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from tunnelkit.debuggee.environ_tag import retag
+from tunnelkit.debuggee.process_mark import retag
 done = retag(*sys.argv[1:])
 if os.fork() == 0:
     # What is forked has it from then on, what is executed has it from os.environ.
