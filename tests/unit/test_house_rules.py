@@ -18,7 +18,6 @@ LONG_MODULES = frozenset(
     [
         "agent/debug/restart_loop.py",
         "mirror/mirror.py",
-        "mirror/passes/syncer.py",
         "session/allocation.py",
         "session/session.py",
         "wire/endpoint.py",

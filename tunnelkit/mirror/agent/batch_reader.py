@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.paths import parents
@@ -36,12 +35,15 @@ class Slice:
 
     sends: (entry, digest, racy) of the paths in `data`, as they were read.
     refreshed: (entry, racy) of paths whose content is on the cluster already.
+    changing: paths that changed while they were read. failed: paths that can't be read, and why.
     last: True if no slice follows.
     """
 
     data: bytes = b""
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
     refreshed: dict[str, tuple[Entry, bool]] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
     size_bytes: int = 0
     last: bool = False
 
@@ -62,13 +64,8 @@ class ExpectedState:
     ours: Collection[str] = ()
 
 
-def slices(
-    root: str, scan: Scan, difference: diff.Diff, known: ExpectedState, out: PassResult
-) -> Iterator[Slice]:
-    """Read what may have changed, directories first (blocking).
-
-    `out` gets the paths that can't be read or that change while they are read.
-    """
+def slices(root: str, scan: Scan, difference: diff.Diff, known: ExpectedState) -> Iterator[Slice]:
+    """Read what may have changed, directories first (blocking)."""
     piece, ways = Slice(), _ParentDirs(scan, known.rows, difference.changed)
     parts: list[bytes] = []
     size_bytes = 0
@@ -82,10 +79,10 @@ def slices(
         except (FileNotFoundError, IsADirectoryError):
             found = None
         except OSError as error:
-            out.failed[path] = f"can't be read: {error.strerror or error}"
+            piece.failed[path] = f"can't be read: {error.strerror or error}"
             continue
         if found is None:
-            out.changing.add(path)
+            piece.changing.add(path)
             continue
         for part in found:
             parts.append(part)

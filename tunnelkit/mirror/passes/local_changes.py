@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.name_collisions import renamed_by_case
@@ -24,6 +24,7 @@ class PassPlan:
     """The work of a pass, once the files were read.
 
     overruled: paths where the user chose the laptop's version. The cluster's version is set aside.
+    changing, failed: as in `PassResult`.
     """
 
     sends: dict[str, Entry] = field(default_factory=dict)
@@ -32,6 +33,8 @@ class PassPlan:
     deletes: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     overruled: set[str] = field(default_factory=set)
+    changing: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def is_little(entries: Collection[Entry]) -> bool:
@@ -49,7 +52,6 @@ def hash_changed(
     scan: Scan,
     difference: diff.Diff,
     force: Collection[str],
-    out: PassResult,
 ) -> PassPlan:
     """Hash the changed files, and classify the missing paths (blocking)."""
     work = PassPlan()
@@ -63,33 +65,35 @@ def hash_changed(
         except FileNotFoundError:
             now = None
         except OSError as error:
-            out.failed[path] = f"can't be read: {error.strerror or error}"
+            work.failed[path] = f"can't be read: {error.strerror or error}"
             continue
         if now != entry:
-            out.changing.add(path)
+            work.changing.add(path)
             continue
         if path not in force and same_content(rows.get(path), entry, text):
             work.refreshed[path] = (entry, racy(entry, seen_ns))
         else:
             work.sends[path] = entry
             work.digests[path] = text
-    work.deletes, work.forgotten = classify_missing(root, difference.absent, scan, out)
+    work.deletes, work.forgotten, back = classify_missing(root, difference.absent, scan)
+    work.changing |= back
     return work
 
 
-def classify_missing(
-    root: str, absent: Collection[str], scan: Scan, out: PassResult
-) -> tuple[set[str], set[str]]:
-    """Return (deleted, ignored) of the paths that the scan lacks (blocking).
+class MissingPaths(NamedTuple):
+    """Paths that a scan lacks. back: they exist again: an editor may save by creating them."""
 
-    A path whose state is unknown is in neither set. A path that exists again goes into
-    `out.changing`: an editor may save a file by creating it again under its name.
-    """
+    deleted: set[str]
+    ignored: set[str]
+    back: set[str]
+
+
+def classify_missing(root: str, absent: Collection[str], scan: Scan) -> MissingPaths:
+    """Classify the paths that the scan lacks (blocking). Leave out those of unknown state."""
     fate: dict[_Fate, set[str]] = {one: set() for one in _Fate}
     for path in absent:
         fate[_fate(root, path, scan)].add(path)
-    out.changing |= fate[_Fate.BACK]
-    return fate[_Fate.DELETED], fate[_Fate.IGNORED]
+    return MissingPaths(fate[_Fate.DELETED], fate[_Fate.IGNORED], fate[_Fate.BACK])
 
 
 class _Fate(enum.Enum):
