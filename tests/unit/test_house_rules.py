@@ -17,7 +17,6 @@ MODULE_LINES, FUNCTION_LINES, TYPE_IGNORES, ANYS = 400, 60, 6, 150
 LONG_MODULES = frozenset(
     [
         "agent/debug/restart_loop.py",
-        "mirror/mirror.py",
         "session/allocation.py",
         "session/session.py",
         "wire/endpoint.py",

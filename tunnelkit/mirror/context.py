@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.api import DELETE_LIMIT_FILES, FileAgent
-from tunnelkit.mirror.progress import NAMED, Progress
+from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent
+from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.remote.edits import matches_sent
 from tunnelkit.mirror.remote.owner import OwnerRecord

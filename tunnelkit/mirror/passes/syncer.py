@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
-from tunnelkit.mirror.api import FileAgent
+from tunnelkit.mirror.api import MirrorHost
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.agent_pass import AgentPass
@@ -52,8 +52,6 @@ async def _never() -> None:
 class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
-    agent: returns the current agent, or None.
-    agent_soon: returns once there is an agent, or after a moment.
     wake: called when another pass is needed without an event on the laptop.
     first: the initial scan, which may have read files already.
     """
@@ -63,23 +61,22 @@ class Syncer:
         ground: SyncContext,
         scanner: Scanner,
         rsync: Transfer,
+        host: MirrorHost,
         *,
-        agent: Callable[[], FileAgent | None] = lambda: None,
-        agent_soon: Callable[[], Awaitable[None]] | None = None,
-        sizes: SizeWatch | None = None,
-        wake: Callable[[], None] = lambda: None,
-        first: InitialScan | None = None,
+        sizes: SizeWatch,
+        wake: Callable[[], None],
+        first: InitialScan,
     ) -> None:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
         self._doubts = RemoteDoubts(ground, wake)
-        self.channels = ChannelProvider(ground, agent, self._doubts.differ)
+        self.channels = ChannelProvider(ground, host.file_agent, self._doubts.differ)
         self._wake = wake
-        self._first = first
+        self._first: InitialScan | None = first
         #: True if tk has just made the root, and has sent nothing yet
         self._untouched = ground.fresh
-        self._agent_soon = agent_soon
+        self._agent_soon = host.file_agent_soon
         self._sizes = sizes
         #: paths that earlier passes scanned and could not finish; None: everything
         self._owed: frozenset[str] | None = None
@@ -237,7 +234,7 @@ class Syncer:
 
     def _is_much(self, scan: Scan, looked: frozenset[str] | None) -> bool:
         """Return True if so many files are new that the pass waits for an agent."""
-        if self._agent_soon is None or looked is not None:
+        if looked is not None:
             return False
         rows = self.ground.manifest.rows
         return sum(path not in rows for path in scan.entries) > MUCH_FILES
@@ -264,8 +261,7 @@ class Syncer:
 
     async def _live_soon(self) -> MirrorChannel | None:
         """Return the channel. Wait a moment for an agent if there is none yet."""
-        if self._agent_soon is not None:
-            await self._agent_soon()
+        await self._agent_soon()
         return await self.channels.live()
 
     async def _first_live(self) -> MirrorChannel | None:
