@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from tunnelkit.errors import MirrorHalted as MirrorHalted
 from tunnelkit.mux.channel import Channel
@@ -34,7 +34,7 @@ class FileAgent(Protocol):
         """Open a channel to the agent."""
         ...
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the agent; wait while no link is attached. Raises TunnelkitError."""
         ...
 

@@ -11,7 +11,6 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
@@ -106,7 +105,7 @@ def deletion(path: str, known: ExpectedState) -> bytes:
     return encode({"op": "del", "path": path, "expect": expectation(path, known)})
 
 
-def expectation(path: str, known: ExpectedState) -> dict[str, Any] | None:
+def expectation(path: str, known: ExpectedState) -> dict[str, object] | None:
     """Return what the agent must find at a path if only tk has written it, or None."""
     row = known.rows.get(path)
     tried = known.tried.get(path, ())
@@ -182,7 +181,7 @@ def _one(
         piece.refreshed[path] = (entry, is_racy)
         return []
     piece.sends[path] = (entry, text, is_racy)
-    header = {
+    header: dict[str, object] = {
         "path": path,
         "mtime_ns": entry.mtime_ns,
         "sha256": text,
@@ -210,7 +209,7 @@ def _unlike(path: str, row: ManifestEntry | None, known: ExpectedState) -> str:
     return "conflict" if row is not None and row.sent and path not in known.ours else "backup"
 
 
-def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
+def _file(header: dict[str, object], content: bytes) -> list[bytes]:
     if len(content) <= _PIECE_BYTES:
         # In two parts, since the whole slice is joined once anyway.
         return [head({"op": "file", **header}, len(content)), content]

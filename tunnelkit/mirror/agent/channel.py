@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TunnelkitError
+from tunnelkit.mirror.agent.parcel_reader import ParcelReader
 from tunnelkit.mirror.api import FileAgent, MirrorHalted
 from tunnelkit.mirror.remote.owner import OwnerRecord, displaced
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.parcels import ParcelError, ParcelReader, encode
+from tunnelkit.mux.parcels import ParcelError, checked, encode
 from tunnelkit.mux.tasks import cancel_all
 
 #: How often the link is checked while an answer is awaited.
@@ -100,7 +101,7 @@ class MirrorChannel:
         except BaseException:
             channel.abort()
             raise
-        header: dict[str, Any] = parcel[0]
+        header, _ = parcel
         if not header.get("ok"):
             channel.close()
             raise refusal(header, host, root, claim)
@@ -215,26 +216,28 @@ class MirrorChannel:
             # reader that has ended.
             self._fail(_nonsense(f"{type(error).__name__}: {error}"))
 
-    async def _take(self, header: dict[str, Any], on_proof: OnProof) -> None:
+    async def _take(self, header: Mapping[str, object], on_proof: OnProof) -> None:
         if "error" in header:
             text = str(header.get("message", header["error"]))
             known = header["error"] in _REFUSALS
             error = refusal(header, *self._place, self._claim) if known else _nonsense(text)
             self._fail(error)
             return
-        batch = int(header["batch"])
+        batch = checked(header["batch"], int)
         if header.get("committed"):
             answer = self._answers.get(batch)
             if answer is not None and not answer.done():
                 results = {
                     str(path): (str(state), str(why))
-                    for path, (state, why) in header["results"].items()
+                    for path, (state, why) in checked(header["results"], dict).items()
                 }
-                answer.set_result(BatchAnswer(results, header.get("replaced_dir")))
+                kept = header.get("replaced_dir")
+                answer.set_result(BatchAnswer(results, None if kept is None else str(kept)))
         elif "proof" in header and batch in self._proofs:
             try:
                 digests = await self._proofs[batch]
-                await on_proof(digests, header["proof"], header.get("differ") or {})
+                stamps, differ = header["proof"], header.get("differ") or {}
+                await on_proof(digests, checked(stamps, dict), checked(differ, dict))
             finally:
                 if not header.get("more"):
                     self._proofs.pop(batch, None)
@@ -287,7 +290,7 @@ def owner_json(claim: OwnerRecord | None) -> dict[str, str] | None:
 
 
 def refusal(
-    header: Mapping[str, Any], host: str, root: str, claim: OwnerRecord | None
+    header: Mapping[str, object], host: str, root: str, claim: OwnerRecord | None
 ) -> TunnelkitError | MirrorHalted:
     """Return the error for the agent's refusal."""
     if header.get("error", header.get("code")) == "displaced":

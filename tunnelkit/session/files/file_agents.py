@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import ByteStream
@@ -51,7 +50,7 @@ class HeldFileAgent:
         self._channels = [*self._still_open(), channel]
         return channel
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the agent; wait while no link is attached. Raises TunnelkitError."""
         return await self.client.call(method, **params)
 
