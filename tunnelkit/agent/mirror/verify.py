@@ -6,18 +6,7 @@ import contextlib
 import os
 import stat
 import time
-from typing import (
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Set,
-    Tuple,
-    TypeVar,
-)
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, TypeVar
 
 from tunnelkit.agent.mirror import file_digest
 from tunnelkit.agent.mirror.dirfd_tree import (
@@ -151,7 +140,7 @@ def _mode(state: os.stat_result) -> int:
 class Cleaning:
     """Removes what batches that were never finished have left, in these directories."""
 
-    def __init__(self, tree: DirfdTree, files: Iterable[SentFile], alive: Collection[str]) -> None:
+    def __init__(self, tree: DirfdTree, files: Iterable[SentFile], alive: Iterable[str]) -> None:
         """alive: the nonces of open channels, whose staged files stay."""
         self.cleaned = 0
         self._tree = tree

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tunnelkit.mirror.agent.channel import owner_json, refusal, while_up
 from tunnelkit.mirror.api import FileAgent
@@ -19,14 +18,6 @@ _BYTES_PER_S = 10 << 20
 
 #: As sent: path, kind, size, mode, sha256, stamp.
 _SentFile = tuple[str, str, int, int, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """By path: why it is not as sent; stamps of those whose content is right."""
-
-    differ: dict[str, str]
-    stamps: dict[str, str]
 
 
 async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
@@ -61,19 +52,20 @@ async def _check(agent: FileAgent, ground: SyncContext, part: dict[str, Manifest
         (path, row.entry.kind, row.entry.size, row.entry.mode, row.digest, row.stamp)
         for path, row in part.items()
     ]
-    found = await _call(agent, ground, files, clean=True)
+    differ, stamps = await _call(agent, ground, files, clean=True)
     # The user may change permissions there, once the file has arrived.
-    wrong = {path for path, why in found.differ.items() if why != "mode"}
-    wrong |= {path for path, stamp in found.stamps.items() if not same_time(part[path], stamp)}
+    wrong = {path for path, why in differ.items() if why != "mode"}
+    wrong |= {path for path, stamp in stamps.items() if not same_time(part[path], stamp)}
     right = {path: row.digest for path, row in part.items() if path not in wrong}
     note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
-    await asyncio.to_thread(note, right, found.stamps)
+    await asyncio.to_thread(note, right, stamps)
     return wrong
 
 
 async def _call(
     agent: FileAgent, ground: SyncContext, files: list[_SentFile], *, clean: bool
-) -> _Found:
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return by path why it is not as sent, and the stamps of those whose content is right."""
     size_bytes = sum(file[2] for file in files)
     asking = agent.call(
         "mirror.verify",
@@ -87,7 +79,7 @@ async def _call(
     found = checked(await while_up(agent, asking, budget_s), dict)
     if "code" in found:
         raise refusal(found, ground.remote.destination(), ground.remote_root, ground.claim)
-    return _Found(checked(found["differ"], dict), checked(found["stamps"], dict))
+    return checked(found["differ"], dict), checked(found["stamps"], dict)
 
 
 def _parts(ground: SyncContext) -> Iterator[dict[str, ManifestEntry]]:

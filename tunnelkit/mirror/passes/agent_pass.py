@@ -53,9 +53,7 @@ class _Batch:
 class AgentPass:
     """Sends the changes of a diff over one live channel. One `run` at a time."""
 
-    def __init__(
-        self, ground: SyncContext, live: MirrorChannel, *, sizes: SizeWatch | None = None
-    ) -> None:
+    def __init__(self, ground: SyncContext, live: MirrorChannel, sizes: SizeWatch) -> None:
         self._ground = ground
         self.live = live
         self._sizes = sizes
@@ -144,14 +142,13 @@ class AgentPass:
         self._batch = _Batch()
 
     def _warn(self, scan: Scan, difference: diff.Diff) -> None:
-        if self._sizes is not None:
-            rows = self._ground.manifest.rows
-            news = {
-                path: entry
-                for path, entry in difference.changed.items()
-                if path not in rows or rows[path].entry.size != entry.size
-            }
-            self._sizes.look(news, scan.entries)
+        rows = self._ground.manifest.rows
+        news = {
+            path: entry
+            for path, entry in difference.changed.items()
+            if path not in rows or rows[path].entry.size != entry.size
+        }
+        self._sizes.look(news, scan.entries)
 
     async def _send(
         self,
@@ -200,7 +197,8 @@ class AgentPass:
             if not piece.last and len(batch.sends) >= 2 * batch.told:
                 batch.told = len(batch.sends)
                 on_pending(frozenset(batch.sends))
-        self._show(piece)
+        if self._ground.progress is not None:
+            self._ground.progress.add(len(piece.sends), piece.size_bytes)
         if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
             await self._commit(on_pending)
 
@@ -245,11 +243,6 @@ class AgentPass:
         batch = self._batch
         data, batch.rest, batch.began = batch.rest + data, b"", True
         await self.live.write(data)
-
-    def _show(self, piece: Slice) -> None:
-        progress = self._ground.progress
-        if progress is not None:
-            progress.add(len(piece.sends), piece.size_bytes)
 
     async def _delete(
         self,

@@ -33,9 +33,7 @@ from tunnelkit.mirror.tree.scanner import DIR, LINK, Entry, Scan, lstat, racy
 class BulkPass:
     """Sends the changes of a diff by shell scripts and rsync. One `run` at a time."""
 
-    def __init__(
-        self, ground: SyncContext, rsync: Transfer, sizes: SizeWatch | None = None
-    ) -> None:
+    def __init__(self, ground: SyncContext, rsync: Transfer, sizes: SizeWatch) -> None:
         self._ground = ground
         self._rsync = rsync
         self._sizes = sizes
@@ -60,8 +58,7 @@ class BulkPass:
         await asyncio.to_thread(self._note, work)
         self._look_again_at_conflicts(scan, work, wishes.again)
         work.overruled = {*wishes.ours}
-        if self._sizes is not None:
-            self._sizes.look(work.sends, scan.entries)
+        self._sizes.look(work.sends, scan.entries)
         if work.sends or work.deletes or wishes.repair:
             await fence(ground)
             on_pending(frozenset({*work.sends, *work.deletes}))

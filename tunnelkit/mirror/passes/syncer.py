@@ -45,10 +45,6 @@ _T = TypeVar("_T")
 Again = Callable[[], Awaitable[DirtyPaths | None]]
 
 
-async def _never() -> None:
-    return None
-
-
 class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
@@ -90,12 +86,7 @@ class Syncer:
         self.pending: frozenset[str] = frozenset()
 
     async def run(
-        self,
-        dirty: DirtyPaths,
-        wishes: PassOptions,
-        *,
-        again: Again = _never,
-        on_pending: OnPending = lambda paths: None,
+        self, dirty: DirtyPaths, wishes: PassOptions, *, again: Again, on_pending: OnPending
     ) -> PassResult:
         """Run one pass.
 
@@ -300,7 +291,7 @@ class Syncer:
             return await self._doubts.by_shell(run)
         by_live = ahead
         if by_live is None or by_live.live is not live:
-            by_live = AgentPass(ground, live, sizes=self._sizes)
+            by_live = AgentPass(ground, live, self._sizes)
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = diff.split(difference, big)

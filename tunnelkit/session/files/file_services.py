@@ -76,6 +76,7 @@ class SessionFiles:
         self._landed = landed
         self._hosts = FileAgents(dial, arrived=self._agent_arrived, repair=repair)
         self.file_agent, self.file_agent_soon = self._hosts.current, self._hosts.soon
+        self.node_changed = self._hosts.node_changed
         self.mirrors: MirrorSet | None = None
         if settings.mirror.enabled:
             self.mirrors = MirrorSet(
@@ -161,10 +162,6 @@ class SessionFiles:
         """Send files to the node's agent from now on."""
         self._hosts.node_is(client)
         self._node_came.set()
-
-    def node_changed(self) -> None:
-        """Note that the link to the node's agent broke, or is back."""
-        self._hosts.node_changed()
 
     async def resync(self) -> None:
         """Resync the mirrors after the link has come back; failures are retried and shown."""
