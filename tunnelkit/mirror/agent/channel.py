@@ -95,7 +95,7 @@ class MirrorChannel:
         channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
         live = cls(agent, channel, (host, root), claim)
         try:
-            parcel = await live._guarded(live._reader.read(), _HELLO_S)
+            parcel = await while_up(agent, live._reader.read(), _HELLO_S)
             if parcel is None:
                 raise _link_lost()
         except BaseException:
@@ -130,7 +130,9 @@ class MirrorChannel:
         self._check()
         self.is_owed = True
         if self._channel.is_full():
-            await self._guarded(self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S)
+            await while_up(
+                self.agent, self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S
+            )
         else:
             self._channel.write_nowait(data)
 
@@ -157,7 +159,7 @@ class MirrorChannel:
         answer = self._answers[batch]
         try:
             budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
-            found = await self._guarded(asyncio.shield(answer), budget_s)
+            found = await while_up(self.agent, asyncio.shield(answer), budget_s)
             self.is_owed = False
             return found
         except BaseException:
@@ -254,9 +256,6 @@ class MirrorChannel:
             proof.cancel()
         self._proofs.clear()
         self._proved.set()
-
-    async def _guarded(self, work: Awaitable[_T], budget_s: float) -> _T:
-        return await while_up(self.agent, work, budget_s)
 
 
 async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T:

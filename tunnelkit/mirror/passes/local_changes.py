@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -81,7 +80,11 @@ def hash_changed(
 
 
 class MissingPaths(NamedTuple):
-    """Paths that a scan lacks. back: they exist again: an editor may save by creating them."""
+    """Paths that a scan lacks.
+
+    ignored: they stay on the cluster as they are. back: they exist again: an editor may save by
+    creating them.
+    """
 
     deleted: set[str]
     ignored: set[str]
@@ -90,39 +93,33 @@ class MissingPaths(NamedTuple):
 
 def classify_missing(root: str, absent: Collection[str], scan: Scan) -> MissingPaths:
     """Classify the paths that the scan lacks (blocking). Leave out those of unknown state."""
-    fate: dict[_Fate, set[str]] = {one: set() for one in _Fate}
+    found = MissingPaths(set(), set(), set())
     for path in absent:
-        fate[_fate(root, path, scan)].add(path)
-    return MissingPaths(fate[_Fate.DELETED], fate[_Fate.IGNORED], fate[_Fate.BACK])
+        kind = _kind(found, root, path, scan)
+        if kind is not None:
+            kind.add(path)
+    return found
 
 
-class _Fate(enum.Enum):
-    """Reason why a scan lacks a path. An ignored path stays on the cluster as it is."""
-
-    DELETED = enum.auto()
-    IGNORED = enum.auto()
-    BACK = enum.auto()
-    UNKNOWN = enum.auto()
-
-
-def _fate(root: str, path: str, scan: Scan) -> _Fate:
+def _kind(found: MissingPaths, root: str, path: str, scan: Scan) -> set[str] | None:
+    """Return the set to which a path belongs; None if its state is unknown."""
     for above in parents(path):
         if above in scan.entries and scan.entries[above].kind != DIR:
-            return _Fate.DELETED  # lstat would follow the symlink that replaced its directory
+            return found.deleted  # lstat would follow the symlink that replaced its directory
         if above in scan.unreadable:
-            return _Fate.UNKNOWN
+            return None
     try:
         info = os.lstat(os.path.join(root, path))
     except (FileNotFoundError, NotADirectoryError):
-        return _Fate.DELETED
+        return found.deleted
     except OSError:
-        return _Fate.UNKNOWN
+        return None
     if renamed_by_case(root, path):
-        return _Fate.DELETED  # lstat finds it only under another spelling
+        return found.deleted  # lstat finds it only under another spelling
     entry = Entry.of(info)
     if entry is None or entry.kind not in scan.kinds or _left_out(scan, path, entry.kind == DIR):
-        return _Fate.IGNORED
-    return _Fate.BACK
+        return found.ignored
+    return found.back
 
 
 def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False) -> bool:
