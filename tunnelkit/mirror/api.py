@@ -163,9 +163,6 @@ class MirrorHost(Protocol):
 
 def name_paths(paths: Sequence[str], *, limit: int = 8) -> str:
     """Return some paths as one line of text, unprintable characters escaped."""
-    shown = ", ".join(_printable(path) for path in list(paths)[:limit])
+    some = list(paths)[:limit]
+    shown = ", ".join(path if path.isprintable() else ascii(path) for path in some)
     return shown if len(paths) <= limit else f"{shown} and {len(paths) - limit} more"
-
-
-def _printable(path: str) -> str:
-    return path if path.isprintable() else ascii(path)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.mux.rig import ends, soon
-from tunnelkit.mirror.agent.parcel_reader import ParcelReader
+from tunnelkit.mirror.agent.channel import ParcelReader
 from tunnelkit.mux import parcels
 from tunnelkit.mux.parcels import ParcelCutter, ParcelError, encode
 

@@ -117,7 +117,8 @@ class MirrorService:
                 pass
         finally:
             # After the slice that may still run, if we were cancelled.
-            self._reader.do(_close, tree, root)
+            self._reader.do(tree.close)
+            self._reader.do(root.close)
         return {
             "instance": self.instance,
             "differ": check.differ,
@@ -228,11 +229,6 @@ def _close_root(opening: "asyncio.Future[_Opened]") -> None:
 def _open(path: str, owner: object) -> _Opened:
     root = MirroredRoot(path, None if owner is None else checked(owner, dict))
     return root, root.identity
-
-
-def _close(tree: DirfdTree, root: MirroredRoot) -> None:
-    tree.close()
-    root.close()
 
 
 def _differing(base: str, expected: Dict[str, Optional[str]]) -> List[str]:

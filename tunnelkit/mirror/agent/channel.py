@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TunnelkitError
-from tunnelkit.mirror.agent.parcel_reader import ParcelReader
 from tunnelkit.mirror.api import FileAgent, MirrorHalted
 from tunnelkit.mirror.remote.owner import OwnerRecord, displaced
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.parcels import ParcelError, checked, encode
+from tunnelkit.mux.parcels import Parcel, ParcelCutter, ParcelError, checked, encode
 from tunnelkit.mux.tasks import cancel_all
 
 #: How often the link is checked while an answer is awaited.
@@ -55,6 +54,25 @@ class BatchAnswer:
 #: Called with three mappings by path: the digests of a batch, the stamps of its paths that the
 #: agent has read back with these digests, and why the others differ.
 OnProof = Callable[[Mapping[str, str], Mapping[str, str], Mapping[str, str]], Awaitable[None]]
+
+
+class ParcelReader:
+    """Reads the parcels of one channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._cutter = ParcelCutter()
+        self._ready: list[Parcel] = []
+
+    async def read(self) -> Parcel | None:
+        """Return the next one; None at the end, whatever was begun last. Raises ParcelError."""
+        while not self._ready:
+            data = await self._channel.read()
+            if not data:
+                return None
+            self._ready = self._cutter.feed(data)
+            self._ready.reverse()
+        return self._ready.pop()
 
 
 class MirrorChannel:

@@ -52,16 +52,15 @@ class RemoteDoubts:
         """Return True if this agent must verify before it is relied on."""
         return self._is_straggling() or live.instance != self._verified_by
 
+    def take(self) -> bool:
+        """Return True if the caller, who has no agent, must check what is there by a repair."""
+        is_so = self._is_straggling()
+        self._differs = False
+        return is_so
+
     def _is_straggling(self) -> bool:
         """Return True if an older transfer may have overwritten newer files."""
         return self._differs or time.monotonic() < self._ground.straggling_until - _LATER_S
-
-    def take(self) -> bool:
-        """Return True if the caller, who has no agent, must check what is there by a repair."""
-        if not self._is_straggling():
-            return False
-        self._differs = False
-        return True
 
     async def verify(self, live: MirrorChannel) -> frozenset[str]:
         """Return the paths that are not on the cluster as sent. Raises as `verify`."""
@@ -75,10 +74,7 @@ class RemoteDoubts:
         return found
 
     async def begin(self, live: MirrorChannel, *, untouched: bool) -> None:
-        """Rely on the agent of a first copy, after removing what an earlier attempt may have left.
-
-        untouched: nothing was sent yet.
-        """
+        """Rely on the agent of a first copy; remove what an earlier attempt has left, if any."""
         if not untouched:
             await verify(live.agent, self._ground)
         self._verified_by = live.instance
