@@ -15,7 +15,6 @@ from tests.support.mirror_rig import (
     until,
 )
 from tunnelkit.mirror.api import MirrorState
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.scanner import Scan
@@ -84,12 +83,12 @@ async def test_what_comes_back_after_the_look_is_still_the_same_file(
     mirror = await rig.started()
     real, late = local_changes.classify_missing, list[str]()
 
-    def back(root: str, absent: Collection[str], scan: Scan, out: PassResult) -> object:
+    def back(root: str, absent: Collection[str], scan: Scan) -> object:
         late.extend(absent)
         if absent and not source.exists():
             source.write_text("2\n")
             (rig.local / "to_a").symlink_to("b.py")
-        return real(root, absent, scan, out)
+        return real(root, absent, scan)
 
     monkeypatch.setattr(local_changes, "classify_missing", back)
     source.unlink()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mirror_rig import Rig, needs_rsync
+from tests.support.mirror_rig import Rig, forget_proofs, needs_rsync
 from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorConflict, MirrorError
 from tunnelkit.mirror.api import MirrorState
@@ -186,7 +186,7 @@ async def test_the_node_finds_what_stat_does_not_tell(rig: Rig) -> None:
     await mirror.barrier(20)
     far = rig.write("a.py", "2\n", far=True)
     os.utime(far, ns=(0, source.stat().st_mtime_ns))
-    await mirror.forget_proofs()
+    await forget_proofs(mirror)
     with pytest.raises(MirrorConflict, match=r"a\.py"):
         await mirror.barrier(20)
     assert far.read_text() == "2\n"

@@ -16,6 +16,7 @@ import pytest
 from tests.support.mirror_rig import (
     Rig,
     children,
+    forget_proofs,
     needs_rsync,
     tree,
     until,
@@ -51,7 +52,7 @@ async def test_the_node_must_prove(rsync_rig: Rig) -> None:
     rig.write("main.py", "edited\n")
     await mirror.barrier(20)
     assert set(asked[-1]) == {"main.py"}
-    await mirror.forget_proofs()
+    await forget_proofs(mirror)
     assert (await mirror.barrier(20)).proven == 2
     lag = 10**6
     rig.write("main.py", "again\n")

@@ -14,8 +14,7 @@ import pytest
 from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.agent.channel import MirrorChannel, NotThere, OnProof
-from tunnelkit.mirror.api import FileAgent, MirrorState
-from tunnelkit.mirror.progress import PassRecord
+from tunnelkit.mirror.api import FileAgent, MirrorState, PassRecord
 
 pytestmark = needs_rsync
 

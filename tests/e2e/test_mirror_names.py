@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mirror_rig import Rig, needs_rsync, tree
+from tests.support.mirror_rig import Rig, RigHost, needs_rsync, tree
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.mirror import Mirror
@@ -107,7 +107,7 @@ def other(rig: Rig, remote: str) -> Mirror:
     local = rig.local.with_name("other project")
     local.mkdir(exist_ok=True)
     (local / "other.py").write_text("other\n")
-    mirror = Mirror(MirrorSpec(str(local), remote), rig.remote, state_dir=rig.state)
+    mirror = Mirror(MirrorSpec(str(local), remote), rig.remote, RigHost(), state_dir=rig.state)
     rig.mirrors.append(mirror)
     return mirror
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mirror_rig import Rig, needs_rsync, tree, until
+from tests.support.mirror_rig import Rig, RigHost, needs_rsync, tree, until
 from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import MirrorHalted, MirrorState
@@ -33,6 +33,7 @@ def other_mirror(rig: Rig, *, remote: str = "~/tk/my project", take_over: bool =
     mirror = Mirror(
         MirrorSpec(str(local), remote),
         rig.remote,
+        RigHost(),
         state_dir=rig.state.with_name("other state"),
         take_over=take_over,
     )
@@ -129,7 +130,7 @@ async def test_a_lost_owner_file_is_made_again(rig: Rig) -> None:
 KILLED = """\
 import asyncio, sys
 from pathlib import Path
-from tests.support.mirror_rig import Sshd, SshRemote
+from tests.support.mirror_rig import RigHost, Sshd, SshRemote
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import MirrorSpec
 
@@ -139,7 +140,7 @@ class Known(Sshd):
 
 async def main(directory, port, local, home, state):
     remote = SshRemote(Known(Path(directory), int(port)), Path(home))
-    mirror = Mirror(MirrorSpec(local, "~/tk/my project"), remote, state_dir=Path(state))
+    mirror = Mirror(MirrorSpec(local, "~/tk/my project"), remote, RigHost(), state_dir=Path(state))
     await mirror.start()
     print("started", flush=True)
     await asyncio.Event().wait()

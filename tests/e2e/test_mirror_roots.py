@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.mirror_rig import Rig, needs_rsync, rig, sshd, tree, until
+from tests.support.mirror_rig import Rig, RigHost, needs_rsync, rig, sshd, tree, until
 from tests.support.tkrig import PATIENCE_S, Project, line_of, project
 from tunnelkit.errors import ExitCode, MirrorConflict, MirrorError
-from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.api import MirrorState, MirrorStatus
 from tunnelkit.model import MirrorSpec
 from tunnelkit.session.files.mirror_set import MirrorSet
 
@@ -20,10 +20,11 @@ __all__ = ["project", "rig", "sshd"]
 pytestmark = needs_rsync
 
 
-class Roots:
+class Roots(RigHost):
     """A project and a library beside it."""
 
     def __init__(self, rig: Rig) -> None:
+        super().__init__()
         self.rig = rig
         self.lib = rig.local.parent / "lib"
         self.lib.mkdir()
@@ -33,6 +34,9 @@ class Roots:
         self.states: list[tuple[str, MirrorState]] = []
         self.mirrors = self.make()
 
+    def mirror_changed(self, name: str, status: MirrorStatus) -> None:
+        self.states.append((name, status.state))
+
     def make(self, far_lib: str = "~/tk/lib") -> MirrorSet:
         self.mirrors = MirrorSet(
             [
@@ -40,8 +44,8 @@ class Roots:
                 MirrorSpec(str(self.lib), far_lib, name="../lib"),
             ],
             self.rig.remote,
+            self,
             state_dir=self.rig.state,
-            on_change=lambda name, status: self.states.append((name, status.state)),
         )
         return self.mirrors
 
@@ -205,6 +209,7 @@ async def test_links_that_are_ignored_stay_here(rig: Rig) -> None:
     mirrors = MirrorSet(
         [MirrorSpec(str(rig.local), "~/tk/my project", symlinks="ignore")],
         rig.remote,
+        RigHost(),
         state_dir=rig.state,
     )
     try:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.mirror_rig import (
     Rig,
+    RigHost,
     needs_rsync,
     tree,
     until,
@@ -150,7 +151,9 @@ async def test_a_checkout_of_a_small_project_halts_nothing(rig: Rig) -> None:
 async def test_dangerous_targets_are_refused(rig: Rig, remote_dir: str) -> None:
     rig.write("main.py")
     (rig.home / "link_home").symlink_to(".")
-    mirror = Mirror(MirrorSpec(str(rig.local), remote_dir), rig.remote, state_dir=rig.state)
+    mirror = Mirror(
+        MirrorSpec(str(rig.local), remote_dir), rig.remote, RigHost(), state_dir=rig.state
+    )
     with pytest.raises(MirrorError, match="can't be mirrored into"):
         await mirror.start()
     assert not (rig.home / "main.py").exists()

@@ -12,7 +12,7 @@ from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.errors import ConnectionFailed, MirrorConflict
 from tunnelkit.mirror.api import FileAgent
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.passes import syncer
+from tunnelkit.mirror.passes import remote_doubts
 from tunnelkit.mirror.transfer.rsync import Rsync
 
 pytestmark = needs_rsync
@@ -70,8 +70,8 @@ async def started(cut: Cut) -> Mirror:
 
 
 async def test_it_is_no_edit_of_somebody_else(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncer, "_STRAGGLERS_S", ())
-    monkeypatch.setattr(syncer, "_STRAGGLING_S", 0.0)
+    monkeypatch.setattr(remote_doubts, "_STRAGGLERS_S", ())
+    monkeypatch.setattr(remote_doubts, "_STRAGGLING_S", 0.0)
     mirror = await started(cut)
     late = await cut.breaks_off("saved/f1.txt", "22\n")
     cut.rig.write("saved/f1.txt", "333\n")
@@ -95,7 +95,7 @@ async def test_it_does_not_stay(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> No
     far = cut.comes_after_all("saved/f1.txt", late)
     await mirror.barrier(20)
     assert far.read_text() == "333\n", "a barrier looks"
-    monkeypatch.setattr(syncer, "_STRAGGLING_S", 0.0)
+    monkeypatch.setattr(remote_doubts, "_STRAGGLING_S", 0.0)
     late = await cut.breaks_off("saved/f1.txt", "4444\n")
     cut.rig.write("saved/f1.txt", "55555\n")
     await mirror.barrier(20)

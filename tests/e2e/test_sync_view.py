@@ -19,10 +19,11 @@ from tests.support.mirror_rig import Rig, needs_rsync
 from tests.support.tkrig import Project, project_on
 from tunnelkit.errors import MirrorError
 from tunnelkit.lab import LabInfo
+from tunnelkit.mirror.api import PassRecord
 from tunnelkit.mirror.explain import DIFFERS, IN_SYNC, PENDING, Explanation
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.passes.size_warnings import WARN_FILE_BYTES, SizeWatch
-from tunnelkit.mirror.progress import PassRecord, Progress
+from tunnelkit.mirror.progress import Progress
 
 pytestmark = needs_rsync
 

@@ -23,9 +23,8 @@ import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.errors import MirrorError, TimeoutExpired
-from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.api import MirrorState, PassRecord
 from tunnelkit.mirror.passes.syncer import Syncer
-from tunnelkit.mirror.progress import PassRecord
 from tunnelkit.mirror.watch.coalescer import EventCoalescer
 
 pytestmark = needs_rsync

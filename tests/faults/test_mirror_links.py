@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support import processes
-from tests.support.mirror_rig import Rig, descendants, needs_rsync, tree, until
+from tests.support.mirror_rig import Rig, descendants, forget_proofs, needs_rsync, tree, until
 from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
@@ -231,7 +231,7 @@ async def test_29_forgotten_proofs_are_had_again_from_the_new_node(rsync_rig: Ri
     mirror = await rig.started(verify=lambda: check)
     await mirror.barrier(60)
     at = 1
-    await mirror.forget_proofs()
+    await forget_proofs(mirror)
     assert (await mirror.barrier(60)).proven == 20
     assert nodes == [names, names]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import processes
-from tests.support.mirror_rig import Node, Rig, Sshd, SshRemote, descendants
+from tests.support.mirror_rig import Node, Rig, RigHost, Sshd, SshRemote, descendants
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.tree import scanner
@@ -157,9 +157,8 @@ async def _main(
     mirror = Mirror(
         MirrorSpec(local, "~/tk/my project"),
         SshRemote(Sshd.known(Path(directory), int(port)), Path(home)),
+        RigHost(agent=far.agent, verify=lambda: far.check),
         state_dir=Path(state),
-        agent=far.agent,
-        verify=lambda: far.check,
     )
     keeping = asyncio.create_task(far.keep(mirror.look_again))
     if agent_name:

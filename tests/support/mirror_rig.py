@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from tests.support.tkrig import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.lab.ssh import quick_kex
 from tunnelkit.link.base import ByteStream
-from tunnelkit.mirror.api import MirrorStatus
+from tunnelkit.mirror.api import DigestCheck, FileAgent, MirrorStatus, PassRecord
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import Completed, MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
@@ -41,6 +41,47 @@ needs_fuse = pytest.mark.skipif(
     not shutil.which("sshfs") or not os.access("/dev/fuse", os.R_OK | os.W_OK),
     reason="sshfs and a /dev/fuse that this user may open are needed",
 )
+
+
+async def _at_once() -> None:
+    """There is nothing to wait for."""
+
+
+class RigHost:
+    """The host of a mirror, made of functions."""
+
+    def __init__(
+        self,
+        *,
+        agent: Callable[[], FileAgent | None] = lambda: None,
+        agent_soon: Callable[[], Awaitable[None]] = _at_once,
+        may_write: Callable[[], Awaitable[None]] = _at_once,
+        verify: Callable[[], DigestCheck | None] = lambda: None,
+        on_change: Callable[[MirrorStatus], None] = lambda status: None,
+        on_batch: Callable[[PassRecord], None] = lambda record: None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.file_agent, self.file_agent_soon, self.may_write = agent, agent_soon, may_write
+        self.say = say
+        self._verify, self._on_change, self._on_batch = verify, on_change, on_batch
+
+    def digest_check(self, remote_root: str) -> DigestCheck | None:
+        return self._verify()
+
+    def mirror_changed(self, name: str, status: MirrorStatus) -> None:
+        self._on_change(status)
+
+    def mirror_sent(self, name: str, record: PassRecord) -> None:
+        self._on_batch(record)
+
+    def mirror_warns(self, name: str, text: str) -> None:
+        pass
+
+
+async def forget_proofs(mirror: Mirror) -> None:
+    """As after a change of the compute node: the next barrier proves every file."""
+    assert mirror._manifest is not None
+    await asyncio.to_thread(mirror._manifest.forget_proofs)
 
 
 class Sshd:
@@ -278,9 +319,8 @@ class Rig:
         mirror = Mirror(
             MirrorSpec(str(self.local), "~/tk/my project", tuple(exclude)),  # type: ignore[arg-type]
             self.remote,
+            RigHost(on_change=self.seen.append, **more),  # type: ignore[arg-type]
             state_dir=self.state,
-            on_change=self.seen.append,
-            **more,  # type: ignore[arg-type]
         )
         self.mirrors.append(mirror)
         return mirror

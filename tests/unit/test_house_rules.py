@@ -17,8 +17,6 @@ MODULE_LINES, FUNCTION_LINES, TYPE_IGNORES, ANYS = 400, 60, 6, 150
 LONG_MODULES = frozenset(
     [
         "agent/debug/restart_loop.py",
-        "mirror/mirror.py",
-        "mirror/passes/syncer.py",
         "wire/endpoint.py",
     ]
 )

@@ -6,13 +6,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from tunnelkit.errors import MirrorHalted as MirrorHalted
 from tunnelkit.mux.channel import Channel
 
 #: More deleted files than this at once halt the mirror: [mirror] delete_limit.
 DELETE_LIMIT_FILES = 200
+#: Number of names in a `PassRecord`.
+NAMED = 8
 
 
 class FileAgent(Protocol):
@@ -32,7 +34,7 @@ class FileAgent(Protocol):
         """Open a channel to the agent."""
         ...
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the agent; wait while no link is attached. Raises TunnelkitError."""
         ...
 
@@ -110,11 +112,57 @@ class SyncReport:
     by_node: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """One pass that changed something on the cluster.
+
+    at: Unix time of its end. files, bytes: number and size of the files that were sent.
+    paths: the first of those sent or deleted.
+    """
+
+    at: float
+    files: int
+    bytes: int
+    deleted: int
+    duration_s: float
+    paths: tuple[str, ...]
+
+
+class MirrorHost(Protocol):
+    """The session, as its mirrors use it. All calls are made in the event loop.
+
+    name: of the mirror's root, "" for the project's.
+    """
+
+    def file_agent(self) -> FileAgent | None:
+        """Return the agent that receives files now; None: all files go by rsync."""
+
+    def file_agent_soon(self) -> Awaitable[None]:
+        """Return once there is an agent, or after a moment."""
+        ...
+
+    def may_write(self) -> Awaitable[None]:
+        """Return once more than an empty directory may be made on the cluster."""
+        ...
+
+    def digest_check(self, remote_root: str, /) -> DigestCheck | None:
+        """Return the check by which the node reads files back; None while there is no node."""
+
+    def mirror_changed(self, name: str, status: MirrorStatus, /) -> None:
+        """Take the new status."""
+
+    def mirror_sent(self, name: str, record: PassRecord, /) -> None:
+        """Take the record of a pass that changed something on the cluster."""
+
+    def mirror_warns(self, name: str, text: str, /) -> None:
+        """Take a warning for the user."""
+
+    def say(self, text: str, /) -> None:
+        """Take a line for the user."""
+
+
 def name_paths(paths: Sequence[str], *, limit: int = 8) -> str:
     """Return some paths as one line of text, unprintable characters escaped."""
-    shown = ", ".join(_printable(path) for path in list(paths)[:limit])
+    some = list(paths)[:limit]
+    shown = ", ".join(path if path.isprintable() else ascii(path) for path in some)
     return shown if len(paths) <= limit else f"{shown} and {len(paths) - limit} more"
-
-
-def _printable(path: str) -> str:
-    return path if path.isprintable() else ascii(path)

@@ -6,13 +6,14 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.api import DELETE_LIMIT_FILES, FileAgent
-from tunnelkit.mirror.progress import NAMED, Progress
+from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent
+from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.remote.edits import matches_sent
 from tunnelkit.mirror.remote.owner import OwnerRecord
 from tunnelkit.mirror.remote.scripts import RemoteStat
 from tunnelkit.mirror.tree.name_collisions import EXACT, CaseFolding
+from tunnelkit.mirror.tree.scanner import DIR, Entry
 from tunnelkit.remote_script import RemoteHost
 
 _TRIED_LIMIT = 8
@@ -23,7 +24,7 @@ _LATE_S = 600.0
 
 @dataclass(slots=True)
 class PassResult:
-    """The result of one pass.
+    """The result of one pass, or of a part of it.
 
     changing: paths that changed while they were read or sent. failed: paths that can't be read
     or written, with the reason. conflicts: paths that were changed on the cluster.
@@ -48,6 +49,26 @@ class PassResult:
         """Note a file that was sent or deleted."""
         if len(self.names) < NAMED:
             self.names.append(path)
+
+    def arrived(self, path: str, entry: Entry) -> None:
+        """Count a path that was sent."""
+        if entry.kind != DIR:
+            self.sent += 1
+            self.sent_bytes += entry.size
+            self.name(path)
+
+    def add(self, part: PassResult) -> None:
+        """Add the result of a later part of the pass."""
+        self.sent += part.sent
+        self.sent_bytes += part.sent_bytes
+        self.deleted += part.deleted
+        self.kept += part.kept
+        self.replaced += part.replaced
+        self.replaced_dir = part.replaced_dir or self.replaced_dir
+        self.changing |= part.changing
+        self.failed |= part.failed
+        self.conflicts |= part.conflicts
+        self.names = [*self.names, *part.names][:NAMED]
 
 
 @dataclass(slots=True)

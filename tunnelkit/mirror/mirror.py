@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tunnelkit.errors import MirrorError, MissingProgram, TunnelkitError
+from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import (
     DigestCheck,
-    FileAgent,
     MirrorHalted,
+    MirrorHost,
     MirrorState,
     MirrorStatus,
     SyncReport,
@@ -25,22 +25,15 @@ from tunnelkit.mirror.passes.initial_scan import InitialScan
 from tunnelkit.mirror.passes.options import PassOptions
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.passes.syncer import Syncer
-from tunnelkit.mirror.progress import PassRecord, Progress
+from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
 from tunnelkit.mirror.push_worker import PushWorker, Request
 from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.remote.edits import relative_to, select_conflicts
-from tunnelkit.mirror.remote.owner import OwnerRecord, this_owner
-from tunnelkit.mirror.remote.root import (
-    RemoteRoot,
-    check_local_dir,
-    check_remote_dir,
-    claim,
-    prepare,
-    release,
-    unmake,
-)
+from tunnelkit.mirror.remote.owned_root import OwnedRoot
+from tunnelkit.mirror.remote.owner import OwnerRecord
+from tunnelkit.mirror.remote.root import RemoteRoot, check_local_dir, check_remote_dir
 from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.transfer.choose import choose_transfer
 from tunnelkit.mirror.tree.filesystem import is_local
@@ -52,8 +45,6 @@ from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_script import RemoteHost
 
-_RELEASE_S = 3.0
-_UNMAKE_S = 1.5
 _CLOSE_S = 5.0
 _PULL_WAIT_S = 120.0
 
@@ -61,61 +52,48 @@ _PULL_WAIT_S = 120.0
 class Mirror:
     """Keeps one remote directory equal to one local directory, laptop to cluster only.
 
-    spec, remote: the directories and the host. state_dir: a private directory on the laptop for
-    the manifest. agent: returns the agent that receives files at the moment; None: all files go
-    by rsync. agent_soon: returns once there is an agent, or after a moment. may_write: returns
-    once more than an empty directory may be made there. verify: called at each barrier; returns
-    a check that reads digests back on the compute node, or None while there is no node.
-    on_change: called with each new status. on_batch: called after each pass that changed
-    something there. say: called with a line for the user. All calls are made in the event loop.
-    take_over: from another laptop directory that mirrors into the same remote root; then
-    `taken_from` names it. `remote_root` is known once `start` has returned.
+    spec, remote: the directories and their host. state_dir: a private directory on the laptop for
+    the manifest. take_over: from another laptop directory that mirrors into the same remote root;
+    then `taken_from` names it. `remote_root` is known once `start` has returned.
     """
 
     def __init__(
         self,
         spec: MirrorSpec,
         remote: RemoteHost,
+        host: MirrorHost,
         *,
         state_dir: Path,
-        agent: Callable[[], FileAgent | None] = lambda: None,
-        agent_soon: Callable[[], Awaitable[None]] | None = None,
-        may_write: Callable[[], Awaitable[None]] | None = None,
-        verify: Callable[[], DigestCheck | None] = lambda: None,
-        on_change: Callable[[MirrorStatus], None] = lambda status: None,
-        on_batch: Callable[[PassRecord], None] = lambda batch: None,
-        warn: Callable[[str], None] = lambda text: None,
-        say: Callable[[str], None] = lambda text: None,
         take_over: bool = False,
     ) -> None:
         self.spec = spec
         self.local_root = ""
-        self.remote_root = ""
+        self._host = host
         self._remote = remote
+        self._place = OwnedRoot(remote, spec, state_dir)
         self._state_dir = state_dir
-        self._agent = agent
-        self._agent_soon = agent_soon
-        self._may_write = may_write
-        self._verify = verify
-        self._on_change = on_change
-        self._on_batch = on_batch
-        self._say = say
         self._take_over = take_over
-        self._claim: OwnerRecord | None = None
         self._rsync: Transfer | None = None
-        self.sizes = SizeWatch(warn)
+        self.sizes = SizeWatch(lambda text: host.mirror_warns(spec.name, text))
         self.links = SymlinkPolicy(spec.symlinks)
         self._rules = IgnoreRules()
         self._syncer: Syncer | None = None
-        self.taken_from: str | None = None
-        self._made = ""  # the remote root that a start made, which may still fail
         self._idle_status = MirrorStatus(MirrorState.STARTING)
-        self._real_root = ""
         self._manifest: Manifest | None = None
         self._watcher: Watcher | None = None
         self._worker: PushWorker | None = None
         self._task: asyncio.Task[None] | None = None
         self._look: InitialScan | None = None
+
+    @property
+    def remote_root(self) -> str:
+        """The remote root as the user names it; "" before it is known."""
+        return self._place.path
+
+    @property
+    def taken_from(self) -> str | None:
+        """Another laptop directory that mirrored into the remote root before, or None."""
+        return self._place.taken_from
 
     def status(self) -> MirrorStatus:
         """Return the current status; costs nothing."""
@@ -132,9 +110,9 @@ class Mirror:
         ends = RemoteComparison(
             self.local_root,
             self._remote,
-            self._real_root,
+            self._place.real,
             manifest,
-            self._verify(),
+            self._check(),
             self._syncer.ground.conflicts if self._syncer is not None else (),
         )
         return await sync_state(found, ends)
@@ -148,7 +126,7 @@ class Mirror:
         never = inside(self._state_dir, local)
         self._rules = IgnoreRules.from_exclude(self.spec.exclude, never=never)
         scanner = Scanner(self.local_root, self._rules, self.links.judge, kinds=self.links.kinds)
-        self._look = InitialScan(scanner, self._state_dir, self._agent_soon)
+        self._look = InitialScan(scanner, self._state_dir, self._host.file_agent_soon)
         self._look.begin()
 
     async def start(self) -> None:
@@ -162,16 +140,16 @@ class Mirror:
             await self._start()
         except BaseException:
             await self.stop()
-            await self._unmake()
+            await self._place.unmake()
             raise
-        self._made = ""
+        self._place.keep()
 
     async def _start(self) -> None:
         check_remote_dir(self.spec.remote_dir)
         await self.look()
         look, self._look = self._look, None
         assert look is not None
-        preparing = asyncio.create_task(self._prepare())
+        preparing = asyncio.create_task(self._place.prepare())
         hurrying = asyncio.create_task(self._hurry(look, preparing))
         try:
             await self._start_at(await preparing, look)
@@ -181,20 +159,19 @@ class Mirror:
 
     async def _hurry(self, look: InitialScan, preparing: asyncio.Task[RemoteRoot]) -> None:
         """Ask for an agent early if the first copy is big: it will wait for one."""
-        if self._agent_soon is None or not await look.is_much() or look.is_first:
+        if not await look.is_much() or look.is_first:
             return  # or the scan itself has asked for one
         if (await preparing).fresh:
-            await self._agent_soon()
+            await self._host.file_agent_soon()
 
     async def _start_at(self, target: RemoteRoot, look: InitialScan) -> None:
-        self._real_root = target.real
-        if self._may_write is not None:
-            await self._may_write()
+        self._place.real = target.real
+        await self._host.may_write()
         # Side by side: round trips are the cost of a distant host.
-        transfer = choose_transfer(self._remote, self.local_root, target, say=self._say)
+        transfer = choose_transfer(self._remote, self.local_root, target, say=self._host.say)
         choosing = asyncio.create_task(transfer)
         try:
-            await self._hold(take_over=self._take_over)
+            held = await self._hold(take_over=self._take_over)
             rsync = self._rsync = await choosing
         finally:
             await cancel_all(choosing)
@@ -209,7 +186,7 @@ class Mirror:
             self.local_root,
             target.real,
             manifest,
-            self._claim,
+            held,
             target.fresh,
             target.folding,
             self.spec.delete_limit,
@@ -221,8 +198,7 @@ class Mirror:
             ground,
             look.scanner,
             rsync,
-            agent=self._agent,
-            agent_soon=self._agent_soon,
+            self._host,
             sizes=self.sizes,
             wake=wake.set,
             first=look,
@@ -237,39 +213,17 @@ class Mirror:
         )
         await watcher.start()  # before the first scan, so that no change is missed in between
         worker = self._worker = PushWorker(
-            syncer, manifest, watcher, wake=wake, on_status=self._on_change, on_batch=self._on_batch
+            syncer, manifest, watcher, self._host, self.spec.name, wake=wake
         )
         request = worker.post(PassOptions(repair=True), partial_ok=True)
         self._task = asyncio.create_task(worker.run(), name="tk-mirror")
         await worker.first(request)
         self.sizes.news()  # the caller of `start` shows them
 
-    async def _hold(self, *, take_over: bool) -> None:
-        """Become the owner of the remote root, or raise MirrorError with the owner's name."""
-        owner = await asyncio.to_thread(this_owner, self._state_dir, self.local_root)
-        if self._syncer is not None and self._syncer.ground.claim is not None:
-            owner = replace(owner, turn=self._syncer.ground.claim.owner.turn)
-        self._claim = await claim(self._remote, self._real_root, owner, take_over=take_over)
-        self.taken_from = self._claim.taken_from or self.taken_from
-
-    async def _prepare(self) -> RemoteRoot:
-        target = await prepare(self._remote, self.spec.remote_dir, guarded=self.spec.guarded)
-        if not target.has_stat:
-            raise MissingProgram(
-                f"GNU stat or xargs is not found on {self._remote.destination()}",
-                hint="install it there, or load its module in ~/.profile; or use `tk mount`",
-            )
-        self.remote_root = target.root
-        self._made = target.real if target.fresh else self._made
-        return target
-
-    async def _unmake(self) -> None:
-        """Remove the remote root that a failed start made, if it is still empty."""
-        made, self._made = self._made, ""
-        if made:
-            with contextlib.suppress(TunnelkitError, TimeoutError):
-                async with asyncio.timeout(_UNMAKE_S):
-                    await unmake(self._remote, made, timeout_s=_UNMAKE_S)
+    async def _hold(self, *, take_over: bool) -> OwnerRecord:
+        held = self._syncer.ground.claim if self._syncer is not None else None
+        turn = held.owner.turn if held is not None else None
+        return await self._place.hold(self.local_root, turn, take_over=take_over)
 
     async def barrier(self, timeout_s: float, *, allow_deletes: bool = False) -> SyncReport:
         """Wait until every file, as of the call or newer, is on the cluster, and is proven.
@@ -300,11 +254,11 @@ class Mirror:
         """
         begin = time.monotonic()
         self._running()
-        target = await self._prepare()
-        if target.real != self._real_root:
+        target = await self._place.prepare()
+        if target.real != self._place.real:
             raise MirrorHalted(
                 f"{target.root} leads elsewhere than before",
-                cause=f"{target.real} instead of {self._real_root}",
+                cause=f"{target.real} instead of {self._place.real}",
                 hint="`tk down`, then `tk up` to mirror into the new place",
             )
         await self._hold(take_over=False)
@@ -370,12 +324,8 @@ class Mirror:
     def _sides(self) -> Sides:
         if self._rsync is None:
             raise MirrorError("the mirror is not running", hint="`tk up` starts it")
-        return Sides(self._remote, self._rsync, self.local_root, self.remote_root, self._real_root)
-
-    async def forget_proofs(self) -> None:
-        """Have the next barrier prove every file, on another compute node."""
-        _, manifest = self._running()
-        await asyncio.to_thread(manifest.forget_proofs)
+        place = self._place
+        return Sides(self._remote, self._rsync, self.local_root, place.path, place.real)
 
     async def stop(self) -> None:
         """End the task, its rsync and the watcher. Idempotent."""
@@ -403,17 +353,15 @@ class Mirror:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     await asyncio.to_thread(manifest.close)
-        held, self._claim = self._claim, None
-        # Not over a dead link: the owner file is no lock that could become stale (owner.py).
-        if held is not None and not unreachable:
-            with contextlib.suppress(TunnelkitError, TimeoutError):
-                async with asyncio.timeout(_RELEASE_S):
-                    await release(self._remote, held, timeout_s=_RELEASE_S)
+        await self._place.release(unreachable=unreachable)
 
     def _running(self) -> tuple[PushWorker, Manifest]:
         if self._worker is None or self._manifest is None:
             raise MirrorError("the mirror is not running", hint="`tk up` starts it")
         return self._worker, self._manifest
+
+    def _check(self) -> DigestCheck | None:
+        return self._host.digest_check(self.remote_root)
 
     async def _wait(self, request: Request, deadline: float, timeout_s: float) -> SyncReport:
         try:
@@ -424,13 +372,13 @@ class Mirror:
 
     async def _greet(self) -> bool:
         assert self._syncer is not None
-        return self._verify() is not None and await self._syncer.channels.ping()
+        return self._check() is not None and await self._syncer.channels.ping()
 
     async def _prove(
         self, manifest: Manifest, greeting: Awaitable[bool], deadline: float, timeout_s: float
     ) -> int | None:
         """Return the number of files that the node read back for this barrier; None: no node."""
-        check = self._verify()
+        check = self._check()
         if check is None:
             return None
         assert self._syncer is not None

@@ -1,4 +1,4 @@
-"""Progress of a big transfer, and a record of each pass, for display."""
+"""Progress of a big transfer, for display."""
 
 from __future__ import annotations
 
@@ -13,28 +13,10 @@ from tunnelkit.mirror.tree.scanner import DIR, Entry
 #: A transfer of this size shows its progress.
 SHOW_FILES = 200
 SHOW_BYTES = 4 << 20
-#: Number of names in a `PassRecord`.
-NAMED = 8
 
 # `--info=progress2 --no-human-readable`: bytes, per cent, rate, time, and, once a file is done,
 # (xfr#FILES, to-chk=LEFT/ALL). `ir-chk` while rsync still learns the names.
 _LINE = re.compile(rb"\s*(\d+)\s+\d+%\s+\S+\s+\S+(?:\s+\(xfr#(\d+),)?")
-
-
-@dataclass(frozen=True, slots=True)
-class PassRecord:
-    """One pass that changed something on the cluster.
-
-    at: Unix time of its end. files, bytes: number and size of the files that were sent.
-    paths: the first of those sent or deleted.
-    """
-
-    at: float
-    files: int
-    bytes: int
-    deleted: int
-    duration_s: float
-    paths: tuple[str, ...]
 
 
 class ProgressInfo(TypedDict):

@@ -11,14 +11,15 @@ import contextlib
 import heapq
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired, TunnelkitError
 from tunnelkit.mirror.api import (
     MirrorHalted,
+    MirrorHost,
     MirrorState,
     MirrorStatus,
+    PassRecord,
     SyncReport,
     name_paths,
 )
@@ -26,7 +27,6 @@ from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.passes.content_recheck import ContentRecheck
 from tunnelkit.mirror.passes.options import NOTHING_SPECIAL, PassOptions
 from tunnelkit.mirror.passes.syncer import Syncer
-from tunnelkit.mirror.progress import PassRecord
 from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.remote.edits import conflict_error
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
@@ -61,17 +61,20 @@ class Request:
 
 
 class PushWorker:
-    """Runs passes until cancelled. Owned by Mirror, which runs `run` as its task."""
+    """Runs passes until cancelled. Owned by Mirror, which runs `run` as its task.
+
+    name: of the mirror's root, for `host`.
+    """
 
     def __init__(
         self,
         syncer: Syncer,
         manifest: Manifest,
         watcher: Watcher,
+        host: MirrorHost,
+        name: str,
         *,
         wake: asyncio.Event,
-        on_status: Callable[[MirrorStatus], None],
-        on_batch: Callable[[PassRecord], None] = lambda batch: None,
     ) -> None:
         self._syncer = syncer
         self._manifest = manifest
@@ -79,8 +82,8 @@ class PushWorker:
         self._sweep = MissedChanges(syncer.ground.local_root)
         self._reread = ContentRecheck(syncer.ground.local_root)
         self._wake = wake
-        self._on_status = on_status
-        self._on_batch = on_batch
+        self._host = host
+        self._name = name
         self._requests: list[Request] = []
         self._urgent = False
         self._failures = 0
@@ -246,7 +249,7 @@ class PushWorker:
         return DirtyPaths(everything="git")
 
     def _tell(self, outcome: PassResult, duration_s: float) -> None:
-        """Report the pass to `on_batch`."""
+        """Report the pass to the host."""
         if outcome.sent or outcome.deleted:
             batch = PassRecord(
                 time.time(),
@@ -256,7 +259,7 @@ class PushWorker:
                 duration_s,
                 tuple(outcome.names),
             )
-            self._on_batch(batch)
+            self._host.mirror_sent(self._name, batch)
 
     def _back_off(self, error: TunnelkitError) -> None:
         delay_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
@@ -346,7 +349,7 @@ class PushWorker:
             new = replace(new, since=old.since)
         if new != old:
             self.status = new
-            self._on_status(new)
+            self._host.mirror_changed(self._name, new)
 
 
 def _add(report: SyncReport, outcome: PassResult) -> SyncReport:

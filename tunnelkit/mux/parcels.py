@@ -6,9 +6,7 @@ its escape (`\\udcXX`), so every name arrives as it was.
 
 import json
 import struct
-from typing import Any, Dict, List, Mapping, Optional, Tuple
-
-from tunnelkit.mux.channel import Channel
+from typing import Dict, List, Mapping, Tuple, Type, TypeVar
 
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 MAX_DATA_BYTES = 1024 * 1024
@@ -17,20 +15,21 @@ _HEAD = struct.Struct("!II")
 _decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
-Parcel = Tuple[Dict[str, Any], bytes]
+Parcel = Tuple[Dict[str, object], bytes]
+_T = TypeVar("_T")
 
 
 class ParcelError(Exception):
     """The bytes are no parcel, or one that is too large."""
 
 
-def encode(header: Mapping[str, Any], data: bytes = b"") -> bytes:
+def encode(header: Mapping[str, object], data: bytes = b"") -> bytes:
     """A parcel as bytes. Raises ParcelError if it is too large, TypeError or ValueError if
     the header is no JSON object."""
     return head(header, len(data)) + data
 
 
-def head(header: Mapping[str, Any], size: int) -> bytes:
+def head(header: Mapping[str, object], size: int) -> bytes:
     """A parcel up to its `size` bytes of data. Raises as `encode`."""
     text = _encode(header).encode("ascii")
     if len(text) > MAX_HEADER_BYTES or size > MAX_DATA_BYTES:
@@ -72,27 +71,14 @@ class ParcelCutter:
         return parcels
 
 
-class ParcelReader:
-    """Reads whole parcels from a channel."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._cutter = ParcelCutter()
-        self._ready: List[Parcel] = []
-
-    async def read(self) -> Optional[Parcel]:
-        """The next parcel; None at the end of the stream, whatever was begun last. Raises
-        ParcelError on what is none."""
-        while not self._ready:
-            data = await self._channel.read()
-            if not data:
-                return None
-            self._ready = self._cutter.feed(data)
-            self._ready.reverse()
-        return self._ready.pop()
+def checked(value: object, kind: Type[_T]) -> _T:
+    """A value that the far side sent, if it is of that kind. Raises TypeError."""
+    if not isinstance(value, kind):
+        raise TypeError(f"no {kind.__name__}")
+    return value
 
 
-def _object(text: bytes) -> Dict[str, Any]:
+def _object(text: bytes) -> Dict[str, object]:
     try:
         header = _decode(text.decode("utf-8"))
     except (ValueError, RecursionError) as failure:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.mux.rig import ends, soon
+from tunnelkit.mirror.agent.channel import ParcelReader
 from tunnelkit.mux import parcels
-from tunnelkit.mux.parcels import ParcelCutter, ParcelError, ParcelReader, encode
+from tunnelkit.mux.parcels import ParcelCutter, ParcelError, encode
 
 _names = st.binary(max_size=20).map(lambda name: name.decode("utf-8", "surrogateescape"))
 _values = st.one_of(_names, st.integers(), st.booleans(), st.none(), st.lists(_names, max_size=3))

@@ -8,7 +8,7 @@ import ctypes
 import errno
 import functools
 import os
-from typing import Any
+from typing import Callable, Optional
 
 _NOREPLACE, _EXCHANGE = 1, 2
 _CANNOT = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -44,7 +44,7 @@ def _rename(from_fd: int, from_name: bytes, to_fd: int, to_name: bytes, flags: i
 
 
 @functools.lru_cache(maxsize=1)
-def _renameat2() -> Any:
+def _renameat2() -> Optional[Callable[..., int]]:
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
+from typing import Callable, ContextManager, Dict, Iterator, Optional
 
 from tunnelkit.agent.mirror.dirfd_tree import DirfdTree, text_of
 from tunnelkit.agent.mirror.publish import publish
@@ -10,7 +10,7 @@ from tunnelkit.agent.mirror.replaced_files import REPLACED_DIR
 from tunnelkit.agent.mirror.root import MirroredRoot, RootRefused
 from tunnelkit.agent.mirror.staging import PART_PREFIX, BadParcel, StagedBatch
 from tunnelkit.agent.mirror.verify import prove
-from tunnelkit.mux.parcels import ParcelCutter, ParcelError, encode
+from tunnelkit.mux.parcels import ParcelCutter, ParcelError, checked, encode
 
 #: Paths per answer: a header has its limit.
 _PROOF_PATHS = 10_000
@@ -27,7 +27,7 @@ class BatchChannel:
         self,
         root: MirroredRoot,
         nonce: str,
-        gate: ContextManager[Any],
+        gate: ContextManager[None],
         send: Callable[[bytes], None],
     ) -> None:
         self._root = root
@@ -53,15 +53,15 @@ class BatchChannel:
                 self._take(header, content)
             return True
         except RootRefused as refused:
-            told = refused.as_json()
+            answer = encode(refused.as_json())
         except (ParcelError, BadParcel, KeyError, ValueError, TypeError, AttributeError) as error:
-            told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
+            answer = broken("protocol", error)
         except OSError as error:
-            told = {"error": "failed", "message": error.strerror or str(error)}
+            answer = encode({"error": "failed", "message": error.strerror or str(error)})
         except Exception as error:
             # Whatever the error is, the laptop must not wait without end.
-            told = {"error": "failed", "message": f"{type(error).__name__}: {error}"}
-        self._send(encode(told))
+            answer = broken("failed", error)
+        self._send(answer)
         return False
 
     def close(self) -> None:
@@ -69,8 +69,8 @@ class BatchChannel:
         self._forget()
         self._root.close()
 
-    def _take(self, header: Dict[str, Any], data: bytes) -> None:
-        op = header["op"]
+    def _take(self, header: Dict[str, object], data: bytes) -> None:
+        op = checked(header["op"], str)
         if op == "begin":
             if self._batch is not None:
                 raise BadParcel("a batch begins within another")
@@ -84,7 +84,7 @@ class BatchChannel:
         if work is not None:
             work(batch, header, data)
         elif op == "commit":
-            self._commit(int(header["batch"]), batch)
+            self._commit(checked(header["batch"], int), batch)
         elif op == "abort":
             self._forget()
         else:
@@ -96,19 +96,15 @@ class BatchChannel:
         results = publish(batch, self._root.fd, self._gate)
         self._forget()
         replaced = any(result.state == "replaced" for result in results.values())
+        where = os.path.join(self._root.path, text_of(REPLACED_DIR + b"/" + batch.replaced))
         answer = {
             "batch": number,
             "committed": True,
             "results": results,
-            "replaced_dir": self._replaced_dir(batch) if replaced else None,
+            "replaced_dir": where if replaced else None,
         }
         self._send(encode(answer))
         self._prove(number, batch)
-
-    def _replaced_dir(self, batch: StagedBatch) -> str:
-        return "/".join(
-            (self._root.path.rstrip("/"), text_of(REPLACED_DIR + b"/" + batch.replaced))
-        )
 
     def _prove(self, number: int, batch: StagedBatch) -> None:
         tree = DirfdTree(self._root.fd)
@@ -120,10 +116,9 @@ class BatchChannel:
             return
         pieces = list(_pieces(proof))
         for piece in pieces:
-            answer = {"batch": number, "proof": piece, "differ": {}, "more": True}
-            if piece is pieces[-1]:
-                answer.update(differ=differ, more=False)
-            self._send(encode(answer))
+            more = piece is not pieces[-1]
+            why = {} if more else differ
+            self._send(encode({"batch": number, "proof": piece, "differ": why, "more": more}))
 
     def _forget(self) -> None:
         batch, self._batch = self._batch, None
@@ -138,12 +133,17 @@ def _pieces(proof: Dict[str, str]) -> Iterator[Dict[str, str]]:
         yield dict(entries[start : start + _PROOF_PATHS])
 
 
+def broken(code: str, error: Exception) -> bytes:
+    """The last answer on a channel that this error ends."""
+    return encode({"error": code, "message": f"{type(error).__name__}: {error}"})
+
+
 def new_nonce() -> str:
     """For one channel's temporaries."""
     return os.urandom(6).hex()
 
 
-_OPS: Dict[str, Callable[[StagedBatch, Dict[str, Any], bytes], None]] = {
+_OPS: Dict[str, Callable[[StagedBatch, Dict[str, object], bytes], None]] = {
     "dir": StagedBatch.directory,
     "file": StagedBatch.file,
     "data": StagedBatch.piece,

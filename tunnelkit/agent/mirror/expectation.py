@@ -1,15 +1,17 @@
 """Compares the file at a path with the state in which tk left it."""
 
+import os
 import stat
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
 from tunnelkit.agent.mirror import file_digest
 from tunnelkit.agent.mirror.dirfd_tree import lstat, stamp_of
+from tunnelkit.mux.parcels import checked
 
 #: Nothing is there; tk's own; the new content already; somebody's edit; a directory.
 ABSENT, OURS, SAME, THEIRS, DIRECTORY = "absent", "ours", "same", "theirs", "directory"
 
-Expect = Optional[Dict[str, Any]]
+Expect = Optional[Dict[str, object]]
 
 
 class Verdict(NamedTuple):
@@ -40,7 +42,7 @@ def judge(dir_fd: int, name: bytes, expect: Expect, new: str, *, link: bool) -> 
         left = expect.get("stamp")
         if left == seen:
             return Verdict(OURS, seen)
-        if not left and stat.S_ISREG(state.st_mode) and _fits(expect, state.st_size, state):
+        if not left and stat.S_ISREG(state.st_mode) and _fits(expect, state):
             return Verdict(OURS, seen)
     try:
         found = file_digest.read(dir_fd, name)
@@ -53,15 +55,14 @@ def judge(dir_fd: int, name: bytes, expect: Expect, new: str, *, link: bool) -> 
     seen, digest = found.stamp, found.digest
     if digest == new and stat.S_ISLNK(found.state.st_mode) == link:
         return Verdict(SAME, seen, digest)
-    if expect is not None and digest in expect.get("digests", ()):
+    if expect is not None and digest in checked(expect.get("digests", []), list):
         return Verdict(OURS, seen, digest)
     why = "it was changed there" if expect is not None else "tk did not send what is there"
     return Verdict(THEIRS, seen, digest, why)
 
 
-def _fits(expect: Dict[str, Any], size: int, state: Any) -> bool:
+def _fits(expect: Dict[str, object], state: os.stat_result) -> bool:
     seconds = expect.get("mtime_s")
-    return bool(
-        expect.get("size") == size
-        and (seconds is None or seconds == state.st_mtime_ns // 1_000_000_000)
+    return expect.get("size") == state.st_size and (
+        seconds is None or seconds == state.st_mtime_ns // 1_000_000_000
     )

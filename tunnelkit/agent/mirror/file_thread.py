@@ -1,12 +1,13 @@
 """A thread for what may wait for a file system, and the gate that it closes."""
 
 import asyncio
+import functools
 import queue
 import threading
-from typing import Any, Callable, Optional, Set, Tuple, TypeVar
+from typing import Callable, Optional, Set, TypeVar
 
 _T = TypeVar("_T")
-_Job = Tuple["asyncio.Future[Any]", Callable[..., Any], Tuple[Any, ...]]
+_V = TypeVar("_V")
 
 
 class FileThread:
@@ -18,16 +19,16 @@ class FileThread:
     def __init__(self, name: str) -> None:
         self._name = name
         # In quotes, and so without a complaint of ruff's: Python 3.8 can't subscript it.
-        self._jobs: "queue.SimpleQueue[Optional[_Job]]" = queue.SimpleQueue()  # noqa: UP037
+        self._jobs: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()  # noqa: UP037
         self._started = False
 
-    def do(self, job: Callable[..., _T], *args: Any) -> "asyncio.Future[_T]":
+    def do(self, job: Callable[..., _T], *args: object) -> "asyncio.Future[_T]":
         """Its result; raises what the job does. To cancel it does not stop the job."""
         if not self._started:
             self._started = True
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._jobs.put((done, job, args))
+        self._jobs.put(functools.partial(_do, done, functools.partial(job, *args)))
         return done
 
     def end(self) -> None:
@@ -37,30 +38,33 @@ class FileThread:
 
     def _work(self) -> None:
         while True:
-            entry = self._jobs.get()
-            if entry is None:
+            job = self._jobs.get()
+            if job is None:
                 return
-            done, job, args = entry
-            result: Any = None
-            error: Optional[BaseException] = None
             try:
-                result = job(*args)
-            except BaseException as failure:
-                error = failure
-            try:
-                done.get_loop().call_soon_threadsafe(_settle, done, result, error)
+                job()
             except RuntimeError:
                 # The loop is closed: nobody waits any more.
                 return
 
 
-def _settle(done: "asyncio.Future[Any]", result: Any, error: Optional[BaseException]) -> None:
-    if done.done():
-        return
-    if error is not None:
-        done.set_exception(error)
+def _do(done: "asyncio.Future[_T]", job: Callable[[], _T]) -> None:
+    try:
+        result = job()
+    except BaseException as error:
+        _settle(done, done.set_exception, error)
     else:
-        done.set_result(result)
+        _settle(done, done.set_result, result)
+
+
+def _settle(done: "asyncio.Future[_T]", settle: Callable[[_V], None], value: _V) -> None:
+    """From any thread. Raises RuntimeError if the loop is closed."""
+
+    def work() -> None:
+        if not done.done():
+            settle(value)
+
+    done.get_loop().call_soon_threadsafe(work)
 
 
 class FileGate:
@@ -75,14 +79,14 @@ class FileGate:
         with self._lock:
             self._inside += 1
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         with self._lock:
             self._inside -= 1
             waiting = self._waiting if not self._inside else set()
             if waiting:
                 self._waiting = set()
         for future in waiting:
-            future.get_loop().call_soon_threadsafe(_settle, future, None, None)
+            _settle(future, future.set_result, None)
 
     @property
     def is_open(self) -> bool:

@@ -7,7 +7,7 @@ of kind goes, the new comes by renames, the rest of the deletes, empty directori
 import contextlib
 import os
 import stat
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Set
+from typing import Callable, ContextManager, Dict, Iterable, List, Optional, Set
 
 from tunnelkit.agent.mirror import file_digest
 from tunnelkit.agent.mirror.atomic_rename import exchange, rename_new
@@ -40,7 +40,7 @@ _TRIES = 5
 _THERE = PathOutcome("same")
 
 
-def publish(batch: StagedBatch, root_fd: int, gate: ContextManager[Any]) -> Dict[str, PathOutcome]:
+def publish(batch: StagedBatch, root_fd: int, gate: ContextManager[None]) -> Dict[str, PathOutcome]:
     """Make it visible, as far as that goes: what was no plain success, by path."""
     tree, replaced = DirfdTree(root_fd), ReplacedFiles(root_fd, batch.replaced)
     try:
@@ -104,8 +104,7 @@ class _Publication:
             item.fail(error)
             return
         item.verdict = verdict
-        decide = {DELETE: _decide_delete, META: _decide_meta}.get(item.kind, _decide_put)
-        item.result = decide(item, verdict)
+        item.result = _decide(item, verdict)
 
     # -- the quick part ---------------------------------------------------
 
@@ -363,23 +362,14 @@ class _Publication:
                 self._results[one.path] = failure(error)
 
 
-def _decide_put(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
-    if verdict.what == THEIRS and item.unlike != "backup":
-        return PathOutcome("conflict", verdict.why)
-    return None
-
-
-def _decide_meta(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
-    if verdict.what == THEIRS and item.unlike != "backup":
-        return PathOutcome("conflict", verdict.why)
-    return None if verdict.what in (OURS, SAME) else PathOutcome("absent")
-
-
-def _decide_delete(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
-    if verdict.what == DIRECTORY:
+def _decide(item: StagedPath, verdict: Verdict) -> Optional[PathOutcome]:
+    """The outcome of a path at which nothing must be done."""
+    if item.kind == DELETE and verdict.what == DIRECTORY:
         return PathOutcome("kept", "a directory is there now")
     if verdict.what == THEIRS and item.unlike != "backup":
-        return PathOutcome("kept", verdict.why)
+        return PathOutcome("kept" if item.kind == DELETE else "conflict", verdict.why)
+    if item.kind == META and verdict.what not in (OURS, SAME):
+        return PathOutcome("absent")
     return None
 
 

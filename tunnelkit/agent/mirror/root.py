@@ -1,7 +1,7 @@
 """A remote root as the agent holds it: is it there, and is it still this laptop's?"""
 
 import os
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 from tunnelkit.agent.mirror.dirfd_tree import open_directory
 
@@ -16,16 +16,16 @@ class RootRefused(Exception):
         self.code = code
         self.owner = owner
 
-    def as_json(self) -> Dict[str, Any]:
-        """The root as a JSON object."""
-        told: Dict[str, Any] = {"error": self.code, "message": str(self)}
+    def as_json(self) -> Dict[str, str]:
+        """The refusal as a JSON object."""
+        told = {"error": self.code, "message": str(self)}
         return told if self.owner is None else dict(told, owner=self.owner)
 
 
 class MirroredRoot:
     """An open root. `close` at the end. Raises Refused, from the start or at a `check`."""
 
-    def __init__(self, path: str, owner: Optional[Dict[str, Any]]) -> None:
+    def __init__(self, path: str, owner: Optional[Dict[str, object]]) -> None:
         """path: absolute; owner: {"file", "id"}, or None if there is no owner file to check."""
         self.path = path
         self._owner = owner
@@ -64,16 +64,14 @@ class MirroredRoot:
     def _check_owner(self, file: str, owner_id: str) -> None:
         try:
             fd = os.open(_bytes(file), os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                text = os.read(fd, _OWNER_BYTES).decode("utf-8", "replace")
+            finally:
+                os.close(fd)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise RootRefused("no-root", f"{file} can't be read: {error.strerror}") from None
-        try:
-            text = os.read(fd, _OWNER_BYTES).decode("utf-8", "replace")
-        except OSError as error:
-            raise RootRefused("no-root", f"{file} can't be read: {error.strerror}") from None
-        finally:
-            os.close(fd)
         if owner_id not in text:
             raise RootRefused("displaced", f"{self.path} has another owner", text)
 

@@ -5,15 +5,15 @@ import contextlib
 import functools
 import itertools
 import os
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
-from tunnelkit.agent.mirror.batch_channel import BatchChannel, new_nonce
+from tunnelkit.agent.mirror.batch_channel import BatchChannel, broken, new_nonce
 from tunnelkit.agent.mirror.dirfd_tree import DirfdTree, open_directory
 from tunnelkit.agent.mirror.file_thread import FileGate, FileThread
 from tunnelkit.agent.mirror.root import MirroredRoot, RootRefused
-from tunnelkit.agent.mirror.verify import Cleaning, Verification, differing
+from tunnelkit.agent.mirror.verify import Cleaning, SentFile, Verification, differing
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.parcels import encode
+from tunnelkit.mux.parcels import checked, encode
 from tunnelkit.mux.tasks import cancel_all, start
 
 #: What hangs for longer at the end is left to itself.
@@ -38,7 +38,7 @@ class MirrorService:
         self._closing: Set[asyncio.Future[None]] = set()
         self._turns = _Turns()
 
-    def serve(self, channel: Channel, header: Dict[str, Any]) -> None:
+    def serve(self, channel: Channel, header: Dict[str, object]) -> None:
         """A mirror's channel was opened: serve it to its end."""
         start(self._tasks, self._serve(channel, header))
 
@@ -51,7 +51,7 @@ class MirrorService:
 
     # -- channels ---------------------------------------------------------
 
-    async def _serve(self, channel: Channel, header: Dict[str, Any]) -> None:
+    async def _serve(self, channel: Channel, header: Dict[str, object]) -> None:
         worker = FileThread("tk-mirror")
         nonce = new_nonce()
         self._nonces.add(nonce)
@@ -59,7 +59,7 @@ class MirrorService:
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             opening = worker.do(_open, str(header.get("root", "")), header.get("owner"))
-            root, identity = await _kept(opening, _close_root)
+            root, identity = await _kept(opening)
             send = functools.partial(_send, asyncio.get_running_loop(), channel)
             batches = BatchChannel(root, nonce, self.gate, send)
             await self._turns.take(identity, over)
@@ -70,8 +70,7 @@ class MirrorService:
         except RootRefused as refused:
             channel.write_nowait(encode(refused.as_json()))
         except (TypeError, KeyError) as error:
-            told = {"error": "protocol", "message": f"{type(error).__name__}: {error}"}
-            channel.write_nowait(encode(told))
+            channel.write_nowait(broken("protocol", error))
         finally:
             channel.close({})
             await self._clean_up(worker, nonce, batches, over)
@@ -99,12 +98,12 @@ class MirrorService:
 
     # -- calls ------------------------------------------------------------
 
-    async def verify(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def verify(self, params: Dict[str, object]) -> Dict[str, object]:
         """RPC `mirror.verify`, see PROTOCOL.md."""
-        files: List[List[Any]] = list(params.get("files") or [])
+        files: List[SentFile] = checked(params.get("files") or [], list)
         opening = self._reader.do(_open, str(params["root"]), params.get("owner"))
         try:
-            root, _ = await _kept(opening, _close_root)
+            root, _ = await _kept(opening)
         except RootRefused as refused:
             told = refused.as_json()
             return {"code": told.pop("error"), **told}
@@ -118,7 +117,8 @@ class MirrorService:
                 pass
         finally:
             # After the slice that may still run, if we were cancelled.
-            self._reader.do(_close, tree, root)
+            self._reader.do(tree.close)
+            self._reader.do(root.close)
         return {
             "instance": self.instance,
             "differ": check.differ,
@@ -126,9 +126,9 @@ class MirrorService:
             "cleaned": clean.cleaned,
         }
 
-    async def differing(self, params: Dict[str, Any]) -> List[str]:
+    async def differing(self, params: Dict[str, object]) -> List[str]:
         """RPC `mirror.differing`: {"root": ..., "expected": {path: sha256 | null}}."""
-        expected = iter(dict(params["expected"]).items())
+        expected = iter(checked(params["expected"], dict).items())
         base = os.path.expanduser(str(params["root"]))
         differ: List[str] = []
         while True:
@@ -138,6 +138,8 @@ class MirrorService:
             differ += await self._reader.do(_differing, base, some)
 
 
+#: An open root, and its device and inode.
+_Opened = Tuple[MirroredRoot, Tuple[int, int]]
 #: A channel's task, and what is set once nothing more comes of it.
 _Turn = Tuple["asyncio.Task[None]", "asyncio.Future[None]"]
 
@@ -210,28 +212,23 @@ class _Feed:
             self._news()
 
 
-async def _kept(opening: "asyncio.Future[Any]", undo: Any) -> Any:
-    """Its result; if we are cancelled before, what it then brings is undone."""
+async def _kept(opening: "asyncio.Future[_Opened]") -> _Opened:
+    """Its result; if we are cancelled before, the root that it then brings is closed."""
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        opening.add_done_callback(undo)
+        opening.add_done_callback(_close_root)
         raise
 
 
-def _close_root(opening: "asyncio.Future[Tuple[MirroredRoot, Any]]") -> None:
+def _close_root(opening: "asyncio.Future[_Opened]") -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result()[0].close()
 
 
-def _open(path: str, owner: Optional[Dict[str, Any]]) -> Tuple[MirroredRoot, Tuple[int, int]]:
-    root = MirroredRoot(path, owner)
+def _open(path: str, owner: object) -> _Opened:
+    root = MirroredRoot(path, None if owner is None else checked(owner, dict))
     return root, root.identity
-
-
-def _close(tree: DirfdTree, root: MirroredRoot) -> None:
-    tree.close()
-    root.close()
 
 
 def _differing(base: str, expected: Dict[str, Optional[str]]) -> List[str]:

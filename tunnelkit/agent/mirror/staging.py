@@ -9,10 +9,11 @@ import contextlib
 import hashlib
 import os
 import stat
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from tunnelkit.agent.mirror.dirfd_tree import Blocked, DirfdTree, lstat, path_of, remove_all, split
 from tunnelkit.agent.mirror.expectation import Expect, Verdict
+from tunnelkit.mux.parcels import checked
 
 #: All that is staged is named so; a crash leaves such names behind, see verify.py.
 PART_PREFIX = ".tk-part-"
@@ -54,15 +55,16 @@ class StagedPath:
         "verdict",
     )
 
-    def __init__(self, kind: str, header: Dict[str, Any]) -> None:
+    def __init__(self, kind: str, header: Dict[str, object]) -> None:
         self.kind = kind
-        self.path: str = header["path"]
+        self.path = checked(header["path"], str)
         self.raw = path_of(self.path)
-        self.mode = int(header.get("mode", 0)) & 0o7777
-        self.mtime_ns = int(header.get("mtime_ns", 0))
-        self.size = int(header.get("size", 0))
+        self.mode = checked(header.get("mode", 0), int) & 0o7777
+        self.mtime_ns = checked(header.get("mtime_ns", 0), int)
+        self.size = checked(header.get("size", 0), int)
         self.digest = str(header.get("sha256", ""))
-        self.expect: Expect = header.get("expect")
+        expect = header.get("expect")
+        self.expect: Expect = None if expect is None else checked(expect, dict)
         self.unlike = str(header.get("unlike", "conflict"))
         #: Staged as that name in that directory; "" if nothing is.
         self.staged_in = b""
@@ -126,20 +128,21 @@ class StagedBatch:
 
     # -- what arrives -----------------------------------------------------
 
-    def directory(self, header: Dict[str, Any], data: bytes) -> None:
+    def directory(self, header: Dict[str, object], data: bytes) -> None:
         """A directory: made if it is missing."""
-        raw = path_of(header["path"])
+        path = checked(header["path"], str)
+        raw = path_of(path)
         sets_mode = bool(header.get("new") or header.get("chmod"))
-        mode = int(header["mode"]) & 0o7777
-        self.directories[raw] = Directory(header["path"], mode, sets_mode)
+        mode = checked(header["mode"], int) & 0o7777
+        self.directories[raw] = Directory(path, mode, sets_mode)
         try:
             _, fresh = self._place(raw)
             if fresh is None and header.get("new"):
-                self.results[header["path"]] = PathOutcome("same")
+                self.results[path] = PathOutcome("same")
         except (OSError, Blocked) as error:
-            self.results[header["path"]] = failure(error)
+            self.results[path] = failure(error)
 
-    def file(self, header: Dict[str, Any], data: bytes) -> None:
+    def file(self, header: Dict[str, object], data: bytes) -> None:
         """A file, or the first piece of it."""
         item = self._add(FILE, header)
         try:
@@ -153,7 +156,7 @@ class StagedBatch:
         except (OSError, Blocked) as error:
             self._give_up(item, error)
 
-    def piece(self, header: Dict[str, Any], data: bytes) -> None:
+    def piece(self, header: Dict[str, object], data: bytes) -> None:
         """A further piece of the file begun last."""
         writing = self._writing
         if writing is None:
@@ -167,7 +170,7 @@ class StagedBatch:
         except OSError as error:
             self._give_up(writing.item, error)
 
-    def drop(self, header: Dict[str, Any], data: bytes) -> None:
+    def drop(self, header: Dict[str, object], data: bytes) -> None:
         """The file begun last is not to be."""
         if self._writing is not None:
             item = self._writing.item
@@ -175,7 +178,7 @@ class StagedBatch:
             self._remove(item)
             self.items.pop(item.raw, None)
 
-    def link(self, header: Dict[str, Any], data: bytes) -> None:
+    def link(self, header: Dict[str, object], data: bytes) -> None:
         """A symlink."""
         item = self._add(LINK, header)
         try:
@@ -190,15 +193,15 @@ class StagedBatch:
         except (OSError, Blocked) as error:
             self._give_up(item, error)
 
-    def meta(self, header: Dict[str, Any], data: bytes) -> None:
+    def meta(self, header: Dict[str, object], data: bytes) -> None:
         """A mode and mtime for content that is there."""
         self._add(META, header)
 
-    def delete(self, header: Dict[str, Any], data: bytes) -> None:
+    def delete(self, header: Dict[str, object], data: bytes) -> None:
         """A file or symlink that is to go."""
         self._add(DELETE, header)
 
-    def rmdir(self, header: Dict[str, Any], data: bytes) -> None:
+    def rmdir(self, header: Dict[str, object], data: bytes) -> None:
         """A directory that is to go if it is empty."""
         self.rmdirs[path_of(header["path"])] = None
 
@@ -228,9 +231,9 @@ class StagedBatch:
 
     # -- inside -----------------------------------------------------------
 
-    def _add(self, kind: str, header: Dict[str, Any]) -> StagedPath:
+    def _add(self, kind: str, header: Dict[str, object]) -> StagedPath:
         item = StagedPath(kind, header)
-        for path, mode, sets_mode in header.get("above", ()):
+        for path, mode, sets_mode in checked(header.get("above", []), list):
             wanted = Directory(path, int(mode) & 0o7777, bool(sets_mode))
             self.directories.setdefault(path_of(path), wanted)
         if self._writing is not None:

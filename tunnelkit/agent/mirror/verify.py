@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import time
-from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, TypeVar
 
 from tunnelkit.agent.mirror import file_digest
 from tunnelkit.agent.mirror.dirfd_tree import (
@@ -28,6 +28,10 @@ SLICE_S = 0.02
 DIR, LINK = "d", "l"
 #: States of an item that mean that the batch's content is in its place.
 _IN_PLACE = (None, "same", "replaced")
+
+#: path, kind, size, mode, sha256, stamp
+SentFile = Tuple[str, str, int, int, str, str]
+_T = TypeVar("_T")
 
 
 def prove(
@@ -58,20 +62,31 @@ def _read(tree: DirfdTree, path: bytes) -> Tuple[Optional[file_digest.DigestRead
     try:
         fd, name = tree.find(path)
         return file_digest.read(fd, name), ""
-    except FileNotFoundError:
-        return None, ABSENT
-    except Blocked as error:
-        return None, "kind" if error.is_link else ABSENT
-    except file_digest.NotContent:
-        return None, "kind"
-    except OSError as error:
-        return None, f"unreadable: {error.strerror}"
+    except (OSError, Blocked, file_digest.NotContent) as error:
+        return None, _why(error)
+
+
+def _why(error: Exception) -> str:
+    """The reason for which a path can't be read, in a word of PROTOCOL.md."""
+    if isinstance(error, FileNotFoundError) or (isinstance(error, Blocked) and not error.is_link):
+        return ABSENT
+    return f"unreadable: {error.strerror}" if isinstance(error, OSError) else "kind"
+
+
+def _for_a_moment(work: Callable[[_T], None], todo: Iterator[_T]) -> bool:
+    """Do some of it; False once all is done."""
+    end = time.monotonic() + SLICE_S
+    for one in todo:
+        work(one)
+        if time.monotonic() > end:
+            return True
+    return False
 
 
 class Verification:
-    """One call of `mirror.verify`, in slices. files: [path, kind, size, mode, sha256, stamp]."""
+    """One call of `mirror.verify`, in slices."""
 
-    def __init__(self, tree: DirfdTree, files: Iterable[List[Any]]) -> None:
+    def __init__(self, tree: DirfdTree, files: Iterable[SentFile]) -> None:
         self.differ: Dict[str, str] = {}
         self.stamps: Dict[str, str] = {}
         self._tree = tree
@@ -79,24 +94,15 @@ class Verification:
 
     def go_on(self) -> bool:
         """Check for a moment; False once all is checked."""
-        end = time.monotonic() + SLICE_S
-        for file in self._files:
-            self._check(*file)
-            if time.monotonic() > end:
-                return True
-        return False
+        return _for_a_moment(self._check, self._files)
 
-    def _check(self, path: str, kind: str, size: int, mode: int, digest: str, stamp: str) -> None:
+    def _check(self, file: SentFile) -> None:
         try:
-            why = self._look(path, kind, size, mode, digest, stamp)
-        except FileNotFoundError:
-            why = ABSENT
-        except Blocked as error:
-            why = "kind" if error.is_link else ABSENT
-        except OSError as error:
-            why = f"unreadable: {error.strerror}"
+            why = self._look(*file)
+        except (OSError, Blocked, file_digest.NotContent) as error:
+            why = _why(error)
         if why is not None:
-            self.differ[path] = why
+            self.differ[file[0]] = why
 
     def _look(
         self, path: str, kind: str, size: int, mode: int, digest: str, stamp: str
@@ -113,18 +119,11 @@ class Verification:
         if not stamp or stamp_of(state) != stamp:
             if state.st_size != size:
                 return "content"
-            found = _content(fd, name)
+            found = file_digest.read(fd, name)
             if found.digest != digest:
                 return "content"
             self.stamps[path] = found.stamp
         return "mode" if differs else None
-
-
-def _content(fd: int, name: bytes) -> file_digest.DigestReader:
-    try:
-        return file_digest.read(fd, name)
-    except file_digest.NotContent:
-        raise OSError(0, "it changes its kind while it is read") from None
 
 
 def _kind(state: os.stat_result) -> str:
@@ -141,7 +140,7 @@ def _mode(state: os.stat_result) -> int:
 class Cleaning:
     """Removes what batches that were never finished have left, in these directories."""
 
-    def __init__(self, tree: DirfdTree, files: Iterable[List[Any]], alive: Collection[str]) -> None:
+    def __init__(self, tree: DirfdTree, files: Iterable[SentFile], alive: Iterable[str]) -> None:
         """alive: the nonces of open channels, whose staged files stay."""
         self.cleaned = 0
         self._tree = tree
@@ -150,27 +149,22 @@ class Cleaning:
 
     def go_on(self) -> bool:
         """Clean for a moment; False once all is clean."""
-        end = time.monotonic() + SLICE_S
-        for path in self._directories:
-            with contextlib.suppress(OSError, Blocked):
-                self._clean(path)
-            if time.monotonic() > end:
-                return True
-        return False
+        return _for_a_moment(self._clean, self._directories)
 
     def _clean(self, path: bytes) -> None:
-        way = self._tree.directory(path)
-        fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=way)
-        try:
-            for name in names(fd):
-                if name.startswith(PART_PREFIX.encode()) and not name.startswith(self._alive):
-                    remove_all(fd, name)
-                    self.cleaned += 1
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError, Blocked):
+            way = self._tree.directory(path)
+            fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=way)
+            try:
+                for name in names(fd):
+                    if name.startswith(PART_PREFIX.encode()) and not name.startswith(self._alive):
+                        remove_all(fd, name)
+                        self.cleaned += 1
+            finally:
+                os.close(fd)
 
 
-def _directories(files: Iterable[List[Any]]) -> Iterator[bytes]:
+def _directories(files: Iterable[SentFile]) -> Iterator[bytes]:
     """The root, the directories that are named, and all that are above something named."""
     seen: Set[bytes] = {b""}
     yield b""

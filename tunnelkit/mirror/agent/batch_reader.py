@@ -11,9 +11,7 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.paths import parents
@@ -36,12 +34,15 @@ class Slice:
 
     sends: (entry, digest, racy) of the paths in `data`, as they were read.
     refreshed: (entry, racy) of paths whose content is on the cluster already.
+    changing: paths that changed while they were read. failed: paths that can't be read, and why.
     last: True if no slice follows.
     """
 
     data: bytes = b""
     sends: dict[str, tuple[Entry, str, bool]] = field(default_factory=dict)
     refreshed: dict[str, tuple[Entry, bool]] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
     size_bytes: int = 0
     last: bool = False
 
@@ -62,13 +63,8 @@ class ExpectedState:
     ours: Collection[str] = ()
 
 
-def slices(
-    root: str, scan: Scan, difference: diff.Diff, known: ExpectedState, out: PassResult
-) -> Iterator[Slice]:
-    """Read what may have changed, directories first (blocking).
-
-    `out` gets the paths that can't be read or that change while they are read.
-    """
+def slices(root: str, scan: Scan, difference: diff.Diff, known: ExpectedState) -> Iterator[Slice]:
+    """Read what may have changed, directories first (blocking)."""
     piece, ways = Slice(), _ParentDirs(scan, known.rows, difference.changed)
     parts: list[bytes] = []
     size_bytes = 0
@@ -82,10 +78,10 @@ def slices(
         except (FileNotFoundError, IsADirectoryError):
             found = None
         except OSError as error:
-            out.failed[path] = f"can't be read: {error.strerror or error}"
+            piece.failed[path] = f"can't be read: {error.strerror or error}"
             continue
         if found is None:
-            out.changing.add(path)
+            piece.changing.add(path)
             continue
         for part in found:
             parts.append(part)
@@ -109,7 +105,7 @@ def deletion(path: str, known: ExpectedState) -> bytes:
     return encode({"op": "del", "path": path, "expect": expectation(path, known)})
 
 
-def expectation(path: str, known: ExpectedState) -> dict[str, Any] | None:
+def expectation(path: str, known: ExpectedState) -> dict[str, object] | None:
     """Return what the agent must find at a path if only tk has written it, or None."""
     row = known.rows.get(path)
     tried = known.tried.get(path, ())
@@ -185,7 +181,7 @@ def _one(
         piece.refreshed[path] = (entry, is_racy)
         return []
     piece.sends[path] = (entry, text, is_racy)
-    header = {
+    header: dict[str, object] = {
         "path": path,
         "mtime_ns": entry.mtime_ns,
         "sha256": text,
@@ -213,7 +209,7 @@ def _unlike(path: str, row: ManifestEntry | None, known: ExpectedState) -> str:
     return "conflict" if row is not None and row.sent and path not in known.ours else "backup"
 
 
-def _file(header: dict[str, Any], content: bytes) -> list[bytes]:
+def _file(header: dict[str, object], content: bytes) -> list[bytes]:
     if len(content) <= _PIECE_BYTES:
         # In two parts, since the whole slice is joined once anyway.
         return [head({"op": "file", **header}, len(content)), content]

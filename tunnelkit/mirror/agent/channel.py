@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TunnelkitError
 from tunnelkit.mirror.api import FileAgent, MirrorHalted
 from tunnelkit.mirror.remote.owner import OwnerRecord, displaced
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.parcels import ParcelError, ParcelReader, encode
+from tunnelkit.mux.parcels import Parcel, ParcelCutter, ParcelError, checked, encode
 from tunnelkit.mux.tasks import cancel_all
 
 #: How often the link is checked while an answer is awaited.
@@ -54,6 +54,25 @@ class BatchAnswer:
 #: Called with three mappings by path: the digests of a batch, the stamps of its paths that the
 #: agent has read back with these digests, and why the others differ.
 OnProof = Callable[[Mapping[str, str], Mapping[str, str], Mapping[str, str]], Awaitable[None]]
+
+
+class ParcelReader:
+    """Reads the parcels of one channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._cutter = ParcelCutter()
+        self._ready: list[Parcel] = []
+
+    async def read(self) -> Parcel | None:
+        """Return the next one; None at the end, whatever was begun last. Raises ParcelError."""
+        while not self._ready:
+            data = await self._channel.read()
+            if not data:
+                return None
+            self._ready = self._cutter.feed(data)
+            self._ready.reverse()
+        return self._ready.pop()
 
 
 class MirrorChannel:
@@ -94,13 +113,13 @@ class MirrorChannel:
         channel = agent.open({"type": "mirror", "root": root, "owner": owner_json(claim)})
         live = cls(agent, channel, (host, root), claim)
         try:
-            parcel = await live._guarded(live._reader.read(), _HELLO_S)
+            parcel = await while_up(agent, live._reader.read(), _HELLO_S)
             if parcel is None:
                 raise _link_lost()
         except BaseException:
             channel.abort()
             raise
-        header: dict[str, Any] = parcel[0]
+        header, _ = parcel
         if not header.get("ok"):
             channel.close()
             raise refusal(header, host, root, claim)
@@ -129,7 +148,9 @@ class MirrorChannel:
         self._check()
         self.is_owed = True
         if self._channel.is_full():
-            await self._guarded(self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S)
+            await while_up(
+                self.agent, self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S
+            )
         else:
             self._channel.write_nowait(data)
 
@@ -156,7 +177,7 @@ class MirrorChannel:
         answer = self._answers[batch]
         try:
             budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
-            found = await self._guarded(asyncio.shield(answer), budget_s)
+            found = await while_up(self.agent, asyncio.shield(answer), budget_s)
             self.is_owed = False
             return found
         except BaseException:
@@ -215,26 +236,28 @@ class MirrorChannel:
             # reader that has ended.
             self._fail(_nonsense(f"{type(error).__name__}: {error}"))
 
-    async def _take(self, header: dict[str, Any], on_proof: OnProof) -> None:
+    async def _take(self, header: Mapping[str, object], on_proof: OnProof) -> None:
         if "error" in header:
             text = str(header.get("message", header["error"]))
             known = header["error"] in _REFUSALS
             error = refusal(header, *self._place, self._claim) if known else _nonsense(text)
             self._fail(error)
             return
-        batch = int(header["batch"])
+        batch = checked(header["batch"], int)
         if header.get("committed"):
             answer = self._answers.get(batch)
             if answer is not None and not answer.done():
                 results = {
                     str(path): (str(state), str(why))
-                    for path, (state, why) in header["results"].items()
+                    for path, (state, why) in checked(header["results"], dict).items()
                 }
-                answer.set_result(BatchAnswer(results, header.get("replaced_dir")))
+                kept = header.get("replaced_dir")
+                answer.set_result(BatchAnswer(results, None if kept is None else str(kept)))
         elif "proof" in header and batch in self._proofs:
             try:
                 digests = await self._proofs[batch]
-                await on_proof(digests, header["proof"], header.get("differ") or {})
+                stamps, differ = header["proof"], header.get("differ") or {}
+                await on_proof(digests, checked(stamps, dict), checked(differ, dict))
             finally:
                 if not header.get("more"):
                     self._proofs.pop(batch, None)
@@ -251,9 +274,6 @@ class MirrorChannel:
             proof.cancel()
         self._proofs.clear()
         self._proved.set()
-
-    async def _guarded(self, work: Awaitable[_T], budget_s: float) -> _T:
-        return await while_up(self.agent, work, budget_s)
 
 
 async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T:
@@ -287,7 +307,7 @@ def owner_json(claim: OwnerRecord | None) -> dict[str, str] | None:
 
 
 def refusal(
-    header: Mapping[str, Any], host: str, root: str, claim: OwnerRecord | None
+    header: Mapping[str, object], host: str, root: str, claim: OwnerRecord | None
 ) -> TunnelkitError | MirrorHalted:
     """Return the error for the agent's refusal."""
     if header.get("error", header.get("code")) == "displaced":

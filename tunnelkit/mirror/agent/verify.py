@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 from tunnelkit.mirror.agent.channel import owner_json, refusal, while_up
 from tunnelkit.mirror.api import FileAgent
 from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_time
 from tunnelkit.mirror.tree.scanner import DIR
+from tunnelkit.mux.parcels import checked
 
 #: Paths in one call: keeps messages below a megabyte or two.
 _CALL_PATHS = 5_000
 _BYTES_PER_S = 10 << 20
+
+#: As sent: path, kind, size, mode, sha256, stamp.
+_SentFile = tuple[str, str, int, int, str, str]
 
 
 async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
@@ -40,28 +43,29 @@ async def _clean(agent: FileAgent, ground: SyncContext) -> None:
     unclean = list(ground.manifest.unclean)
     for begin in range(0, len(unclean), _CALL_PATHS):
         part = unclean[begin : begin + _CALL_PATHS]
-        await _call(agent, ground, [[path, DIR, 0, 0, "", ""] for path in part], clean=True)
+        await _call(agent, ground, [(path, DIR, 0, 0, "", "") for path in part], clean=True)
         await asyncio.to_thread(ground.manifest.cleaned, part)
 
 
 async def _check(agent: FileAgent, ground: SyncContext, part: dict[str, ManifestEntry]) -> set[str]:
     files = [
-        [path, row.entry.kind, row.entry.size, row.entry.mode, row.digest, row.stamp]
+        (path, row.entry.kind, row.entry.size, row.entry.mode, row.digest, row.stamp)
         for path, row in part.items()
     ]
-    found = await _call(agent, ground, files, clean=True)
+    differ, stamps = await _call(agent, ground, files, clean=True)
     # The user may change permissions there, once the file has arrived.
-    wrong = {path for path, why in found["differ"].items() if why != "mode"}
-    wrong |= {path for path, stamp in found["stamps"].items() if not same_time(part[path], stamp)}
+    wrong = {path for path, why in differ.items() if why != "mode"}
+    wrong |= {path for path, stamp in stamps.items() if not same_time(part[path], stamp)}
     right = {path: row.digest for path, row in part.items() if path not in wrong}
     note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
-    await asyncio.to_thread(note, right, found["stamps"])
+    await asyncio.to_thread(note, right, stamps)
     return wrong
 
 
 async def _call(
-    agent: FileAgent, ground: SyncContext, files: list[list[Any]], *, clean: bool
-) -> dict[str, Any]:
+    agent: FileAgent, ground: SyncContext, files: list[_SentFile], *, clean: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return by path why it is not as sent, and the stamps of those whose content is right."""
     size_bytes = sum(file[2] for file in files)
     asking = agent.call(
         "mirror.verify",
@@ -72,10 +76,10 @@ async def _call(
     )
     # A busy network file system answers a few hundred lookups a second at worst.
     budget_s = 30.0 + len(files) / 100 + size_bytes / _BYTES_PER_S
-    found: dict[str, Any] = await while_up(agent, asking, budget_s)
+    found = checked(await while_up(agent, asking, budget_s), dict)
     if "code" in found:
         raise refusal(found, ground.remote.destination(), ground.remote_root, ground.claim)
-    return found
+    return checked(found["differ"], dict), checked(found["stamps"], dict)
 
 
 def _parts(ground: SyncContext) -> Iterator[dict[str, ManifestEntry]]:

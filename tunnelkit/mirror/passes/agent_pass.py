@@ -53,13 +53,13 @@ class _Batch:
 class AgentPass:
     """Sends the changes of a diff over one live channel. One `run` at a time."""
 
-    def __init__(
-        self, ground: SyncContext, live: MirrorChannel, *, sizes: SizeWatch | None = None
-    ) -> None:
+    def __init__(self, ground: SyncContext, live: MirrorChannel, sizes: SizeWatch) -> None:
         self._ground = ground
         self.live = live
         self._sizes = sizes
         self._batch = _Batch()
+        #: of the `run` under way
+        self._result = PassResult()
 
     @property
     def staged(self) -> Mapping[str, Entry]:
@@ -69,11 +69,11 @@ class AgentPass:
     async def stage(self, scan: Scan, difference: diff.Diff) -> None:
         """Send without publishing. `run` continues, and reports the files that can't be read."""
         known = ExpectedState(self._ground.manifest.rows, self._ground.own_digests())
-        await self._send(scan, difference, known, PassResult(), lambda paths: None, whole=True)
+        await self._send(scan, difference, known, lambda paths: None, whole=True)
 
     async def add(self, piece: Slice, on_pending: OnPending) -> None:
         """Send a slice that was already read, without publishing. Raises ConnectionFailed."""
-        await self._send_slice(piece, PassResult(), on_pending, whole=True)
+        await self._send_slice(piece, on_pending, whole=True)
 
     def abort(self) -> None:
         """Make the agent discard what is not published."""
@@ -82,15 +82,11 @@ class AgentPass:
             self.live.abort(batch.number)
 
     async def run(
-        self,
-        scan: Scan,
-        difference: diff.Diff,
-        wishes: PassOptions,
-        out: PassResult,
-        on_pending: OnPending,
-    ) -> None:
+        self, scan: Scan, difference: diff.Diff, wishes: PassOptions, on_pending: OnPending
+    ) -> PassResult:
         """Send and delete. Raises as `Syncer.run`."""
         ground, rows = self._ground, self._ground.manifest.rows
+        result = self._result = PassResult()  # without what `stage` has found: it is read again
         self._warn(scan, difference)
         own = ground.own_digests()
         known = ExpectedState(rows, own, forced=wishes.force | wishes.again, ours=wishes.ours)
@@ -101,15 +97,16 @@ class AgentPass:
         if ground.progress is None:
             ground.progress = Progress.of(difference.changed, difference.changed)
         try:
-            await self._send(scan, difference, known, out, on_pending)
-            await self._delete(scan, difference, known, wishes, out)
-            await self._commit(out, on_pending)
+            await self._send(scan, difference, known, on_pending)
+            await self._delete(scan, difference, known, wishes)
+            await self._commit(on_pending)
         except BaseException:
             self.abort()
             raise
         finally:
             ground.progress = None
         ground.fresh = False
+        return result
 
     def _keep_staged(self, scan: Scan, difference: diff.Diff, wishes: PassOptions) -> None:
         """Don't send staged files again that are still current.
@@ -129,7 +126,7 @@ class AgentPass:
             if difference.changed.get(path) == entry:
                 del difference.changed[path]
 
-    async def _commit(self, out: PassResult, on_pending: OnPending) -> None:
+    async def _commit(self, on_pending: OnPending) -> None:
         """Make the agent publish the batch, and record the results."""
         batch = self._batch
         if batch.number == 0:
@@ -140,34 +137,32 @@ class AgentPass:
         answer = await self.live.answer(
             batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
         )
-        digests = await asyncio.to_thread(self._record, batch, answer, out)
+        digests = await asyncio.to_thread(self._record, batch, answer)
         self.live.recorded(batch.number, digests)
         self._batch = _Batch()
 
     def _warn(self, scan: Scan, difference: diff.Diff) -> None:
-        if self._sizes is not None:
-            rows = self._ground.manifest.rows
-            news = {
-                path: entry
-                for path, entry in difference.changed.items()
-                if path not in rows or rows[path].entry.size != entry.size
-            }
-            self._sizes.look(news, scan.entries)
+        rows = self._ground.manifest.rows
+        news = {
+            path: entry
+            for path, entry in difference.changed.items()
+            if path not in rows or rows[path].entry.size != entry.size
+        }
+        self._sizes.look(news, scan.entries)
 
     async def _send(
         self,
         scan: Scan,
         difference: diff.Diff,
         known: ExpectedState,
-        out: PassResult,
         on_pending: OnPending,
         *,
         whole: bool = False,
     ) -> None:
         """Read slice by slice. The next slices are read while one is being sent."""
-        pieces = slices(self._ground.local_root, scan, difference, known, out)
+        pieces = slices(self._ground.local_root, scan, difference, known)
         if self._ground.quick and local_changes.is_little(difference.changed.values()):
-            await self._send_slice(next(pieces), out, on_pending, whole)  # quicker than a thread
+            await self._send_slice(next(pieces), on_pending, whole=whole)  # quicker than a thread
             return
         reading = ReadAhead(pieces)
         try:
@@ -175,13 +170,13 @@ class AgentPass:
             while not last:
                 piece = await reading.next()
                 last = piece.last
-                await self._send_slice(piece, out, on_pending, whole)
+                await self._send_slice(piece, on_pending, whole=whole)
         finally:
             await reading.close()
 
-    async def _send_slice(
-        self, piece: Slice, out: PassResult, on_pending: OnPending, whole: bool
-    ) -> None:
+    async def _send_slice(self, piece: Slice, on_pending: OnPending, *, whole: bool) -> None:
+        self._result.changing |= piece.changing
+        self._result.failed |= piece.failed
         few = len(piece.sends) + len(piece.refreshed) <= _FEW_ROWS
         # Recorded before the agent may have staged it: after a kill the record shows where
         # leftovers may be.
@@ -202,9 +197,10 @@ class AgentPass:
             if not piece.last and len(batch.sends) >= 2 * batch.told:
                 batch.told = len(batch.sends)
                 on_pending(frozenset(batch.sends))
-        self._show(piece)
+        if self._ground.progress is not None:
+            self._ground.progress.add(len(piece.sends), piece.size_bytes)
         if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
-            await self._commit(out, on_pending)
+            await self._commit(on_pending)
 
     def _intend(self, piece: Slice) -> set[str]:
         """Record what is about to be published, and return the paths never sent before.
@@ -248,25 +244,20 @@ class AgentPass:
         data, batch.rest, batch.began = batch.rest + data, b"", True
         await self.live.write(data)
 
-    def _show(self, piece: Slice) -> None:
-        progress = self._ground.progress
-        if progress is not None:
-            progress.add(len(piece.sends), piece.size_bytes)
-
     async def _delete(
         self,
         scan: Scan,
         difference: diff.Diff,
         known: ExpectedState,
         wishes: PassOptions,
-        out: PassResult,
     ) -> None:
         if not difference.absent:
             return
         rows, batch = self._ground.manifest.rows, self._batch
-        deletes, forgotten = await asyncio.to_thread(
-            local_changes.classify_missing, self._ground.local_root, difference.absent, scan, out
+        deletes, forgotten, back = await asyncio.to_thread(
+            local_changes.classify_missing, self._ground.local_root, difference.absent, scan
         )
+        self._result.changing |= back
         if not wishes.allow_deletes:
             check_deletes(
                 {path: row for path, row in rows.items() if path not in batch.news},
@@ -283,9 +274,9 @@ class AgentPass:
         else:
             await asyncio.to_thread(self._ground.manifest.drop, deletes)
 
-    def _record(self, batch: _Batch, answer: BatchAnswer, out: PassResult) -> dict[str, str]:
+    def _record(self, batch: _Batch, answer: BatchAnswer) -> dict[str, str]:
         """Record the result of each path (in a thread). Return the digests of arrived paths."""
-        manifest, results = self._ground.manifest, answer.results
+        manifest, results, out = self._ground.manifest, answer.results, self._result
         done, digests, replaced = {}, {}, []
         for path, (entry, text, is_racy) in batch.sends.items():
             state, why = results.get(path, ("", ""))
@@ -302,10 +293,7 @@ class AgentPass:
                 made = entry.kind == DIR and row.made and not old
                 done[path] = ManifestEntry(entry, text, sent=True, racy=is_racy, made=made)
                 digests[path] = text
-                if entry.kind != DIR:
-                    out.sent += 1
-                    out.sent_bytes += entry.size
-                    out.name(path)
+                out.arrived(path, entry)
                 if state == "replaced":
                     replaced.append(path)
         # A conflict is no interrupted transfer: the row of what tk put there stays as it was.
@@ -315,7 +303,7 @@ class AgentPass:
             if manifest.rows[path].digest
         }
         manifest.put({**done, **undone})
-        self._gone(batch, results, out)
+        self._gone(batch, results)
         for path in (*done, *undone):
             self._ground.arrived(path)
         if replaced:
@@ -323,8 +311,8 @@ class AgentPass:
             out.replaced_dir = answer.replaced_dir
         return digests
 
-    def _gone(self, batch: _Batch, results: Mapping[str, tuple[str, str]], out: PassResult) -> None:
-        rows, dropped = self._ground.manifest.rows, set()
+    def _gone(self, batch: _Batch, results: Mapping[str, tuple[str, str]]) -> None:
+        rows, dropped, out = self._ground.manifest.rows, set(), self._result
         for path in sorted(batch.deletes):
             state, why = results.get(path, ("", ""))
             if state == "failed":

@@ -33,26 +33,19 @@ from tunnelkit.mirror.tree.scanner import DIR, LINK, Entry, Scan, lstat, racy
 class BulkPass:
     """Sends the changes of a diff by shell scripts and rsync. One `run` at a time."""
 
-    def __init__(
-        self, ground: SyncContext, rsync: Transfer, sizes: SizeWatch | None = None
-    ) -> None:
+    def __init__(self, ground: SyncContext, rsync: Transfer, sizes: SizeWatch) -> None:
         self._ground = ground
         self._rsync = rsync
         self._sizes = sizes
 
     async def run(
-        self,
-        scan: Scan,
-        difference: diff.Diff,
-        wishes: PassOptions,
-        out: PassResult,
-        on_pending: OnPending,
-    ) -> None:
+        self, scan: Scan, difference: diff.Diff, wishes: PassOptions, on_pending: OnPending
+    ) -> PassResult:
         """Send and delete. Raises as `Syncer.run`."""
-        ground = self._ground
+        ground, result = self._ground, PassResult()
         rows = ground.manifest.rows
         work = await asyncio.to_thread(
-            local_changes.hash_changed, ground.local_root, rows, scan, difference, wishes.force, out
+            local_changes.hash_changed, ground.local_root, rows, scan, difference, wishes.force
         )
         if not wishes.allow_deletes:
             check_deletes(
@@ -65,20 +58,22 @@ class BulkPass:
         await asyncio.to_thread(self._note, work)
         self._look_again_at_conflicts(scan, work, wishes.again)
         work.overruled = {*wishes.ours}
-        if self._sizes is not None:
-            self._sizes.look(work.sends, scan.entries)
+        self._sizes.look(work.sends, scan.entries)
         if work.sends or work.deletes or wishes.repair:
             await fence(ground)
             on_pending(frozenset({*work.sends, *work.deletes}))
-            await self._apply(scan, work, out, repair=wishes.repair, checked=wishes.force)
+            result = await self._apply(scan, work, repair=wishes.repair, checked=wishes.force)
+        result.changing |= work.changing
+        result.failed = work.failed | result.failed
+        return result
 
     def _note(self, work: PassPlan) -> None:
         self._ground.manifest.refresh(work.refreshed)
         self._ground.manifest.drop(work.forgotten)
 
     async def _apply(
-        self, scan: Scan, work: PassPlan, out: PassResult, *, repair: bool, checked: Collection[str]
-    ) -> None:
+        self, scan: Scan, work: PassPlan, *, repair: bool, checked: Collection[str]
+    ) -> PassResult:
         rows = self._ground.manifest.rows
         touched = {*work.sends, *work.deletes}
         if repair:
@@ -88,21 +83,25 @@ class BulkPass:
             self._add_missing(scan, work, there)
         await self._look_at_links({*work.sends, *work.deletes}, there)
         await self._recognize(touched, there)
-        obstacles.drop_blocked(work, there, rows, self._ground.ours, out)
-        await self._set_conflicts_apart(work, there, out, checked)
+        kept = obstacles.drop_blocked(work, there, rows, self._ground.ours)
+        conflicts = await self._set_conflicts_apart(work, there, checked)
         await asyncio.to_thread(self._ground.manifest.drop, work.forgotten)
         folding = self._ground.folding
         early = diff.swaps(work.deletes, work.sends, rows)
         early |= folding.replaced(work.deletes, work.sends)
-        removed = await self._delete(early, there, out)
+        result = await self._delete(early, there)
+        removed = early - result.failed.keys() - set(result.kept)
         for path in removed | folding.same_place(removed, there):
             there.pop(path, None)
         turned = {path for path in early & work.sends.keys() if work.sends[path].kind != DIR}
         there |= await scripts.stat_paths(self._ground.remote, self._ground.remote_root, turned)
-        obstacles.keep_dirs(work, there, out)
-        await self._send(scan, work, there, out)
-        await self._delete(work.deletes - early, there, out)
+        obstacles.keep_dirs(work, there)
+        result.add(await self._send(scan, work, there))
+        result.add(await self._delete(work.deletes - early, there))
         self._ground.fresh = False
+        result.kept[:0] = kept
+        result.conflicts = conflicts
+        return result
 
     async def _look_at_links(self, paths: Collection[str], there: dict[str, RemoteStat]) -> None:
         """Check the targets of symlinks that will be replaced or deleted, and correct `there`.
@@ -168,13 +167,9 @@ class BulkPass:
                 work.digests[path] = row.digest
 
     async def _set_conflicts_apart(
-        self,
-        work: PassPlan,
-        there: Mapping[str, RemoteStat],
-        out: PassResult,
-        checked: Collection[str],
-    ) -> None:
-        """Take files out of `work` that were changed on the cluster since tk sent them."""
+        self, work: PassPlan, there: Mapping[str, RemoteStat], checked: Collection[str]
+    ) -> set[str]:
+        """Take files out of `work` that were changed there since tk sent them; return them."""
         rows = self._ground.manifest.rows
         doubted = self._ground.conflicts.union(checked)
         suspects = edits.suspects(work.sends, rows, there, doubted) - self._ground.in_flight
@@ -187,16 +182,15 @@ class BulkPass:
         # Only touched, or equal to the laptop's file: counts as tk's.
         self._ground.in_flight |= suspects - edited
         work.overruled &= edited
-        out.conflicts |= edited - work.overruled
-        for path in out.conflicts:
+        conflicts = edited - work.overruled
+        for path in conflicts:
             work.sends.pop(path, None)
+        return conflicts
 
-    async def _delete(
-        self, paths: Collection[str], there: Mapping[str, RemoteStat], out: PassResult
-    ) -> set[str]:
-        """Remove what is still as tk left it, and return the paths that are gone."""
-        rows = self._ground.manifest.rows
-        files, dirs, kept = set(), set(), []
+    async def _delete(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> PassResult:
+        """Remove what is still as tk left it. What did not fail and was not kept is gone."""
+        rows, result = self._ground.manifest.rows, PassResult()
+        files, dirs = set(), set()
         for path in paths:
             row, found = rows[path], there.get(path)
             if found is None:
@@ -207,27 +201,24 @@ class BulkPass:
             elif found.kind != DIR and self._ground.ours(path, found):
                 files.add(path)
             else:
-                kept.append(path)
+                result.kept.append(path)
         complaint = await scripts.remove_files(self._ground.remote, self._ground.remote_root, files)
         await scripts.remove_dirs(self._ground.remote, self._ground.remote_root, dirs)
-        stuck: set[str] = set()
         if complaint is not None:
             left = await scripts.stat_paths(self._ground.remote, self._ground.remote_root, files)
             stuck = {path for path in files if path in left}
-            out.failed.update(dict.fromkeys(stuck, f"can't be deleted: {complaint}"))
-        out.kept += kept
-        out.deleted += len(files - stuck)
-        for path in sorted(files - stuck):
-            out.name(path)
-        done = set(paths) - stuck
-        await asyncio.to_thread(self._ground.gone, done)
-        return done - set(kept)
+            result.failed.update(dict.fromkeys(stuck, f"can't be deleted: {complaint}"))
+        result.deleted = len(files - result.failed.keys())
+        for path in sorted(files - result.failed.keys()):
+            result.name(path)
+        await asyncio.to_thread(self._ground.gone, set(paths) - result.failed.keys())
+        return result
 
     async def _send(
-        self, scan: Scan, work: PassPlan, there: Mapping[str, RemoteStat], out: PassResult
-    ) -> None:
+        self, scan: Scan, work: PassPlan, there: Mapping[str, RemoteStat]
+    ) -> PassResult:
         if not work.sends:
-            return
+            return PassResult()
         rows = self._ground.manifest.rows
         foreign = {
             path
@@ -250,6 +241,8 @@ class BulkPass:
         await asyncio.to_thread(self._ground.manifest.put, intents)
         self._ground.in_flight |= plain
         failed: dict[str, str] = {}
+        replaced: list[str] = []
+        backup_dir = None
         if plain:
             size = _size(work, plain)
             progress = self._ground.progress = Progress.of(plain, work.sends)
@@ -274,10 +267,10 @@ class BulkPass:
             if result.partial:
                 failed |= await self._failures(foreign, size, result.error_text)
             replaced = _replaced(result.stdout, foreign - failed.keys())
-            if replaced:
-                out.replaced += replaced
-                out.replaced_dir = backup_dir
-        await asyncio.to_thread(self._confirm, scan, work, failed, there, out)
+        sent = await asyncio.to_thread(self._confirm, scan, work, failed, there)
+        if replaced:
+            sent.replaced, sent.replaced_dir = replaced, backup_dir
+        return sent
 
     async def _failures(self, paths: Collection[str], size: int, cause: str) -> dict[str, str]:
         left = await self._rsync.differing(paths, self._ground.remote_root, size_bytes=size)
@@ -289,10 +282,9 @@ class BulkPass:
         work: PassPlan,
         failed: Mapping[str, str],
         there: Mapping[str, RemoteStat],
-        out: PassResult,
-    ) -> None:
+    ) -> PassResult:
         """Record what arrived, but only files unchanged on the laptop since they were read."""
-        rows, done = self._ground.manifest.rows, {}
+        rows, done, out = self._ground.manifest.rows, {}, PassResult()
         for path, entry in work.sends.items():
             try:
                 unchanged = lstat(self._ground.local_root, path) == entry
@@ -314,13 +306,11 @@ class BulkPass:
                     racy=racy(entry, scan.started_ns),
                     made=entry.kind == DIR and made,
                 )
-                if entry.kind != DIR:
-                    out.sent += 1
-                    out.sent_bytes += entry.size
-                    out.name(path)
+                out.arrived(path, entry)
         self._ground.manifest.put(done)
         for path in done:
             self._ground.arrived(path)
+        return out
 
 
 def _stays(row: ManifestEntry, entry: Entry) -> bool:

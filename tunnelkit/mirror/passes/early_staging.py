@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 class EarlyStager:
     """Stages files that a pass will publish. The pass gets them by `take`."""
 
-    def __init__(self, ground: SyncContext, sizes: SizeWatch | None) -> None:
+    def __init__(self, ground: SyncContext, sizes: SizeWatch) -> None:
         self._ground = ground
         self._sizes = sizes
         self._staged: AgentPass | None = None
@@ -106,7 +106,7 @@ class EarlyStager:
 
     def _open(self, live: MirrorChannel) -> AgentPass:
         if self._staged is None or self._staged.live is not live:
-            self._staged = AgentPass(self._ground, live, sizes=self._sizes)
+            self._staged = AgentPass(self._ground, live, self._sizes)
         return self._staged
 
 

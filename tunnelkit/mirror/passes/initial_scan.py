@@ -30,10 +30,7 @@ class InitialScan:
     """
 
     def __init__(
-        self,
-        scanner: Scanner,
-        state_dir: Path,
-        on_much: Callable[[], Awaitable[None]] | None = None,
+        self, scanner: Scanner, state_dir: Path, on_much: Callable[[], Awaitable[None]]
     ) -> None:
         self.scanner = scanner
         self._state_dir = state_dir
@@ -77,8 +74,7 @@ class InitialScan:
             scan = await asyncio.to_thread(self.scanner.scan)
             self.is_first = not await asyncio.to_thread(Manifest.any_in, self._state_dir)
             if self.is_first and len(scan.entries) > MUCH_FILES:
-                if self._on_much is not None:
-                    self._calling = asyncio.ensure_future(self._on_much())
+                self._calling = asyncio.ensure_future(self._on_much())
                 self.reading = Prefetch(self.scanner.root, scan, ExpectedState({}, {}))
                 self.reading.begin(scan.entries)
             return scan

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.name_collisions import renamed_by_case
@@ -24,6 +23,7 @@ class PassPlan:
     """The work of a pass, once the files were read.
 
     overruled: paths where the user chose the laptop's version. The cluster's version is set aside.
+    changing, failed: as in `PassResult`.
     """
 
     sends: dict[str, Entry] = field(default_factory=dict)
@@ -32,6 +32,8 @@ class PassPlan:
     deletes: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     overruled: set[str] = field(default_factory=set)
+    changing: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def is_little(entries: Collection[Entry]) -> bool:
@@ -49,7 +51,6 @@ def hash_changed(
     scan: Scan,
     difference: diff.Diff,
     force: Collection[str],
-    out: PassResult,
 ) -> PassPlan:
     """Hash the changed files, and classify the missing paths (blocking)."""
     work = PassPlan()
@@ -63,62 +64,62 @@ def hash_changed(
         except FileNotFoundError:
             now = None
         except OSError as error:
-            out.failed[path] = f"can't be read: {error.strerror or error}"
+            work.failed[path] = f"can't be read: {error.strerror or error}"
             continue
         if now != entry:
-            out.changing.add(path)
+            work.changing.add(path)
             continue
         if path not in force and same_content(rows.get(path), entry, text):
             work.refreshed[path] = (entry, racy(entry, seen_ns))
         else:
             work.sends[path] = entry
             work.digests[path] = text
-    work.deletes, work.forgotten = classify_missing(root, difference.absent, scan, out)
+    work.deletes, work.forgotten, back = classify_missing(root, difference.absent, scan)
+    work.changing |= back
     return work
 
 
-def classify_missing(
-    root: str, absent: Collection[str], scan: Scan, out: PassResult
-) -> tuple[set[str], set[str]]:
-    """Return (deleted, ignored) of the paths that the scan lacks (blocking).
+class MissingPaths(NamedTuple):
+    """Paths that a scan lacks.
 
-    A path whose state is unknown is in neither set. A path that exists again goes into
-    `out.changing`: an editor may save a file by creating it again under its name.
+    ignored: they stay on the cluster as they are. back: they exist again: an editor may save by
+    creating them.
     """
-    fate: dict[_Fate, set[str]] = {one: set() for one in _Fate}
+
+    deleted: set[str]
+    ignored: set[str]
+    back: set[str]
+
+
+def classify_missing(root: str, absent: Collection[str], scan: Scan) -> MissingPaths:
+    """Classify the paths that the scan lacks (blocking). Leave out those of unknown state."""
+    found = MissingPaths(set(), set(), set())
     for path in absent:
-        fate[_fate(root, path, scan)].add(path)
-    out.changing |= fate[_Fate.BACK]
-    return fate[_Fate.DELETED], fate[_Fate.IGNORED]
+        kind = _kind(found, root, path, scan)
+        if kind is not None:
+            kind.add(path)
+    return found
 
 
-class _Fate(enum.Enum):
-    """Reason why a scan lacks a path. An ignored path stays on the cluster as it is."""
-
-    DELETED = enum.auto()
-    IGNORED = enum.auto()
-    BACK = enum.auto()
-    UNKNOWN = enum.auto()
-
-
-def _fate(root: str, path: str, scan: Scan) -> _Fate:
+def _kind(found: MissingPaths, root: str, path: str, scan: Scan) -> set[str] | None:
+    """Return the set to which a path belongs; None if its state is unknown."""
     for above in parents(path):
         if above in scan.entries and scan.entries[above].kind != DIR:
-            return _Fate.DELETED  # lstat would follow the symlink that replaced its directory
+            return found.deleted  # lstat would follow the symlink that replaced its directory
         if above in scan.unreadable:
-            return _Fate.UNKNOWN
+            return None
     try:
         info = os.lstat(os.path.join(root, path))
     except (FileNotFoundError, NotADirectoryError):
-        return _Fate.DELETED
+        return found.deleted
     except OSError:
-        return _Fate.UNKNOWN
+        return None
     if renamed_by_case(root, path):
-        return _Fate.DELETED  # lstat finds it only under another spelling
+        return found.deleted  # lstat finds it only under another spelling
     entry = Entry.of(info)
     if entry is None or entry.kind not in scan.kinds or _left_out(scan, path, entry.kind == DIR):
-        return _Fate.IGNORED
-    return _Fate.BACK
+        return found.ignored
+    return found.back
 
 
 def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False) -> bool:

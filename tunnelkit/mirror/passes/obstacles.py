@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.passes.local_changes import PassPlan
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote.scripts import RemoteStat
@@ -17,9 +16,8 @@ def drop_blocked(
     there: Mapping[str, RemoteStat],
     rows: Mapping[str, ManifestEntry],
     ours: Callable[[str, RemoteStat], bool],
-    out: PassResult,
-) -> None:
-    """Take paths out of `work` that are blocked on the cluster.
+) -> list[str]:
+    """Take paths out of `work` that are blocked on the cluster; return the deletes among them.
 
     A path is blocked if it needs a directory where the cluster has a symlink, or a file that tk did
     not put there.
@@ -35,25 +33,27 @@ def drop_blocked(
             continue  # a file that tk put there; the directory replaces it now
         what = "a symlink, which is not followed" if found.kind == LINK else "a file"
         blocked[path] = f"on the cluster {path} is {what}"
+    kept = []
     for path in [*work.sends, *work.deletes] if blocked else ():
         reason = next((blocked[it] for it in (path, *parents(path)) if it in blocked), None)
         if reason is None:
             continue
         if path in work.deletes:
             work.deletes.discard(path)
-            out.kept.append(path)
+            kept.append(path)
             work.forgotten.add(path)
         else:
             del work.sends[path]
-            out.failed[path] = reason
+            work.failed[path] = reason
+    return kept
 
 
-def keep_dirs(work: PassPlan, there: Mapping[str, RemoteStat], out: PassResult) -> None:
+def keep_dirs(work: PassPlan, there: Mapping[str, RemoteStat]) -> None:
     """Take out of `work` what would replace a directory that is not empty."""
     for path, entry in list(work.sends.items()):
         found = there.get(path)
         if found is not None and found.kind == DIR and entry.kind != DIR:
             del work.sends[path]
-            out.failed[path] = (
+            work.failed[path] = (
                 f"on the cluster {path} is a directory with files that tk didn't send"
             )

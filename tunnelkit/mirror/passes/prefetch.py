@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice, slices
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, Found, Scan
@@ -93,7 +92,7 @@ class Prefetch:
             return  # the pass itself reads what is left
         assert self._loop is not None
         difference = ahead_of(self._known.rows, self._scan, paths, self._staged)
-        for piece in slices(self._root, self._scan, difference, self._known, PassResult()):
+        for piece in slices(self._root, self._scan, difference, self._known):
             self._size_bytes += len(piece.data)
             piece.last = False
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)

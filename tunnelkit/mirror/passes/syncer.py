@@ -7,18 +7,15 @@ big files, very much at once, and everything if there is no agent.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
-from tunnelkit.mirror.agent.verify import verify
-from tunnelkit.mirror.api import FileAgent
+from tunnelkit.mirror.api import MirrorHost
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.agent_pass import AgentPass
@@ -27,6 +24,7 @@ from tunnelkit.mirror.passes.early_staging import EarlyStager, is_bulk
 from tunnelkit.mirror.passes.initial_scan import MUCH_FILES, InitialScan
 from tunnelkit.mirror.passes.options import OnPending, PassOptions
 from tunnelkit.mirror.passes.prefetch import LIVE_FILE_BYTES
+from tunnelkit.mirror.passes.remote_doubts import RemoteDoubts
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record import diff
@@ -35,34 +33,21 @@ from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.tree.name_collisions import set_apart
 from tunnelkit.mirror.tree.scanner import DECIDING, FILE, Found, Scan, Scanner
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
+from tunnelkit.mirror.watch.event_source import identity
 
 #: A scan younger than this is enough for a first copy, and another one would only delay it. The
 #: next pass follows at once and finds later changes.
 _TRUSTED_NS = 10_000_000_000
 #: Git may start again and again. Each time the result is scanned, up to this limit.
 _MORE_LOOKS = 3
-#: A directory that is moved away during a publication has settled after this time.
-_DIFFER_S = 0.2
-#: After an interrupted transfer: when to check what it may still have brought. In addition, each
-#: pass checks for _STRAGGLING_S.
-_STRAGGLERS_S = (2.0, 10.0, 30.0)
-_STRAGGLING_S = 10.0
-#: For so much longer deleted paths stay on record. They are checked again should they come back.
-_LATER_S = 25.0
 
 _T = TypeVar("_T")
 Again = Callable[[], Awaitable[DirtyPaths | None]]
 
 
-async def _never() -> None:
-    return None
-
-
 class Syncer:
     """Makes one remote root equal to one local root. One pass at a time; `close` at the end.
 
-    agent: returns the current agent, or None.
-    agent_soon: returns once there is an agent, or after a moment.
     wake: called when another pass is needed without an event on the laptop.
     first: the initial scan, which may have read files already.
     """
@@ -72,29 +57,22 @@ class Syncer:
         ground: SyncContext,
         scanner: Scanner,
         rsync: Transfer,
+        host: MirrorHost,
         *,
-        agent: Callable[[], FileAgent | None] = lambda: None,
-        agent_soon: Callable[[], Awaitable[None]] | None = None,
-        sizes: SizeWatch | None = None,
-        wake: Callable[[], None] = lambda: None,
-        first: InitialScan | None = None,
+        sizes: SizeWatch,
+        wake: Callable[[], None],
+        first: InitialScan,
     ) -> None:
         self.ground = ground
         self._scanner = scanner
         self._rsync = rsync
-        self.channels = ChannelProvider(ground, agent, self._differ)
+        self._doubts = RemoteDoubts(ground, wake)
+        self.channels = ChannelProvider(ground, host.file_agent, self._doubts.differ)
         self._wake = wake
-        self._first = first
+        self._first: InitialScan | None = first
         #: True if tk has just made the root, and has sent nothing yet
         self._untouched = ground.fresh
-        #: True if other content was read back than was sent: verify all remote files
-        self._differs = False
-        #: the agent that has verified all sent files; another one must do so first
-        self._verified_by = ""
-        self._timer: asyncio.TimerHandle | None = None
-        #: timers of checks for what a broken transfer may still bring
-        self._stragglers: list[asyncio.TimerHandle] = []
-        self._agent_soon = agent_soon
+        self._agent_soon = host.file_agent_soon
         self._sizes = sizes
         #: paths that earlier passes scanned and could not finish; None: everything
         self._owed: frozenset[str] | None = None
@@ -108,12 +86,7 @@ class Syncer:
         self.pending: frozenset[str] = frozenset()
 
     async def run(
-        self,
-        dirty: DirtyPaths,
-        wishes: PassOptions,
-        *,
-        again: Again = _never,
-        on_pending: OnPending = lambda paths: None,
+        self, dirty: DirtyPaths, wishes: PassOptions, *, again: Again, on_pending: OnPending
     ) -> PassResult:
         """Run one pass.
 
@@ -161,50 +134,31 @@ class Syncer:
             if late is None:
                 break
             scan, looked = await asyncio.to_thread(self._look, late, looked)
-        out = PassResult(scanned=scan is not before, scan_s=scan.duration_s)
-        for path, why in scan.unreadable.items():
-            out.failed[path] = f"can't be read: {why}"
+        unreadable = {path: f"can't be read: {why}" for path, why in scan.unreadable.items()}
+        result = PassResult(scanned=scan is not before, scan_s=scan.duration_s, failed=unreadable)
         if live is None and self._is_much(scan, looked):
             live = await self._live_soon()
-        if live is not None and (wishes.repair or self._is_doubted(live)):
-            changed_there = await self._verify(live)
+        if live is not None and (wishes.repair or self._doubts.concern(live)):
+            changed_there = await self._doubts.verify(live)
             wishes = replace(wishes, repair=False, force=wishes.force | changed_there)
-        elif live is None and self._is_straggling():
-            wishes, self._differs = replace(wishes, repair=True), False
+        elif live is None and self._doubts.take():
+            wishes = replace(wishes, repair=True)
         only = self._only(looked, wishes)
         self._owed = only
         difference = diff.compare(ground.manifest.rows, scan.entries, force=wishes.force, only=only)
-        set_apart(difference.changed, scan.entries, ground.folding, out.failed)
+        result.failed |= set_apart(difference.changed, scan.entries, ground.folding)
         self.pending = frozenset(difference.changed)
         try:
-            await self._do(live, scan, difference, looked, wishes, out, on_pending)
+            result.add(await self._do(live, scan, difference, looked, wishes, on_pending))
         except BaseException:
             await self.channels.close()  # the agent must not publish later what it has staged
             raise
-        ground.conflicts = frozenset(out.conflicts)
-        self.pending = self._owed = frozenset({*out.failed, *out.changing})
+        ground.conflicts = frozenset(result.conflicts)
+        self.pending = self._owed = frozenset({*result.failed, *result.changing})
         if trusted:
             self._owed = None
             self._wake()
-        return out
-
-    def _is_doubted(self, live: MirrorChannel) -> bool:
-        return self._is_straggling() or live.instance != self._verified_by
-
-    def _is_straggling(self) -> bool:
-        """Return True if an older transfer may have overwritten newer files."""
-        return self._differs or time.monotonic() < self.ground.straggling_until - _LATER_S
-
-    async def _verify(self, live: MirrorChannel) -> frozenset[str]:
-        """Return the paths that are not on the cluster as sent. Raises as `verify`."""
-        differs, self._differs = self._differs, False
-        try:
-            found = await verify(live.agent, self.ground)
-        except BaseException:
-            self._differs |= differs
-            raise
-        self._verified_by = live.instance
-        return found
+        return result
 
     async def stage_ahead(self, dirty: DirtyPaths) -> None:
         """Send what has changed so far; the next pass publishes it with later changes.
@@ -237,22 +191,12 @@ class Syncer:
             return False
         if self._is_first(before):
             return True
-        return live is not None and not (wishes.repair or self._is_doubted(live))
+        return live is not None and not (wishes.repair or self._doubts.concern(live))
 
     def _is_first(self, before: Scan) -> bool:
         """Return True if many files were found, and none was ever sent."""
         ground = self.ground
         return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
-
-    def _differ(self) -> None:
-        """Verify again soon: a file was changed before the agent could read it back."""
-        self._differs = True
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_DIFFER_S, self._look_again)
-
-    def _look_again(self) -> None:
-        self._timer = None
-        self._wake()
 
     def _is_little(self, dirty: DirtyPaths, owed: frozenset[str] | None) -> bool:
         """Return True if there are only a few known files to scan, all of them in memory."""
@@ -271,7 +215,7 @@ class Syncer:
         self, dirty: DirtyPaths, owed: frozenset[str] | None, found: Found | None = None
     ) -> tuple[Scan, frozenset[str] | None]:
         """Scan (blocking). Return the scan and the scanned paths, or None for all paths."""
-        scan, root = self.last_scan, _identity(self.ground.local_root)
+        scan, root = self.last_scan, identity(self.ground.local_root)
         if scan is None or owed is None or dirty.everything is not None or root != self._root:
             self.last_scan = scan = self._scanner.scan()
             self._root = root
@@ -281,7 +225,7 @@ class Syncer:
 
     def _is_much(self, scan: Scan, looked: frozenset[str] | None) -> bool:
         """Return True if so many files are new that the pass waits for an agent."""
-        if self._agent_soon is None or looked is not None:
+        if looked is not None:
             return False
         rows = self.ground.manifest.rows
         return sum(path not in rows for path in scan.entries) > MUCH_FILES
@@ -308,17 +252,14 @@ class Syncer:
 
     async def _live_soon(self) -> MirrorChannel | None:
         """Return the channel. Wait a moment for an agent if there is none yet."""
-        if self._agent_soon is not None:
-            await self._agent_soon()
+        await self._agent_soon()
         return await self.channels.live()
 
     async def _first_live(self) -> MirrorChannel | None:
         """Return the channel, after removing what an earlier attempt may have left."""
         live, untouched = await self._live_soon(), self._untouched
         if live is not None:
-            if not untouched:
-                await verify(live.agent, self.ground)
-            self._verified_by = live.instance
+            await self._doubts.begin(live, untouched=untouched)
         self._untouched = False
         return live
 
@@ -337,9 +278,8 @@ class Syncer:
         difference: diff.Diff,
         looked: frozenset[str] | None,
         wishes: PassOptions,
-        out: PassResult,
         on_pending: OnPending,
-    ) -> None:
+    ) -> PassResult:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
         ahead = self._ahead.take()
@@ -347,12 +287,11 @@ class Syncer:
             if ahead is not None:
                 ahead.abort()
             bulk = BulkPass(ground, self._rsync, self._sizes)
-            run = bulk.run(scan, difference, replace(wishes, again=again), out, on_pending)
-            await self._by_shell(run)
-            return
+            run = bulk.run(scan, difference, replace(wishes, again=again), on_pending)
+            return await self._doubts.by_shell(run)
         by_live = ahead
         if by_live is None or by_live.live is not live:
-            by_live = AgentPass(ground, live, sizes=self._sizes)
+            by_live = AgentPass(ground, live, self._sizes)
         big = {path for path in difference.changed if _is_big(scan, path)}
         big_again = frozenset(path for path in again if _is_big(scan, path))
         small, large = diff.split(difference, big)
@@ -366,38 +305,15 @@ class Syncer:
                 passes.reverse()
         if doubted.changed:
             passes.append((by_live, doubted, replace(wishes, again=frozenset())))
+        result = PassResult()
         for one, part, wanted in passes:
-            run = one.run(scan, part, wanted, out, on_pending)
-            await (self._by_shell(run) if isinstance(one, BulkPass) else run)
-
-    async def _by_shell(self, run: Awaitable[None]) -> None:
-        """Await a pass by rsync, and schedule checks if its link breaks.
-
-        The remote rsync may then go on for a while, and overwrite newer files with older data.
-        """
-        try:
-            await run
-        except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
-            loop = asyncio.get_running_loop()
-            self.ground.straggling_until = time.monotonic() + _STRAGGLING_S + _LATER_S
-            for timer in self._stragglers:
-                timer.cancel()
-            self._stragglers = [
-                loop.call_later(s, self._look_for_stragglers) for s in _STRAGGLERS_S
-            ]
-            raise
-
-    def _look_for_stragglers(self) -> None:
-        self._differs = True
-        self._wake()
+            run = one.run(scan, part, wanted, on_pending)
+            result.add(await (self._doubts.by_shell(run) if isinstance(one, BulkPass) else run))
+        return result
 
     async def close(self) -> None:
         """Close the channel to the agent. Idempotent."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-        for timer in self._stragglers:
-            timer.cancel()
+        self._doubts.close()
         await self.channels.close()
 
     def directories(self) -> Collection[str]:
@@ -415,14 +331,6 @@ class Syncer:
     def wanted(self, path: str) -> bool:
         """Return True if events in this directory may matter (absolute path, any thread)."""
         return local_changes.interesting(self.ground.local_root, self.last_scan, path, is_dir=True)
-
-
-def _identity(directory: str) -> tuple[int, int] | None:
-    try:
-        info = os.stat(directory)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
 
 
 def _is_big(scan: Scan, path: str) -> bool:

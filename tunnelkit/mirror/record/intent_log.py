@@ -11,10 +11,11 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+_T = TypeVar("_T")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -26,22 +27,25 @@ class IntentLog:
         self._fd = -1
         self._open: set[str] = set()
 
-    def open(self) -> dict[str, list[Any]]:
-        """Open the file, and return the notes of a killed session by path. Raises OSError."""
+    def open(self, row: Callable[..., _T]) -> dict[str, _T]:
+        """Open the file, and return the notes of a killed session by path. Raises OSError.
+
+        row: makes one of the values that were noted.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(self._path, flags, 0o600)
-        found: dict[str, list[Any]] = {}
+        found: dict[str, Sequence[object] | None] = {}
         for line in self._path.read_bytes().splitlines():
             # A last line that was cut short was not sent.
             with contextlib.suppress(ValueError, TypeError):
                 found.update(json.loads(line))
-        found = {path: values for path, values in found.items() if values is not None}
-        self._open = set(found)
-        if not found:
+        rows = {path: row(*values) for path, values in found.items() if values is not None}
+        self._open = set(rows)
+        if not rows:
             os.ftruncate(self._fd, 0)  # nothing may be written behind such a line
-        return found
+        return rows
 
-    def add(self, rows: Mapping[str, Sequence[Any]]) -> None:
+    def add(self, rows: Mapping[str, Sequence[object]]) -> None:
         """Note what each path will be: one line, read back as a whole or not at all.
 
         Raises OSError; then nothing may be sent.
@@ -64,7 +68,7 @@ class IntentLog:
             os.ftruncate(self._fd, 0)
         self._open -= known
 
-    def _write(self, values: Mapping[str, Sequence[Any] | None]) -> None:
+    def _write(self, values: Mapping[str, Sequence[object] | None]) -> None:
         text = (_encode(values) + "\n").encode()
         written = os.write(self._fd, text)
         if written < len(text):

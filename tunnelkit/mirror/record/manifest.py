@@ -179,12 +179,7 @@ class Manifest:
             sent, is_racy, made, proven = map(bool, flags)
             row = ManifestEntry(entry, text, sent, is_racy, made, proven, stamp, tried)
             self._set(os.fsdecode(name), row)
-        self.put(
-            {
-                path: ManifestEntry(Entry(*values[0]), *values[1:])
-                for path, values in self._intents.open().items()
-            }
-        )
+        self.put(self._intents.open(lambda entry, *rest: ManifestEntry(Entry(*entry), *rest)))
 
     def _set(self, path: str, row: ManifestEntry | None) -> None:
         """Put one row (None: forget it) in memory, and update the counts."""

@@ -86,17 +86,17 @@ EXACT = CaseFolding()
 
 
 def set_apart(
-    sends: dict[str, Entry], entries: Iterable[str], folding: CaseFolding, failed: dict[str, str]
-) -> None:
-    """Take colliding paths out of `sends`, and put the reasons into `failed`.
+    sends: dict[str, Entry], entries: Iterable[str], folding: CaseFolding
+) -> dict[str, str]:
+    """Take colliding paths out of `sends`. Return the reasons by path.
 
-    The reasons include those of colliding paths that were sent before.
+    They include those of colliding paths that were sent before.
     entries: all mirrored paths.
     """
     found = folding.collisions(entries)
-    failed.update(found)
     for path in found:
         sends.pop(path, None)
+    return found
 
 
 def renamed_by_case(root: str, path: str) -> bool:

@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
@@ -238,12 +238,7 @@ def _new_observer() -> tuple[BaseObserver, BaseThread | None]:
 
     reader = InotifyFD()
     reader.start()
-
-    class Emitter(InotifyEmitter):
-        def __init__(self, *args: Any, **settings: Any) -> None:
-            super().__init__(*args, inotify_fd=reader, **settings)
-
-    return BaseObserver(Emitter), reader
+    return BaseObserver(InotifyEmitter, inotify_fd=reader), reader
 
 
 class Complaints(logging.Handler):

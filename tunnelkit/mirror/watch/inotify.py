@@ -37,12 +37,11 @@ class InotifyQueue:
     """One queue. `open`, then `close`; `watch` and `forget` in any thread meanwhile."""
 
     def __init__(self) -> None:
-        self._libc: ctypes.CDLL | None = None
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd = -1
 
     def open(self) -> None:
         """Open the queue. Raises OSError if there are too many queues."""
-        self._libc = ctypes.CDLL(None, use_errno=True)
         fd = int(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         if fd < 0:
             raise _error()
@@ -59,7 +58,6 @@ class InotifyQueue:
 
         Raises OSError if it is gone, not readable or no directory, or if a limit is reached.
         """
-        assert self._libc is not None
         name = os.fsencode(directory)
         watch = int(self._libc.inotify_add_watch(self.fd, name, ctypes.c_uint32(_MASK)))
         if watch < 0:
@@ -68,7 +66,6 @@ class InotifyQueue:
 
     def forget(self, watch: int) -> None:
         """Remove a watch; it may be gone already."""
-        assert self._libc is not None
         self._libc.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> tuple[list[RawEvent], bool]:

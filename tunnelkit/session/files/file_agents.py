@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import ByteStream
@@ -31,6 +30,7 @@ class HeldFileAgent:
 
     def __init__(self, client: AgentClient, *, is_node: bool) -> None:
         self.client = client
+        self.call = client.call
         self.is_node = is_node
         self._channels: list[Channel] = []
 
@@ -50,10 +50,6 @@ class HeldFileAgent:
         # Each link cut may bring a new channel: closed ones must not pile up.
         self._channels = [*self._still_open(), channel]
         return channel
-
-    async def call(self, method: str, **params: Any) -> Any:
-        """Call the agent; wait while no link is attached. Raises TunnelkitError."""
-        return await self.client.call(method, **params)
 
     def _still_open(self) -> list[Channel]:
         return [channel for channel in self._channels if not channel.is_over]

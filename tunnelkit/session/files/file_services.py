@@ -12,8 +12,7 @@ from pathlib import Path
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
-from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus
-from tunnelkit.mirror.progress import PassRecord
+from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRecord
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
@@ -37,7 +36,7 @@ _NOTICE_S = 1.0
 
 
 class SessionFiles:
-    """Owner of a session's mirrors and mounts.
+    """Owner of a session's mirrors and mounts. For the mirrors it is their `MirrorHost`.
 
     only_on_nodes: True if there is no login host: the mirror starts with the node's agent.
     node: returns the node that has the mirror's files; None if the login host has them.
@@ -69,26 +68,22 @@ class SessionFiles:
         self._only_on_nodes = only_on_nodes
         self._node_came = asyncio.Event()
         self._agent = agent
-        self._say = say
+        self.say = say
+        self.may_write = may_write
         self._changed = changed
         self._tell = tell
         self._sending = sending
         self._landed = landed
         self._hosts = FileAgents(dial, arrived=self._agent_arrived, repair=repair)
+        self.file_agent, self.file_agent_soon = self._hosts.current, self._hosts.soon
+        self.node_changed = self._hosts.node_changed
         self.mirrors: MirrorSet | None = None
         if settings.mirror.enabled:
             self.mirrors = MirrorSet(
                 settings.mirror_specs(),
                 remote,
+                self,
                 state_dir=paths.mirror_state,
-                agent=self._hosts.current,
-                agent_soon=self._hosts.soon,
-                may_write=may_write,
-                check=self._digest_check,
-                on_change=self._mirror_changed,
-                on_batch=self._mirror_sent,
-                warn=self._mirror_warns,
-                say=say,
                 take_over=launch.take_over,
             )
         self.mounts = Mounts(
@@ -120,14 +115,14 @@ class SessionFiles:
         for mirror in self.mirrors.all:
             name, status = mirror.spec.name, mirror.status()
             if mirror.taken_from is not None:
-                self._say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
+                self.say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
             if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
-                self._say(f"mirror: {named(name, status.describe())}")
+                self.say(f"mirror: {named(name, status.describe())}")
             there = f"{self._link.destination()}:{mirror.remote_root}"
             text = mirror_json.first_copy(status, time.monotonic() - begin)
-            self._say(f"mirror: {named(name, f'{text} on {there}')}")
+            self.say(f"mirror: {named(name, f'{text} on {there}')}")
         for text in self.mirrors.news():
-            self._mirror_warns(text)
+            self.mirror_warns("", text)
 
     async def start_patiently(self, wait_up: Callable[[], Awaitable[None]]) -> None:
         """Call `start`, again if the connection is cut: the job request survives that, too.
@@ -168,10 +163,6 @@ class SessionFiles:
         self._hosts.node_is(client)
         self._node_came.set()
 
-    def node_changed(self) -> None:
-        """Note that the link to the node's agent broke, or is back."""
-        self._hosts.node_changed()
-
     async def resync(self) -> None:
         """Resync the mirrors after the link has come back; failures are retried and shown."""
         if self.mirrors is not None:
@@ -198,7 +189,7 @@ class SessionFiles:
         names = {one.remote_root for one in mirrored}
         # A mounted file is the same at both ends.
         return place_of(
-            roots, lambda root: self._digest_check(root) if is_up and root in names else None
+            roots, lambda root: self.digest_check(root) if is_up and root in names else None
         )
 
     def endings(self) -> list[Step]:
@@ -208,25 +199,29 @@ class SessionFiles:
             steps.append(("the mirror", self.mirrors.stop(), 9.0))
         return steps
 
-    # -- inside -----------------------------------------------------------
-
     def _agent_arrived(self) -> None:
         if self.mirrors is not None:
             self.mirrors.look_again()
 
-    def _mirror_changed(self, name: str, status: MirrorStatus) -> None:
+    # -- as the mirrors' host ---------------------------------------------
+
+    def mirror_changed(self, name: str, status: MirrorStatus) -> None:
+        """Tell those who watch the new status."""
         self._changed()
         self._tell(mirror_json.state_event(name, status))
 
-    def _mirror_sent(self, name: str, batch: PassRecord) -> None:
+    def mirror_sent(self, name: str, batch: PassRecord) -> None:
+        """Tell those who watch, and the loops, what has arrived."""
         self._tell(mirror_json.batch_event(name, batch))
         self._landed(batch.paths)
 
-    def _mirror_warns(self, text: str) -> None:
-        self._say(f"warning: {text}")
+    def mirror_warns(self, name: str, text: str) -> None:
+        """Show the user a warning."""
+        text = named(name, text)
+        self.say(f"warning: {text}")
         self._tell(mirror_json.warning_event(text))
 
-    def _digest_check(self, root: str) -> DigestCheck | None:
+    def digest_check(self, root: str) -> DigestCheck | None:
         """Return the check by which the node reads files below a remote root; None without node.
 
         While only the node's link is lost nothing is proven: the caller waits.

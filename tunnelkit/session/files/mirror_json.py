@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tunnelkit.mirror.api import MirrorStatus
+from tunnelkit.mirror.api import MirrorStatus, PassRecord
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.progress import PassRecord, ProgressInfo
+from tunnelkit.mirror.progress import ProgressInfo
 from tunnelkit.session.runtime.status import MirrorInfo, MirrorStateInfo
 from tunnelkit.text_format import human_bytes
 

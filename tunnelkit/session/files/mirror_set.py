@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.mirror.api import DigestCheck, FileAgent, MirrorState, MirrorStatus, SyncReport
+from tunnelkit.mirror.api import MirrorHost, MirrorState, MirrorStatus, SyncReport
 from tunnelkit.mirror.explain import Explanation, by_policy, relative_to_root
 from tunnelkit.mirror.mirror import Mirror
-from tunnelkit.mirror.progress import PassRecord, Progress
+from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull import OnProgress, PullReport
 from tunnelkit.mirror.remote.nesting import check_apart
 from tunnelkit.model import MirrorSpec
@@ -42,49 +42,22 @@ class MirrorSet:
 
     Errors and paths of the others begin with the root's name.
 
-    check: returns for a remote root the check by the compute node, or None.
-    on_change, on_batch: called with the root's name, "" for the project's. For the rest see
-        `Mirror`.
+    For the rest see `Mirror`.
     """
 
     def __init__(
         self,
         specs: Sequence[MirrorSpec],
         remote: RemoteHost,
+        host: MirrorHost,
         *,
         state_dir: Path,
-        agent: Callable[[], FileAgent | None] = lambda: None,
-        agent_soon: Callable[[], Awaitable[None]] | None = None,
-        may_write: Callable[[], Awaitable[None]] | None = None,
-        check: Callable[[str], DigestCheck | None] = lambda root: None,
-        on_change: Callable[[str, MirrorStatus], None] = lambda name, status: None,
-        on_batch: Callable[[str, PassRecord], None] = lambda name, batch: None,
-        warn: Callable[[str], None] = lambda text: None,
-        say: Callable[[str], None] = lambda text: None,
         take_over: bool = False,
     ) -> None:
         self._remote = remote
-        self._check = check
-
-        def make(spec: MirrorSpec) -> Mirror:
-            name = spec.name
-            mirror = Mirror(
-                spec,
-                remote,
-                state_dir=state_dir,
-                agent=agent,
-                agent_soon=agent_soon,
-                may_write=may_write,
-                verify=lambda: self._check(mirror.remote_root),
-                on_change=lambda status: on_change(name, status),
-                on_batch=lambda batch: on_batch(name, batch),
-                warn=lambda text: warn(named(name, text)),
-                say=say,
-                take_over=take_over,
-            )
-            return mirror
-
-        self.all = tuple(make(spec) for spec in specs)
+        self.all = tuple(
+            Mirror(spec, remote, host, state_dir=state_dir, take_over=take_over) for spec in specs
+        )
 
     @property
     def project(self) -> Mirror:
@@ -208,7 +181,7 @@ class MirrorSet:
         self, paths: Sequence[str], *, theirs: bool, timeout_s: float = 120.0
     ) -> SyncReport:
         """Run `Mirror.resolve` for each path in its root."""
-        groups = self._grouped(paths, lambda path: self.holding(path))
+        groups = self._grouped(paths, self.holding)
         return await self._each(
             tuple(groups),
             lambda one: one.resolve(groups[one], theirs=theirs, timeout_s=timeout_s),

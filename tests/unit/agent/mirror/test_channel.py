@@ -24,8 +24,9 @@ from tunnelkit.agent.debug.restart_loop import RestartLoop
 from tunnelkit.agent.mirror.file_thread import FileGate
 from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.mirror.agent.channel import ParcelReader
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.parcels import ParcelReader, encode
+from tunnelkit.mux.parcels import encode
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.local_process import LocalStream, open_local_stream
 

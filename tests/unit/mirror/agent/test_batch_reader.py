@@ -7,7 +7,6 @@ from typing import Any
 
 from tunnelkit.mirror.agent import batch_reader
 from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.ignore import IgnoreRules
@@ -21,9 +20,7 @@ def _scan(root: Path) -> Scan:
 
 def _slices(root: Path, scan: Scan, rows: dict[str, ManifestEntry]) -> list[Slice]:
     difference = diff.compare(rows, scan.entries)
-    return list(
-        batch_reader.slices(str(root), scan, difference, ExpectedState(rows, {}), PassResult())
-    )
+    return list(batch_reader.slices(str(root), scan, difference, ExpectedState(rows, {})))
 
 
 def _headers(pieces: list[Slice]) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.passes.local_changes import classify_missing
 from tunnelkit.mirror.tree.ignore import VENV_MARK, IgnoreRules
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
@@ -21,10 +20,8 @@ def look(root: Path, *exclude: str, symlinks: str = KEEP) -> Scan:
 
 
 def told(root: Path, scan: Scan, *paths: str) -> dict[str, set[str]]:
-    out = PassResult()
     absent = [path for path in paths if path not in scan.entries]
-    deleted, ignored = classify_missing(str(root), absent, scan, out)
-    found = {"deleted": deleted, "ignored": ignored, "back": out.changing}
+    found = classify_missing(str(root), absent, scan)._asdict()
     return {fate: paths for fate, paths in found.items() if paths}
 
 

@@ -42,8 +42,7 @@ def test_what_is_below_a_pair_goes_with_it() -> None:
 
 def test_set_apart_reports_what_was_sent_before_too() -> None:
     sends = {"new": ENTRY, "OLD": ENTRY}
-    failed: dict[str, str] = {}
-    set_apart(sends, ["new", "old", "OLD"], CASE, failed)
+    failed = set_apart(sends, ["new", "old", "OLD"], CASE)
     assert set(sends) == {"new"}
     assert set(failed) == {"old", "OLD"}
 

@@ -78,3 +78,33 @@ async def test_stopped_in_the_middle_of_its_start(
         while watchers():
             await asyncio.sleep(0.01)
     assert not watcher.alive()
+
+
+async def test_widened_in_the_middle_of_its_start(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass may end while the watcher begins again."""
+    (tmp_path / "sub").mkdir()
+    wake = asyncio.Event()
+    watcher = _watcher(tmp_path, wake)
+    inside, go_on = threading.Event(), threading.Event()
+    owner, name = (InotifyTree, "_open") if source == INOTIFY else (Watchdog, "_begin")
+    work = getattr(owner, name)
+
+    def late(self: object, *args: object) -> object:
+        inside.set()
+        assert go_on.wait(20)
+        return work(self, *args)
+
+    monkeypatch.setattr(owner, name, late)
+    start = asyncio.create_task(watcher.start())
+    assert await asyncio.to_thread(inside.wait, 20)
+    watcher.widen(["sub/"])
+    go_on.set()
+    await start
+    wake.clear()
+    watcher.take()
+    (tmp_path / "sub" / "new").write_text("x")
+    async with asyncio.timeout(20):
+        await wake.wait()
+    await watcher.stop()

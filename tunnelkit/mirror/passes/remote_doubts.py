@@ -1,0 +1,109 @@
+"""Doubts about the remote files: when all that was sent must be verified again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.mirror.agent.channel import MirrorChannel
+from tunnelkit.mirror.agent.verify import verify
+from tunnelkit.mirror.context import SyncContext
+
+#: A directory that is moved away during a publication has settled after this time.
+_DIFFER_S = 0.2
+#: After an interrupted transfer: when to check what it may still have brought. In addition, each
+#: pass checks for _STRAGGLING_S.
+_STRAGGLERS_S = (2.0, 10.0, 30.0)
+_STRAGGLING_S = 10.0
+#: For so much longer deleted paths stay on record. They are checked again should they come back.
+_LATER_S = 25.0
+
+_T = TypeVar("_T")
+
+
+class RemoteDoubts:
+    """`close` at the end. wake: called when a pass is needed without an event on the laptop."""
+
+    def __init__(self, ground: SyncContext, wake: Callable[[], None]) -> None:
+        self._ground = ground
+        self._wake = wake
+        #: True if other content was read back than was sent
+        self._differs = False
+        #: the agent that has verified all sent files; another one must do so first
+        self._verified_by = ""
+        self._timer: asyncio.TimerHandle | None = None
+        #: timers of checks for what a broken transfer may still bring
+        self._stragglers: list[asyncio.TimerHandle] = []
+
+    def differ(self) -> None:
+        """Verify again soon: a file was changed before the agent could read it back."""
+        self._differs = True
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_DIFFER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def concern(self, live: MirrorChannel) -> bool:
+        """Return True if this agent must verify before it is relied on."""
+        return self._is_straggling() or live.instance != self._verified_by
+
+    def take(self) -> bool:
+        """Return True if the caller, who has no agent, must check what is there by a repair."""
+        is_so = self._is_straggling()
+        self._differs = False
+        return is_so
+
+    def _is_straggling(self) -> bool:
+        """Return True if an older transfer may have overwritten newer files."""
+        return self._differs or time.monotonic() < self._ground.straggling_until - _LATER_S
+
+    async def verify(self, live: MirrorChannel) -> frozenset[str]:
+        """Return the paths that are not on the cluster as sent. Raises as `verify`."""
+        differs, self._differs = self._differs, False
+        try:
+            found = await verify(live.agent, self._ground)
+        except BaseException:
+            self._differs |= differs
+            raise
+        self._verified_by = live.instance
+        return found
+
+    async def begin(self, live: MirrorChannel, *, untouched: bool) -> None:
+        """Rely on the agent of a first copy; remove what an earlier attempt has left, if any."""
+        if not untouched:
+            await verify(live.agent, self._ground)
+        self._verified_by = live.instance
+
+    async def by_shell(self, run: Awaitable[_T]) -> _T:
+        """Await a pass by rsync, and schedule checks if its link breaks.
+
+        The remote rsync may then go on for a while, and overwrite newer files with older data.
+        """
+        try:
+            return await run
+        except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
+            loop = asyncio.get_running_loop()
+            self._ground.straggling_until = time.monotonic() + _STRAGGLING_S + _LATER_S
+            for timer in self._stragglers:
+                timer.cancel()
+            self._stragglers = [
+                loop.call_later(s, self._look_for_stragglers) for s in _STRAGGLERS_S
+            ]
+            raise
+
+    def _look_for_stragglers(self) -> None:
+        self._differs = True
+        self._wake()
+
+    def close(self) -> None:
+        """Cancel the timers. Idempotent."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        for timer in self._stragglers:
+            timer.cancel()
