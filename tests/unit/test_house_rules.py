@@ -21,7 +21,6 @@ LONG_MODULES = frozenset(
         "mirror/passes/syncer.py",
         "session/allocation.py",
         "session/session.py",
-        "wire/endpoint.py",
     ]
 )
 LONG_FUNCTIONS = frozenset(
