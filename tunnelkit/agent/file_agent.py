@@ -11,19 +11,20 @@ import platform
 import signal
 import socket
 import sys
-from typing import Any, Dict, Optional, Set
+from typing import Any, Dict, Set
 
 from tunnelkit import __version__
 from tunnelkit.agent import zip_lease
 from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.fd_io import write_fd
+from tunnelkit.mux.hello import NoHello, take_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+from tunnelkit.wire.handshake import Hello, Status
 
 _HELLO_TIMEOUT_S = 20.0
 #: A laptop that sleeps must not leave us on the login host.
@@ -63,41 +64,27 @@ class FileServer:
         os.set_blocking(self._read_end, False)
         os.set_blocking(self._write_end, False)
         try:
-            reader = HelloReader()
-            hello = await asyncio.wait_for(self._hello(reader), _HELLO_TIMEOUT_S)
-            if hello is None:
+            hello, rest = await take_hello(
+                self._read_end, self._write_end, self._server_id, _HELLO_TIMEOUT_S
+            )
+            known = hello.status is Status.FRESH
+            status = Status.FRESH if known else Status.UNKNOWN
+            answer = self._mux.hello(status, hello.client_id, self._server_id)
+            await write_fd(self._write_end, answer.encode())
+            if not known:
                 return 1
             zip_path = os.path.abspath(sys.argv[0])
             self._tasks.add(asyncio.ensure_future(zip_lease.keep(zip_path)))
-            await self._converse(hello, reader.rest)
+            await self._converse(hello, rest)
             return 0
+        except NoHello:
+            return 1
         except (OSError, ProtocolError, asyncio.TimeoutError) as error:
             print(f"tunnelkit: {type(error).__name__}: {error}", file=sys.stderr)
             return 1
         finally:
             await self._files.close()
             await cancel_all(*self._tasks)
-
-    async def _hello(self, reader: HelloReader) -> "Optional[Hello]":
-        """The client's, once it is answered; None if there is nothing for it here."""
-        try:
-            hello = None
-            while hello is None:
-                data = await read_fd(self._read_end)
-                if not data:
-                    return None
-                hello = reader.feed(data)
-        except ProtocolError:
-            await self._answer(Status.VERSION, NO_ID)
-            raise
-        known = hello.status is Status.FRESH
-        await self._answer(Status.FRESH if known else Status.UNKNOWN, hello.client_id)
-        return hello if known else None
-
-    async def _answer(self, status: Status, client_id: bytes) -> None:
-        window = self._mux.endpoint.window_bytes if status is Status.FRESH else 1
-        answer = Hello(status, client_id, self._server_id, 0, window)
-        await write_fd(self._write_end, answer.encode())
 
     async def _converse(self, hello: Hello, rest: bytes) -> None:
         lost = self._mux.attach(self._read_end, self._write_end, hello, rest)

@@ -24,13 +24,13 @@ class ParcelError(Exception):
     """The bytes are no parcel, or one that is too large."""
 
 
-def encode(header: Mapping[str, Any], data: bytes = b"") -> bytes:
+def encode(header: Mapping[str, object], data: bytes = b"") -> bytes:
     """A parcel as bytes. Raises ParcelError if it is too large, TypeError or ValueError if
     the header is no JSON object."""
     return head(header, len(data)) + data
 
 
-def head(header: Mapping[str, Any], size: int) -> bytes:
+def head(header: Mapping[str, object], size: int) -> bytes:
     """A parcel up to its `size` bytes of data. Raises as `encode`."""
     text = _encode(header).encode("ascii")
     if len(text) > MAX_HEADER_BYTES or size > MAX_DATA_BYTES:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tty
-from typing import Any, Dict, NamedTuple, Set, Tuple
+from typing import Any, Dict, NamedTuple, Set
 
 from tunnelkit.agent.links import socket_dir
 from tunnelkit.agent.links.paced_mux import PacedMux
@@ -22,12 +22,13 @@ from tunnelkit.agent.processes.dial_in import DialIn, HeldPorts
 from tunnelkit.agent.processes.peer_process import PeerProcess, identify, of_process
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.fd_io import write_fd
+from tunnelkit.mux.hello import take_hello
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ChannelError, ProtocolError
-from tunnelkit.wire.handshake import Hello, HelloReader, Status
+from tunnelkit.wire.handshake import Status
 
 #: A variable longer than this goes first when an identity is too large for a header.
 _LONG_VARIABLE_CHARS = 1000
@@ -72,9 +73,9 @@ class Relay:
             port_file.sweep(self._name)
         ending = asyncio.ensure_future(self._ending.wait())
         try:
-            hello, rest = await asyncio.wait_for(
-                self._shake_hands(from_agent, to_agent), _HELLO_TIMEOUT_S
-            )
+            hello, rest = await take_hello(from_agent, to_agent, self._server_id, _HELLO_TIMEOUT_S)
+            answer = self._mux.hello(Status.FRESH, hello.client_id, self._server_id)
+            await write_fd(to_agent, answer.encode())
             lost = self._mux.attach(from_agent, to_agent, hello, rest)
             await first_of(lost, ending)
         finally:
@@ -85,19 +86,6 @@ class Relay:
             self._mux.detach("the relay ended")
             await cancel_all(ending, *self._tasks)
             loop.remove_signal_handler(signal.SIGTERM)
-
-    async def _shake_hands(self, from_agent: int, to_agent: int) -> Tuple[Hello, bytes]:
-        reader = HelloReader()
-        hello = None
-        while hello is None:
-            data = await read_fd(from_agent)
-            if not data:
-                raise ProtocolError("the agent went away before its hello")
-            hello = reader.feed(data)
-        window = self._mux.endpoint.window_bytes
-        answer = Hello(Status.FRESH, hello.client_id, self._server_id, 0, window)
-        await write_fd(to_agent, answer.encode())
-        return hello, reader.rest
 
     def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
         if header.get("type") == "rpc":

@@ -14,7 +14,7 @@ from typing import Any
 from tunnelkit.errors import AllocationError, ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.hello import NoHello, exchange_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
@@ -149,7 +149,8 @@ class AgentClient:
         except RpcError as error:
             if error.data.get("gone"):
                 raise AgentGone("the agent on the node has ended") from None
-            raise TunnelkitError(str(error), hint=error.data.get("hint")) from None
+            hint = error.data.get("hint")
+            raise TunnelkitError(str(error), hint=str(hint) if hint else None) from None
 
     def open(self, header: dict[str, Any]) -> Channel:
         """Open a channel to the agent."""
@@ -262,29 +263,17 @@ class AgentClient:
 
     async def _shake_hands(self, stream: ByteStream) -> tuple[Hello, bytes]:
         status = Status.FRESH if self._server_id == NO_ID else Status.RESUME
-        endpoint = self.mux.endpoint
-        hello = Hello(
-            status, self._client_id, self._server_id, endpoint.received, endpoint.window_bytes
-        )
-        reader = HelloReader()
-        # If the remote process is gone, this write may fail; the read below then reports EOF.
-        with contextlib.suppress(OSError):
-            await write_fd(stream.fileno(), hello.encode())
-        while True:
-            try:
-                data = await read_fd(stream.fileno())
-            except OSError:
-                data = b""
-            if not data:
-                raise await _why_no_hello(stream, reader.noise)
-            answer = reader.feed(data)
-            if answer is not None:
-                break
+        mine = self.mux.hello(status, self._client_id, self._server_id)
+        reader, fd = HelloReader(), stream.fileno()
+        try:
+            answer, rest = await exchange_hello(fd, fd, mine, reader)
+        except (NoHello, OSError):
+            raise await _why_no_hello(stream, reader.noise) from None
         if answer.status is Status.SUPERSEDED:
             raise AgentGone("another tk session took over this allocation")
         if answer.status is Status.UNKNOWN:
             raise AgentGone("the agent on the node was restarted; what it ran is gone")
-        return answer, reader.rest
+        return answer, rest
 
     async def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None
