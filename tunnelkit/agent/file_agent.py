@@ -11,7 +11,7 @@ import platform
 import signal
 import socket
 import sys
-from typing import Any, Dict, Set
+from typing import TYPE_CHECKING, Dict, Set
 
 from tunnelkit import __version__
 from tunnelkit.agent import zip_lease
@@ -25,6 +25,9 @@ from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import Hello, Status
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import AgentInfo, Nothing
 
 _HELLO_TIMEOUT_S = 20.0
 #: A laptop that sleeps must not leave us on the login host.
@@ -53,7 +56,7 @@ class FileServer:
         self._server_id = os.urandom(16)
         self._files = MirrorService()
         self._mux = Mux(Endpoint(client=False), self._opened, self._over)
-        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._tasks: Set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
     async def run(self) -> int:
@@ -107,7 +110,7 @@ class FileServer:
 
     # -- what it offers ---------------------------------------------------
 
-    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+    def _opened(self, channel: Channel, header: Dict[str, object]) -> None:
         kind = header.get("type")
         if kind == "rpc":
             handlers: Dict[str, rpc.Handler] = {
@@ -126,7 +129,7 @@ class FileServer:
             await peer.serve()
 
 
-async def _info(params: Dict[str, Any]) -> Dict[str, Any]:
+async def _info(params: "Nothing") -> "AgentInfo":
     return {
         "version": __version__,
         "node": socket.gethostname(),

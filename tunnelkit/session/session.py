@@ -12,6 +12,7 @@ from typing import Any
 
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.model import Allocation, JobStatus
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
@@ -221,7 +222,8 @@ class Session:
             repair=self.cluster.repair,
         )
         await client.connect_patiently(self.cluster.has_ended)
-        self.agent_info = info = await client.call("info")
+        info = await INFO.ask(client, {})
+        self.agent_info = dict(info)
         self.files.node_is(client)
         self.peers.allocated(allocation.nodes)
         self._tasks.spawn(self.peers.start())

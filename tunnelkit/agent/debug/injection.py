@@ -14,7 +14,7 @@ import re
 import shutil
 import socket
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.debug.loop_log import LoopLog
@@ -27,6 +27,9 @@ from tunnelkit.agent.processes.table import Exit, ProcessTable
 from tunnelkit.debuggee import ranks
 from tunnelkit.debuggee.inject import INJECT
 from tunnelkit.mux.tasks import cancel_all, first_of
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import InjectionSpec, LoopInfo, RunEndInfo
 
 #: gdb reads the symbols of all libraries first: half a minute with torch on a slow disk.
 _INJECT_TIMEOUT_S = 120.0
@@ -53,13 +56,11 @@ class Injection:
     """One process that is given a debugger. `run` owns it until the process ends or `stop`;
     `hold` runs beside it.
 
-    spec: pid, python (an interpreter like its own), command, pythonpath (where debugpy is, if
-    that interpreter has none), shown and editor_port as for Loop. on_debuggee is called for
-    what dials in: the process, later its children.
+    on_debuggee is called for what dials in: the process, later its children.
     """
 
     def __init__(
-        self, loop_id: int, spec: Dict[str, Any], table: ProcessTable, on_debuggee: OnDebuggee
+        self, loop_id: int, spec: "InjectionSpec", table: ProcessTable, on_debuggee: OnDebuggee
     ) -> None:
         self.id = loop_id
         self.spec = spec
@@ -67,7 +68,7 @@ class Injection:
         self.log = LoopLog()
         self.generation = _GENERATION
         self.state = "new"
-        self.last_end: Optional[Dict[str, Any]] = None
+        self.last_end: Optional[RunEndInfo] = None
         self._began = start_time(self.pid)
         self._table = table
         self._on_debuggee = on_debuggee
@@ -84,7 +85,7 @@ class Injection:
 
     # -- as a loop is seen ------------------------------------------------
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> "LoopInfo":
         """The injection as a JSON object."""
         return {
             "id": self.id,
@@ -197,11 +198,11 @@ class Injection:
         self._note_end(gone.done())
 
     def _note_end(self, has_ended: bool) -> None:
-        how: Dict[str, Any] = {"code": None, "signal": None}
+        how: RunEndInfo = {"code": None, "signal": None}
         if self._how is not None:
             how = self._how.describe()
         why = "ended" if has_ended else "the debugger was taken off it"
-        self.last_end = dict(how, why=why, generation=_GENERATION)
+        self.last_end = {**how, "why": why, "generation": _GENERATION}
         self.state = "ended"
         self.log.event("ended", time=time.time(), **self.last_end)
 
@@ -253,7 +254,7 @@ class Injection:
         if who.identity.pid == self.pid:
             self._hung_up.set()
 
-    def _become(self, state: str, **fields: Any) -> None:
+    def _become(self, state: str, **fields: object) -> None:
         self.state = state
         self.log.event(state, generation=_GENERATION, time=time.time(), **fields)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import Any, AsyncIterator, Deque
+from typing import AsyncIterator, Container, Deque
 
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 
@@ -26,7 +26,7 @@ class LoopLog:
         """The number that the next record will have."""
         return self._next
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str, **fields: object) -> None:
         """Append an event."""
         self.append(EVENT, event_payload(name, **fields))
 
@@ -44,7 +44,7 @@ class LoopLog:
         self._over = True
         self._wake()
 
-    def tail(self, kinds: Any, max_bytes: int) -> bytes:
+    def tail(self, kinds: Container[int], max_bytes: int) -> bytes:
         """The last bytes of output of these kinds, for an error message."""
         parts: Deque[bytes] = deque()
         size = 0

@@ -1,7 +1,7 @@
 """Starts a loop's generations: from a fork server where that can be, else as new processes."""
 
 import socket
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from tunnelkit.agent.debug.fork_server_client import (
     ForkServer,
@@ -15,6 +15,9 @@ from tunnelkit.agent.processes.loop_run import LoopRun, OnOutput, spawn
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.debuggee import postmortem
 from tunnelkit.debuggee.debugpy_launcher import START
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import LoopSpec
 
 #: Stands in the command and environment for the dial-in port.
 PORT_MARK = "@TK_DIALIN_PORT@"
@@ -30,7 +33,7 @@ class RunStarter:
 
     def __init__(
         self,
-        spec: Dict[str, Any],
+        spec: "LoopSpec",
         table: ProcessTable,
         on_output: OnOutput,
         tell: Callable[..., None],

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tty
-from typing import Any, Dict, NamedTuple, Set
+from typing import TYPE_CHECKING, Coroutine, Dict, NamedTuple, Set
 
 from tunnelkit.agent.links import socket_dir
 from tunnelkit.agent.links.paced_mux import PacedMux
@@ -29,6 +29,9 @@ from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ChannelError, ProtocolError
 from tunnelkit.wire.handshake import Status
+
+if TYPE_CHECKING:
+    from tunnelkit.messages import agent_calls as calls
 
 #: A variable longer than this goes first when an identity is too large for a header.
 _LONG_VARIABLE_CHARS = 1000
@@ -55,7 +58,7 @@ class Relay:
         self._server_id = os.urandom(16)
         self._doors: Dict[int, _Door] = {}
         self._held = HeldPorts()
-        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._tasks: Set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._mux = PacedMux(Endpoint(client=False), self._opened, self._over)
 
@@ -87,7 +90,7 @@ class Relay:
             await cancel_all(ending, *self._tasks)
             loop.remove_signal_handler(signal.SIGTERM)
 
-    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+    def _opened(self, channel: Channel, header: Dict[str, object]) -> None:
         if header.get("type") == "rpc":
             self._spawn(rpc.RpcPeer(channel, self._handlers()).serve())
         else:
@@ -106,7 +109,7 @@ class Relay:
 
     # -- calls ------------------------------------------------------------
 
-    async def _info(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _info(self, params: "calls.Nothing") -> "calls.RelayInfo":
         return {
             "node": port_file.node_name(),
             "hostname": socket.gethostname(),
@@ -116,7 +119,7 @@ class Relay:
             "refused_peers": sum(door.dialin.refused for door in self._doors.values()),
         }
 
-    async def _dialin_open(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _dialin_open(self, params: "calls.OneLoop") -> "calls.DialinPort":
         loop_id = int(params["loop"])
         door = self._doors.get(loop_id)
         if door is None:
@@ -130,10 +133,10 @@ class Relay:
             door = self._doors[loop_id] = _Door(dialin, path)
         return {"port": door.dialin.port}
 
-    async def _dialin_close(self, params: Dict[str, Any]) -> None:
+    async def _dialin_close(self, params: "calls.OneLoop") -> None:
         self._close(int(params["loop"]))
 
-    async def _signal(self, params: Dict[str, Any]) -> None:
+    async def _signal(self, params: "calls.RelaySignal") -> None:
         """Only to what carries the loop's tag: a pid from another node proves nothing."""
         pid, tag = int(params["pid"]), str(params["tag"])
         if not tag or not _is_own(pid) or of_process(pid).tag != tag:
@@ -168,10 +171,10 @@ class Relay:
         if door is not None:
             door.close(self._held)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: "Coroutine[object, object, None]") -> None:
         start(self._tasks, self._quietly(work))
 
-    async def _quietly(self, work: Any) -> None:
+    async def _quietly(self, work: "Coroutine[object, object, None]") -> None:
         with contextlib.suppress(OSError, rpc.RpcError):
             await work
 

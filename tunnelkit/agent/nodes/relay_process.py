@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Callable, Dict, List, Mapping, Optional
 
 from tunnelkit.agent.links.paced_mux import PacedMux
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
@@ -49,7 +49,7 @@ class RelayProcess:
         self,
         node: str,
         table: ProcessTable,
-        on_channel: Callable[[Channel, Dict[str, Any]], None],
+        on_channel: Callable[[Channel, Dict[str, object]], None],
         on_lost: Callable[[str, str], None],
     ) -> None:
         self.node = node
@@ -82,7 +82,7 @@ class RelayProcess:
             raise
         self._watching = asyncio.ensure_future(self._watch(lost))
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the relay. Raises RpcError; its data has "gone" if the relay is lost."""
         if self._peer is None:
             raise RelayFailed(self.node, "it was not started")

@@ -12,9 +12,23 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from tunnelkit.debuggee import process_mark
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import RunEndInfo
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: In the environment of every process we start; marks its descendants as ours
@@ -33,9 +47,14 @@ class Exit(NamedTuple):
     duration_s: float
     peak_rss_bytes: int
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> "RunEndInfo":
         """The end as a JSON object."""
-        return dict(self._asdict())
+        return {
+            "code": self.code,
+            "signal": self.signal,
+            "duration_s": self.duration_s,
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
 
 
 class ChildProcess:

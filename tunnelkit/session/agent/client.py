@@ -8,11 +8,11 @@ import os
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream
+from tunnelkit.messages.agent_calls import SHUTDOWN
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.hello import NoHello, exchange_hello
 from tunnelkit.mux.mux import Mux
@@ -66,7 +66,7 @@ class AgentClient:
         self,
         dial: Dial,
         *,
-        on_channel: Callable[[Channel, dict[str, Any]], None],
+        on_channel: Callable[[Channel, dict[str, object]], None],
         notices: dict[str, Handler],
         on_link: Callable[[bool, str], None] = lambda up, why: None,
         on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
@@ -142,7 +142,7 @@ class AgentClient:
             self._on_link(False, why)
             await self._reconnect()
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the agent's method; wait while no link is attached. Raises TunnelkitError."""
         try:
             return await self._rpc.call(method, **params)
@@ -152,7 +152,7 @@ class AgentClient:
             hint = error.data.get("hint")
             raise TunnelkitError(str(error), hint=str(hint) if hint else None) from None
 
-    def open(self, header: dict[str, Any]) -> Channel:
+    def open(self, header: Mapping[str, object]) -> Channel:
         """Open a channel to the agent."""
         return self.mux.open(header)
 
@@ -162,7 +162,7 @@ class AgentClient:
         The job is cancelled only after this: a scheduler would kill the agent during its cleanup.
         """
         with contextlib.suppress(AgentGone):
-            await self.call("shutdown", reason=reason)
+            await SHUTDOWN.ask(self, {"reason": reason})
             await self.wait_ended()
 
     async def wait_ended(self) -> None:
@@ -294,7 +294,7 @@ def _few(handler: Handler) -> Handler:
     """
     told = 0
 
-    async def take(params: dict[str, Any]) -> Any:
+    async def take(params: dict[str, object]) -> None:
         nonlocal told
         told += 1
         if told <= _MOST_NOTICES:
