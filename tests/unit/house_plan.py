@@ -67,7 +67,8 @@ ROOMS = {
     "mux": _room("the asyncio driver of the wire: channels, calls, splices", "wire"),
     "wire": _room("the protocol, sans-IO: no socket, no clock, no asyncio"),
     "messages": _room(
-        "what session and agent send one another, as types; never sent to the node", "errors"
+        "messages between session and agent, as types; the agent imports them for type checking only",
+        "errors",
     ),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),

@@ -16,7 +16,6 @@ MODULE_LINES, FUNCTION_LINES, TYPE_IGNORES, ANYS = 400, 60, 6, 150
 #: What is still over a limit; a row goes when its file keeps the limit.
 LONG_MODULES = frozenset(
     [
-        "agent/debug/restart_loop.py",
         "mirror/mirror.py",
         "mirror/passes/syncer.py",
         "session/allocation.py",
@@ -30,7 +29,7 @@ LONG_FUNCTIONS = frozenset(
     ]
 )
 UNDOCUMENTED_ROOMS = frozenset(["demo"])
-TYPE_IGNORES_NOW, ANYS_NOW = 11, 430
+TYPE_IGNORES_NOW, ANYS_NOW = 11, 269
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

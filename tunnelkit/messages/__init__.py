@@ -1,1 +1,1 @@
-"""What session and agent send one another. The agent imports it for type checking only."""
+"""Messages between session and agent, as types. The agent imports them for type checking only."""

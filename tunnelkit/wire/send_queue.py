@@ -1,4 +1,4 @@
-"""What waits for its number: channels that open, credit, and channels with something to send.
+"""Frames that wait for their number: of new channels, credit, and channels with data or an end.
 
 Rules of this file: openings go first, then credit, then one frame of each channel in turn.
 """

@@ -1,4 +1,4 @@
-"""Where the processes of one loop dial in, on all its nodes; each is matched with its run."""
+"""The ports of one loop, on all its nodes. Each process that dials in is matched with its run."""
 
 import socket
 import sys
@@ -55,7 +55,7 @@ class LoopDialIns:
         return self._doors.wanted(who.rank)
 
     def refuse(self) -> None:
-        """Hang up on whoever comes from now on."""
+        """Hang up on all that dial in from now on."""
         self._refuses = True
 
     def expect(self) -> None:
