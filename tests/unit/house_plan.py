@@ -67,7 +67,7 @@ ROOMS = {
     "mux": _room("the asyncio driver of the wire: channels, calls, splices", "wire"),
     "wire": _room("the protocol, sans-IO: no socket, no clock, no asyncio"),
     "messages": _room(
-        "messages between session and agent, as types; the agent imports them for type checking only",
+        "types of what session and agent send one another; the agent only checks types with it",
         "errors",
     ),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
