@@ -7,15 +7,13 @@ stderr (for an exec), debuggee (a process that dialled in to a loop).
 import asyncio
 import contextlib
 import os
-import platform
 import signal
 import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Coroutine, Dict, List, Optional, Set, Union
 
-from tunnelkit import __version__
-from tunnelkit.agent import zip_lease
+from tunnelkit.agent import file_agent, zip_lease
 from tunnelkit.agent.debug import python_processes
 from tunnelkit.agent.debug.debuggee_connections import DebuggeeConnections
 from tunnelkit.agent.debug.fork_server_client import agent_path
@@ -180,15 +178,10 @@ class Agent:
 
     async def _info(self, params: "calls.Nothing") -> "calls.AgentInfo":
         return {
+            **await file_agent.info(params),
             "name": self._name,
-            "version": __version__,
             "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-            "hostname": socket.gethostname(),
-            "pid": os.getpid(),
             "network": network(),
-            "python": platform.python_version(),
-            "executable": sys.executable,
-            "home": os.path.expanduser("~"),
             "job_id": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
             "started": self._started,
             "pythonpath": os.environ.get("PYTHONPATH"),

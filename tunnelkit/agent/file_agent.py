@@ -18,7 +18,7 @@ from tunnelkit.agent import zip_lease
 from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import write_fd
+from tunnelkit.mux.fd_io import take_stdio, write_fd
 from tunnelkit.mux.hello import NoHello, take_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all, first_of, start
@@ -39,12 +39,7 @@ _LINGER_S = 0.05
 
 def main() -> int:
     """Serve until stdin ends; the exit status."""
-    read_end, write_end = os.dup(0), os.dup(1)
-    # What anything prints must not get into the wire.
-    with open(os.devnull, "rb") as null:
-        os.dup2(null.fileno(), 0)
-    os.dup2(2, 1)
-    return asyncio.run(FileServer(read_end, write_end).run())
+    return asyncio.run(FileServer(*take_stdio()).run())
 
 
 class FileServer:
@@ -114,7 +109,7 @@ class FileServer:
         kind = header.get("type")
         if kind == "rpc":
             handlers: Dict[str, rpc.Handler] = {
-                "info": _info,
+                "info": info,
                 "mirror.differing": self._files.differing,
                 "mirror.verify": self._files.verify,
             }
@@ -129,7 +124,8 @@ class FileServer:
             await peer.serve()
 
 
-async def _info(params: "Nothing") -> "AgentInfo":
+async def info(params: "Nothing") -> "AgentInfo":
+    """RPC `info`: this host and this process."""
     return {
         "version": __version__,
         "node": socket.gethostname(),

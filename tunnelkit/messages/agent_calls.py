@@ -152,7 +152,7 @@ class InjectionSpec(AttachSpec):
 
 class RunEndInfo(TypedDict, total=False):
     """The end of a run. why: "ended", or who ended it. error: it could not be started. waited_s:
-    how long it waited for an editor."""
+    how long it waited for an editor. ahead: its turn had not come."""
 
     code: int | None
     signal: str | None
@@ -162,6 +162,7 @@ class RunEndInfo(TypedDict, total=False):
     error: str
     why: str
     generation: int
+    ahead: bool
 
 
 class LoopInfo(TypedDict):

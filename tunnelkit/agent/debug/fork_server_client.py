@@ -6,13 +6,16 @@ import json
 import os
 import socket
 import sys
-from typing import Dict, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Optional, Sequence
 
 from tunnelkit.agent.processes.loop_run import LoopRun, OnOutput, spawn
 from tunnelkit.agent.processes.table import Exit, ProcessTable
 from tunnelkit.debuggee.fork_server import SERVE
 from tunnelkit.mux.loop_records import STDERR, STDOUT
 from tunnelkit.mux.tasks import cancel_all, first_of
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.loop_events import Imports
 
 _GRACE_S = 2.0
 
@@ -83,7 +86,7 @@ class ForkServer:
         """True once it has imported everything, while it lives: it can be asked."""
         return self._imported and self.is_alive
 
-    async def start(self) -> Dict[str, object]:
+    async def start(self) -> "Imports":
         """Start it and wait for its imports; what it tells of them.
 
         Raises OSError if the interpreter can't be started, PreloadFailed if an import fails,
@@ -105,7 +108,7 @@ class ForkServer:
         self._run.begin(self._on_output, lambda told: None)
         return await self._ready()
 
-    async def _ready(self) -> Dict[str, object]:
+    async def _ready(self) -> "Imports":
         importing = ""
         while True:
             try:
@@ -120,7 +123,7 @@ class ForkServer:
             ready = told.get("ready")
             if isinstance(ready, dict):
                 self._imported = True
-                return ready
+                return {"imports": ready["imports"], "rss_bytes": ready["rss_bytes"]}
             importing = str(told["importing"])
 
     async def fork(self, number: int, words: Sequence[str]) -> LoopRun:

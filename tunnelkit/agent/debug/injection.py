@@ -30,6 +30,7 @@ from tunnelkit.mux.tasks import cancel_all, first_of
 
 if TYPE_CHECKING:
     from tunnelkit.messages.agent_calls import InjectionSpec, LoopInfo, RunEndInfo
+    from tunnelkit.messages.loop_events import LoopState
 
 #: gdb reads the symbols of all libraries first: half a minute with torch on a slow disk.
 _INJECT_TIMEOUT_S = 120.0
@@ -106,7 +107,7 @@ class Injection:
 
     def attached(self, generation: int, who: str) -> None:
         """An editor is on it."""
-        self._become("attached", client=who)
+        self._become({"event": "attached", "client": who})
 
     async def restart(self, reason: str, generation: Optional[int] = None) -> None:
         """Nothing: it is not ours to end."""
@@ -126,17 +127,17 @@ class Injection:
         gone = asyncio.ensure_future(self._gone())
         try:
             self._dialin.open()
-            self._become("starting", pid=self.pid, port=self._dialin.port)
+            self._become({"event": "starting", "pid": self.pid, "port": self._dialin.port})
             hindrance = find_hindrance(self.pid, self.spec["python"]) or await self._inject(gone)
             if hindrance is None:
                 await self._live(gone)
             else:
-                self._become("failed", **hindrance._asdict())
+                self._become({"event": "failed", "cause": hindrance.cause, "hint": hindrance.hint})
         except OSError as error:
-            self._become("failed", cause=str(error), hint=_FROM_THE_START)
+            self._become({"event": "failed", "cause": str(error), "hint": _FROM_THE_START})
         finally:
             await cancel_all(gone)
-            self._become("stopped")
+            self._become({"event": "stopped"})
             self.log.close()
             self._over.set()
 
@@ -188,7 +189,7 @@ class Injection:
         try:
             await first_of(arrived, gone, stopped, patience)
             if not arrived.done() and patience.done():
-                self._become("pending")
+                self._become({"event": "pending"})
             await first_of(hung_up, gone, stopped)
             if hung_up.done() and not gone.done():
                 # A process that ends hangs up first.
@@ -204,7 +205,7 @@ class Injection:
         why = "ended" if has_ended else "the debugger was taken off it"
         self.last_end = {**how, "why": why, "generation": _GENERATION}
         self.state = "ended"
-        self.log.event("ended", time=time.time(), **self.last_end)
+        self.log.event({"event": "ended", "time": time.time(), **self.last_end})
 
     async def _gone(self) -> None:
         """Return when the process has ended."""
@@ -246,7 +247,7 @@ class Injection:
             return
         if who.pid == self.pid and not self._arrived.is_set():
             self._arrived.set()
-            self._become("armed", pid=self.pid)
+            self._become({"event": "armed", "pid": self.pid})
         self._on_debuggee(self, sock, visitor(who))
 
     def hung_up(self, who: DialedProcess) -> None:
@@ -254,9 +255,9 @@ class Injection:
         if who.identity.pid == self.pid:
             self._hung_up.set()
 
-    def _become(self, state: str, **fields: object) -> None:
-        self.state = state
-        self.log.event(state, generation=_GENERATION, time=time.time(), **fields)
+    def _become(self, state: "LoopState") -> None:
+        self.state = state["event"]
+        self.log.event({"generation": _GENERATION, "time": time.time(), **state})
 
 
 def search_path(environ: Dict[str, str]) -> str:

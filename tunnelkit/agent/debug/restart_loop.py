@@ -34,6 +34,7 @@ from tunnelkit.mux.tasks import cancel_all, first_of, unless
 
 if TYPE_CHECKING:
     from tunnelkit.messages.agent_calls import LoopInfo, LoopSpec, RunEndInfo
+    from tunnelkit.messages.loop_events import Ended, LoopEvent, LoopState
 
 #: The next debuggee is made this long after the present one got its editor, so that the
 #: two don't compete while F5 is on its way.
@@ -112,7 +113,7 @@ class RestartLoop:
             if run.number == generation:
                 run.has_client(who)
                 if run is self._front:
-                    self._become("attached", client=who)
+                    self._become({"event": "attached", "client": who})
 
     async def restart(self, reason: str, generation: Optional[int] = None) -> None:
         """End the running generation (if it is `generation`) and arm the next at once."""
@@ -175,7 +176,7 @@ class RestartLoop:
             self._front = self._next = None
             await self._starter.close()
             await self._dial_ins.close_far()
-            self._become("stopped")
+            self._become({"event": "stopped"})
             self.log.close()
 
     async def _reach_nodes(self) -> None:
@@ -183,10 +184,10 @@ class RestartLoop:
         try:
             await unless(self._stopped, self._dial_ins.reach_nodes(self._node_lost))
         except rpc.RpcError as error:
-            self._tell("no-relay", why=str(error))
+            self._tell({"event": "no-relay", "why": str(error)})
 
     def _node_lost(self, node: str, why: str) -> None:
-        self._tell("node-lost", node=node, why=why)
+        self._tell({"event": "node-lost", "node": node, "why": why})
 
     async def _its_turn(self) -> None:
         """Put the run that stands by, or a new one, in front.
@@ -227,11 +228,13 @@ class RestartLoop:
     async def _live(self, run: LoopRun) -> None:
         """A run's turn, from its first moment to the last of its processes."""
         self.generation = run.number
-        self._become("starting", pid=run.process.pid, port=self._dial_ins.here.port)
+        self._become(
+            {"event": "starting", "pid": run.process.pid, "port": self._dial_ins.here.port}
+        )
         if run.dialled:
-            self._become("armed", pid=run.process.pid)
+            self._become({"event": "armed", "pid": run.process.pid})
         if run.attached.is_set():
-            self._become("attached", client=run.client)
+            self._become({"event": "attached", "client": run.client})
         await self._wait_open()
         run.begin(self.log.append, self._told)
         wanted = asyncio.ensure_future(self._restart_wanted.wait())
@@ -260,7 +263,7 @@ class RestartLoop:
             await self._make_next()
         except (OSError, ValueError, ServerEnded) as error:
             # When its turn comes it is tried again, with the whole message.
-            self._tell("no-standby", why=str(error))
+            self._tell({"event": "no-standby", "why": str(error)})
         following = self._next
         if following is None or run.process.exited.done():
             return
@@ -284,13 +287,15 @@ class RestartLoop:
         """A process has dialled in: hand it over as one of this run."""
         run.dialled = True
         if run is self._front and self.state == "starting":
-            self._become("armed", pid=run.process.pid)
+            self._become({"event": "armed", "pid": run.process.pid})
         elif run is self._next and self._front is not None:
-            self._tell("standby", pid=run.process.pid, **memory_of(run.process.pid))
+            self._tell({"event": "standby", "pid": run.process.pid, **memory_of(run.process.pid)})
         wanted = self._dial_ins.wanted(who)
         if wanted is not None and who.rank is not None:
             rank, pid = who.rank.global_rank, who.identity.pid
-            self._tell("rank", rank=rank, wanted=wanted, node=who.node, pid=pid)
+            self._tell(
+                {"event": "rank", "rank": rank, "wanted": wanted, "node": who.node, "pid": pid}
+            )
         self._on_debuggee(self, run.number, sock, who)
 
     def _why(self) -> str:
@@ -300,7 +305,7 @@ class RestartLoop:
         end: RunEndInfo = {**how, "why": why, "generation": number}
         if self._front is not None and self._front.number < number:
             # Its turn had not come: the run in front goes on.
-            self.log.event("ended", time=time.time(), ahead=True, **end)
+            self._log_end({"event": "ended", "ahead": True, **end})
             return
         if number >= self.generation and self._next is None:
             self.generation = number
@@ -310,14 +315,17 @@ class RestartLoop:
             early = self._debug or how.get("duration_s", 0.0) < 1.0
             failed = why in ("ended", "not started") and early and not attached
             self._failures = self._failures + 1 if failed else 0
-        self.log.event("ended", time=time.time(), **end)
+        self._log_end({"event": "ended", **end})
+
+    def _log_end(self, end: "Ended") -> None:
+        self.log.event({"time": time.time(), **end})
 
     async def _back_off(self) -> None:
         """After a run that no editor saw: wait, so that a broken command does not spin."""
         if self._failures == 0:
             return
         delay_s = min(10.0, 0.25 * 2 ** min(self._failures, 6))
-        self._become("waiting", delay_s=delay_s)
+        self._become({"event": "waiting", "delay_s": delay_s})
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._restart_wanted.wait(), delay_s)
 
@@ -325,13 +333,15 @@ class RestartLoop:
         """Handle a message of a debuggee about itself."""
         imported, kept = message.get("imported"), message.get("kept")
         if isinstance(imported, dict):
-            self._tell("imported", **imported)
+            module, duration_s = imported.get("module", ""), imported.get("duration_s", 0.0)
+            self._tell({"event": "imported", "module": module, "duration_s": duration_s})
         elif isinstance(kept, dict):
-            self._become("kept", **kept)
+            error, where = kept.get("error", ""), kept.get("where", "")
+            self._become({"event": "kept", "error": error, "where": where})
 
-    def _become(self, state: str, **fields: object) -> None:
-        self.state = state
-        self._tell(state, **fields)
+    def _become(self, state: "LoopState") -> None:
+        self.state = state["event"]
+        self._tell(state)
 
-    def _tell(self, event: str, **fields: object) -> None:
-        self.log.event(event, generation=self.generation, time=time.time(), **fields)
+    def _tell(self, event: "LoopEvent") -> None:
+        self.log.event({"generation": self.generation, "time": time.time(), **event})

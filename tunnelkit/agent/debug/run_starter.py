@@ -18,6 +18,7 @@ from tunnelkit.debuggee.debugpy_launcher import START
 
 if TYPE_CHECKING:
     from tunnelkit.messages.agent_calls import LoopSpec
+    from tunnelkit.messages.loop_events import LoopEvent
 
 #: Stands in the command and environment for the dial-in port.
 PORT_MARK = "@TK_DIALIN_PORT@"
@@ -28,7 +29,7 @@ _TRIES = 3
 class RunStarter:
     """Makes one run after the other. `close` it at the end.
 
-    spec: as for Loop. tell(event, fields) hears what becomes of the fork server.
+    spec: as for Loop. tell hears what becomes of the fork server.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class RunStarter:
         spec: "LoopSpec",
         table: ProcessTable,
         on_output: OnOutput,
-        tell: Callable[..., None],
+        tell: "Callable[[LoopEvent], None]",
     ) -> None:
         self._spec = spec
         self._table = table
@@ -62,10 +63,10 @@ class RunStarter:
                 await self.close()
                 tries += 1
                 if error.stale and tries < _TRIES:
-                    self._tell("stale", why=error.why)
+                    self._tell({"event": "stale", "why": error.why})
                 else:
                     self._forks = False
-                    self._tell("no-standby", why=error.why)
+                    self._tell({"event": "no-standby", "why": error.why})
         return self._spawn(port, number)
 
     async def stale(self) -> Optional[str]:
@@ -81,7 +82,7 @@ class RunStarter:
         except ServerEnded:
             why = "the fork server has ended"
         if why is not None:
-            self._tell("stale", why=why)
+            self._tell({"event": "stale", "why": why})
             await self.close()
         return why
 
@@ -110,7 +111,7 @@ class RunStarter:
         await self.close()
         _, cwd, env = self._command(port)
         if self._preload:
-            self._tell("preloading", modules=self._preload)
+            self._tell({"event": "preloading", "modules": self._preload})
         self._server = server = ForkServer(
             self._table,
             self._spec["interpreter"],
@@ -124,7 +125,7 @@ class RunStarter:
         except BaseException:
             await self.close()
             raise
-        self._tell("fork-server", pid=server.pid, **ready)
+        self._tell({"event": "fork-server", "pid": server.pid, **ready})
 
     def _command(self, port: int) -> "tuple[List[str], str, Dict[str, str]]":
         argv, cwd, env = command_of(self._spec)

@@ -22,7 +22,7 @@ from tunnelkit.agent.processes.dial_in import DialIn, HeldPorts
 from tunnelkit.agent.processes.peer_process import PeerProcess, identify, of_process
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import write_fd
+from tunnelkit.mux.fd_io import take_stdio, write_fd
 from tunnelkit.mux.hello import take_hello
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all, first_of, start
@@ -188,12 +188,7 @@ def _is_own(pid: int) -> bool:
 
 def main(name: str) -> int:
     """Run a relay on stdin and stdout; exit status."""
-    # Nothing that happens to be printed may get between the frames.
-    from_agent, to_agent = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    os.close(null)
+    from_agent, to_agent = take_stdio()
     if os.isatty(to_agent):
         # `srun --unbuffered` gives a terminal for stdout.
         tty.setraw(to_agent)

@@ -101,8 +101,8 @@ class RelayProcess:
     # -- beginning --------------------------------------------------------
 
     async def _begin(self, argv: List[str], env: Mapping[str, str]) -> "asyncio.Future[str]":
-        self._spawn(argv, env)
-        from_relay, to_relay, errors = self._fds
+        self._process, self._fds = self._table.spawn_piped(argv, cwd="/", env=env)
+        to_relay, from_relay, errors = self._fds
         self._reading = asyncio.ensure_future(self._read_errors(errors))
         mine = self._mux.hello(Status.FRESH, os.urandom(16))
         hello, rest = await exchange_hello(from_relay, to_relay, mine, self._reader)
@@ -114,21 +114,6 @@ class RelayProcess:
         serving.add_done_callback(lambda task: task.cancelled() or task.exception())
         await self._peer.call("info")
         return lost
-
-    def _spawn(self, argv: List[str], env: Mapping[str, str]) -> None:
-        stdin, to_relay = os.pipe()
-        from_relay, stdout = os.pipe()
-        errors, stderr = os.pipe()
-        self._fds = [from_relay, to_relay, errors]
-        try:
-            self._process = self._table.spawn(
-                argv, cwd="/", env=env, stdin=stdin, stdout=stdout, stderr=stderr
-            )
-        finally:
-            for fd in (stdin, stdout, stderr):
-                os.close(fd)
-        for fd in self._fds:
-            os.set_blocking(fd, False)
 
     async def _read_errors(self, fd: int) -> None:
         with contextlib.suppress(OSError):

@@ -85,22 +85,8 @@ class ExecChannel:
             os.close(master)
 
     async def _run_pipes(self, argv: List[str], cwd: str, env: Dict[str, str]) -> None:
-        in_read, in_write = os.pipe()
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        try:
-            self.process = self._table.spawn(
-                argv, cwd=cwd, env=env, stdin=in_read, stdout=out_write, stderr=err_write
-            )
-        except BaseException:
-            for fd in (in_write, out_read, err_read):
-                os.close(fd)
-            raise
-        finally:
-            for fd in (in_read, out_write, err_write):
-                os.close(fd)
-        for fd in (in_write, out_read, err_read):
-            os.set_blocking(fd, False)
+        self.process, fds = self._table.spawn_piped(argv, cwd=cwd, env=env)
+        in_write, out_read, err_read = fds
         errors = self._mux.open({"type": "stderr", "for": self._channel.id})
         feeder = asyncio.ensure_future(self._feed(in_write, close=True))
         outputs = [

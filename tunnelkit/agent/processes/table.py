@@ -134,6 +134,26 @@ class ProcessTable:
         self._live[popen.pid] = process
         return process
 
+    def spawn_piped(
+        self, argv: List[str], *, cwd: str, env: Mapping[str, str]
+    ) -> Tuple[ChildProcess, List[int]]:
+        """Start a process; return it with our ends of its stdin, stdout and stderr, which do not
+        block. Raises OSError."""
+        (stdin, to_it), (from_it, stdout), (errors, stderr) = (os.pipe() for _ in range(3))
+        ours = [to_it, from_it, errors]
+        try:
+            process = self.spawn(argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+        for fd in ours:
+            os.set_blocking(fd, False)
+        return process, ours
+
     def adopt(self, pid: int, tag: str) -> ChildProcess:
         """Take over a process that is our child though we didn't start it: one whose parent,
         which we started, has ended (`reaps_orphans`), and that has put on the tag's mark. It must
