@@ -1,8 +1,9 @@
 """The agent as one file: a zip built from agent/, debuggee/, mux/ and wire/, named by its digest.
 
 Built the same byte for byte from the same sources (fixed times, order and
-modes), so a node that has the digest needs nothing sent. Comments and docstrings
-are left out; line numbers stay, so a traceback from the node names the right line.
+modes), so a node that has the digest needs nothing sent. Comments, docstrings, return
+types and imports for type checking are left out; line numbers stay, so a traceback from
+the node names the right line.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _TOKEN = re.compile(
         (?: \"{3} (?: \\. | [^\\] )*? \"{3} | " (?: \\. | [^"\\\n] )+ " ) (?= [ \t]* $ ) )
     | (?P<text> \"{3} (?: \\. | [^\\] )*? \"{3} | '{3} (?: \\. | [^\\] )*? '{3}
         | " (?: \\. | [^"\\\n] )* " | ' (?: \\. | [^'\\\n] )* ' )
+    | (?P<returns> (?<=\)) [ ] -> [ ] [^\n]+? (?= : $ ) )
+    | (?P<types> ^ if [ ] TYPE_CHECKING: \n (?: (?: [ ]{4} [^\n]* )? \n )+ (?= \S ) )
     | (?P<comment> [ \t]* [#] [^\n]* )
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
@@ -91,15 +94,13 @@ def build() -> Payload:
 
 
 def strip(source: str) -> str:
-    """Return `source` without comments and docstrings; each statement keeps its line."""
+    """Return `source` without what only its readers need; each statement keeps its line."""
     return _TOKEN.sub(_kept, source)
 
 
 def _kept(token: re.Match[str]) -> str:
     if token["text"] is not None:
         return token[0]
-    if token["doc"] is None:
-        return ""
     # A block may hold nothing else. Nothing may stand before a module's __future__ import.
     body = f"{token['indent']}pass" if token["indent"] else ""
     return body + "\n" * token[0].count("\n")

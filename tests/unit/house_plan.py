@@ -33,8 +33,8 @@ ROOMS = {
     "lab": _room("a real cluster on loopback or in network namespaces", "errors"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
-        "agent_zip child_process config debug errors link local_ports mirror model mount mux "
-        "remote_command remote_script scheduler text_format wire",
+        "agent_zip child_process config debug errors link local_ports messages mirror model mount "
+        "mux remote_command remote_script scheduler text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
@@ -51,7 +51,7 @@ ROOMS = {
     "mount": _room("sshfs: the remote directory on the laptop", "errors model remote_script"),
     "debug": _room(
         "the laptop's side of a loop: adapters, editor port, DAP sessions, VS Code's files",
-        "debuggee errors file_changes model mux",
+        "debuggee errors file_changes messages model mux",
     ),
     "config": _room(
         "tunnelkit.toml, profiles, environment, flags; each value knows its origin",
@@ -59,13 +59,17 @@ ROOMS = {
     ),
     "agent": _room(
         "runs on the node: restart loops, processes, dial-in ports, the mirror's far end",
-        "debuggee mux wire",
+        "debuggee messages mux wire",
     ),
     "debuggee": _room(
         "runs in the user's own interpreter: debugpy's start, fork server, rank hook"
     ),
     "mux": _room("the asyncio driver of the wire: channels, calls, splices", "wire"),
     "wire": _room("the protocol, sans-IO: no socket, no clock, no asyncio"),
+    "messages": _room(
+        "types of what session and agent send one another; the agent only checks types with it",
+        "errors",
+    ),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
     "remote_script": _room("runs a small sh script on a host", "errors model"),

@@ -55,10 +55,21 @@ def shipped_sources() -> list[Path]:
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+def _is_for_types(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
 def _statements(source: str) -> tuple[str, list[tuple[str, int]]]:
-    """The code of `source` without docstrings and `pass`, and the line of each node."""
+    """The code of `source` without what `strip` takes and `pass`, and the line of each node."""
     tree = ast.parse(source)
+    tree.body = [each for each in tree.body if not _is_for_types(each)]
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
         if isinstance(node, _DOCUMENTED):
             if ast.get_docstring(node, clean=False) is not None:
                 del node.body[0]
@@ -70,7 +81,7 @@ def _statements(source: str) -> tuple[str, list[tuple[str, int]]]:
 @pytest.mark.parametrize(
     "path", shipped_sources(), ids=lambda path: f"{path.parent.name}/{path.name}"
 )
-def test_strip_takes_comments_and_docstrings_and_nothing_else(path: Path) -> None:
+def test_strip_takes_what_readers_need_and_nothing_else(path: Path) -> None:
     source = path.read_text()
     stripped = agent_zip.strip(source)
     assert _statements(stripped) == _statements(source)
@@ -79,6 +90,7 @@ def test_strip_takes_comments_and_docstrings_and_nothing_else(path: Path) -> Non
     assert not [token for token in tokens if token.type == tokenize.COMMENT]
     nodes = [node for node in ast.walk(ast.parse(stripped)) if isinstance(node, _DOCUMENTED)]
     assert not [node for node in nodes if ast.get_docstring(node)]
+    assert not any(map(_is_for_types, ast.parse(stripped).body))
 
 
 def test_holds_only_the_rooms_of_the_node() -> None:

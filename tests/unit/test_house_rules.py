@@ -8,22 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[2] / "tunnelkit"
-MODULE_LINES, FUNCTION_LINES, TYPE_IGNORES, ANYS = 400, 60, 6, 150
+MODULE_LINES, FUNCTION_LINES, TYPE_IGNORES, ANYS = 400, 60, 0, 20
 
-#: What is still over a limit; a row goes when its file keeps the limit.
-LONG_MODULES = frozenset(
-    [
-        "agent/debug/restart_loop.py",
-        "wire/endpoint.py",
-    ]
-)
-LONG_FUNCTIONS: frozenset[str] = frozenset()
 #: The sample is a user's program; base.py is documented by its class.
 UNDOCUMENTED = ("demo/sample/", "link/base.py")
-TYPE_IGNORES_NOW, ANYS_NOW = 6, 245
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -43,7 +32,7 @@ def _public(body: list[ast.stmt], before: str = "") -> Iterator[tuple[str, Def]]
 
 def test_no_module_is_too_long():
     long = {name for name, text in _modules() if len(text.splitlines()) > MODULE_LINES}
-    assert long == LONG_MODULES & long, f"over {MODULE_LINES} lines: {long - LONG_MODULES}"
+    assert not long, f"over {MODULE_LINES} lines"
 
 
 def test_no_function_is_too_long():
@@ -54,7 +43,7 @@ def test_no_function_is_too_long():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
     }
-    assert long == LONG_FUNCTIONS & long, f"over {FUNCTION_LINES} lines: {long - LONG_FUNCTIONS}"
+    assert not long, f"over {FUNCTION_LINES} lines"
 
 
 def test_every_public_name_has_a_docstring():
@@ -70,7 +59,7 @@ def test_every_public_name_has_a_docstring():
 
 def test_types_are_checked():
     ignores = sum(len(re.findall(r"#\s*type: ignore", text)) for _, text in _modules())
-    assert ignores <= max(TYPE_IGNORES, TYPE_IGNORES_NOW)
+    assert ignores <= TYPE_IGNORES
 
 
 def test_any_is_rare():
@@ -83,9 +72,4 @@ def test_any_is_rare():
             for name, text in _modules()
         }
     )
-    assert found.total() <= max(ANYS, ANYS_NOW), found.most_common(10)
-
-
-@pytest.mark.parametrize("row", sorted(LONG_MODULES) + sorted(LONG_FUNCTIONS))
-def test_exceptions_name_files_that_exist(row):
-    assert (PACKAGE / row.partition(":")[0]).is_file()
+    assert found.total() <= ANYS, found.most_common(10)

@@ -7,15 +7,13 @@ stderr (for an exec), debuggee (a process that dialled in to a loop).
 import asyncio
 import contextlib
 import os
-import platform
 import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional, Set, Union
+from typing import TYPE_CHECKING, Coroutine, Dict, List, Optional, Set, Union
 
-from tunnelkit import __version__
-from tunnelkit.agent import zip_lease
+from tunnelkit.agent import file_agent, zip_lease
 from tunnelkit.agent.debug import python_processes
 from tunnelkit.agent.debug.debuggee_connections import DebuggeeConnections
 from tunnelkit.agent.debug.fork_server_client import agent_path
@@ -38,6 +36,9 @@ from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.peer_credentials import network
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.wire.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from tunnelkit.messages import agent_calls as calls
 
 _GRACE_S = 3.0
 _PROBE_TIMEOUT_S = 60.0
@@ -67,7 +68,7 @@ class Agent:
         self._execs: Dict[int, ExecChannel] = {}
         self._loops: Dict[int, Union[RestartLoop, Injection]] = {}
         self._loop_tasks: Dict[int, asyncio.Task[None]] = {}
-        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._tasks: Set[asyncio.Task[None]] = set()
         self._debuggees = DebuggeeConnections(self._spawn)
         self._held = HeldPorts()
         self._ending = asyncio.Event()
@@ -111,8 +112,8 @@ class Agent:
         self._debuggees.new_session(self._mux)
         return self._mux
 
-    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
-        kind = header.get("type")
+    def _opened(self, channel: Channel, header: Dict[str, object]) -> None:
+        kind, loop_id = header.get("type"), header.get("loop")
         if kind == "rpc":
             self._peer = rpc.RpcPeer(channel, self._handlers())
             self._spawn(self._peer.serve())
@@ -125,8 +126,8 @@ class Agent:
             self._spawn(serve_tcp(channel, header))
         elif kind == "mirror":
             self.files.serve(channel, header)
-        elif kind == "loop-log" and header.get("loop") in self._loops:
-            self._spawn(self._send_log(self._loops[header["loop"]], channel, header))
+        elif kind == "loop-log" and isinstance(loop_id, int) and loop_id in self._loops:
+            self._spawn(self._send_log(self._loops[loop_id], channel, header.get("from")))
         else:
             channel.close({"error": f"this agent has no channel of type {kind!r}"})
 
@@ -153,7 +154,7 @@ class Agent:
         }
 
     async def _run_exec(
-        self, channel_id: int, process: ExecChannel, header: Dict[str, Any]
+        self, channel_id: int, process: ExecChannel, header: Dict[str, object]
     ) -> None:
         try:
             await process.run(header)
@@ -161,10 +162,11 @@ class Agent:
             self._execs.pop(channel_id, None)
 
     async def _send_log(
-        self, debug_loop: Union[RestartLoop, Injection], channel: Channel, header: Dict[str, Any]
+        self, debug_loop: Union[RestartLoop, Injection], channel: Channel, first: object
     ) -> None:
-        first = int(header.get("from", 0))
-        if first < 0:
+        if not isinstance(first, int):
+            first = 0
+        elif first < 0:
             first = debug_loop.log.next_number
         async for record in debug_loop.log.read(first):
             if channel.is_over:
@@ -174,24 +176,19 @@ class Agent:
 
     # -- calls ------------------------------------------------------------
 
-    async def _info(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _info(self, params: "calls.Nothing") -> "calls.AgentInfo":
         return {
+            **await file_agent.info(params),
             "name": self._name,
-            "version": __version__,
             "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-            "hostname": socket.gethostname(),
-            "pid": os.getpid(),
             "network": network(),
-            "python": platform.python_version(),
-            "executable": sys.executable,
-            "home": os.path.expanduser("~"),
             "job_id": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
             "started": self._started,
             "pythonpath": os.environ.get("PYTHONPATH"),
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         }
 
-    async def _exec_probe(self, params: Dict[str, Any]) -> Optional[int]:
+    async def _exec_probe(self, params: "calls.Command") -> Optional[int]:
         """Run a short command for its exit code alone; None if it can't be started."""
         try:
             argv, cwd, env = command_of(params)
@@ -210,27 +207,27 @@ class Agent:
             how = await self._table.end(process, 0.0)
         return how.code
 
-    async def _exec_signal(self, params: Dict[str, Any]) -> None:
+    async def _exec_signal(self, params: "calls.ExecSignal") -> None:
         process = self._execs[int(params["channel"])].process
         if process is not None:
             process.signal(int(getattr(signal, str(params["signal"]))))
 
-    async def _exec_resize(self, params: Dict[str, Any]) -> None:
+    async def _exec_resize(self, params: "calls.ExecResize") -> None:
         self._execs[int(params["channel"])].resize(int(params["rows"]), int(params["cols"]))
 
-    async def _loop_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _loop_start(self, params: "calls.LoopSpec") -> "calls.LoopInfo":
         loop_id = max(self._loops, default=0) + 1
-        spec, doors = dict(params), None
-        if spec.get("ranks"):
+        ranks, doors = params.get("ranks"), None
+        if ranks:
             doors = RankDialIns(self._name, self._table, self._relays)
             try:
-                env = doors.environment(loop_id, spec, agent_path())
+                env = doors.environment(loop_id, params, ranks, agent_path())
             except (NoSocketDirectory, ValueError) as error:
                 raise rpc.error(str(error)) from None
-            spec["env"] = {**dict(spec.get("env") or {}), **env}
+            params["env"] = {**(params.get("env") or {}), **env}
         gate = self.files.gate
         debug_loop = RestartLoop(
-            loop_id, spec, self._table, self._dialled_in, doors, gate, self._held
+            loop_id, params, self._table, self._dialled_in, doors, gate, self._held
         )
         self._debuggees.claim(loop_id)
         self._loops[loop_id] = debug_loop
@@ -242,20 +239,24 @@ class Agent:
     ) -> None:
         self._debuggees.add(sock, debug_loop.id, generation, who)
 
-    async def _attach_find(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
+    async def _attach_find(self, params: "calls.AttachFind") -> "List[calls.PythonInfo]":
         debugged = self._debuggees.pids
         if params.get("pid") is None:
-            return [one.describe() for one in python_processes.find(debugged)]
+            return python_processes.find(debugged)
         one = python_processes.look(int(params["pid"]), debugged)
-        return [] if one is None else [one.describe()]
+        return [] if one is None else [one]
 
-    async def _attach_start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _attach_start(self, params: "calls.AttachSpec") -> "calls.LoopInfo":
         """Begin to bring a debugger into a process; the loop's log says how that goes."""
         found = python_processes.look(int(params["pid"]), self._debuggees.pids)
-        if found is None or found.why_not:
-            why = found.why_not if found is not None else "it is gone"
+        if found is None or found["why_not"]:
+            why = found["why_not"] if found is not None else "it is gone"
             raise rpc.error(f"process {params['pid']} can't be attached to: {why}")
-        spec = {**params, "python": found.python, "command": found.command}
+        spec: calls.InjectionSpec = {
+            **params,
+            "python": found["python"],
+            "command": found["command"],
+        }
         injection = Injection(max(self._loops, default=0) + 1, spec, self._table, self._injected)
         self._debuggees.claim(injection.id)
         self._loops[injection.id] = injection
@@ -266,37 +267,37 @@ class Agent:
     def _injected(self, injection: Injection, sock: socket.socket, who: DialedProcess) -> None:
         self._debuggees.add(sock, injection.id, injection.generation, who, injection.hung_up)
 
-    async def _loop_claim(self, params: Dict[str, Any]) -> int:
+    async def _loop_claim(self, params: "calls.OneLoop") -> int:
         return self._debuggees.claim(self._one_loop(params).id)
 
-    async def _loop_list(self, params: Dict[str, Any]) -> List[Dict[str, Any]]:
+    async def _loop_list(self, params: "calls.Nothing") -> "List[calls.LoopInfo]":
         return [debug_loop.describe() for debug_loop in self._loops.values()]
 
-    async def _loop_restart(self, params: Dict[str, Any]) -> None:
+    async def _loop_restart(self, params: "calls.LoopRestart") -> None:
         await self._one_loop(params).restart(
             str(params.get("reason", "restarted")), params.get("generation")
         )
 
-    async def _loop_refresh(self, params: Dict[str, Any]) -> Optional[str]:
+    async def _loop_refresh(self, params: "calls.OneLoop") -> Optional[str]:
         return await self._one_loop(params).refresh()
 
-    async def _loop_stop(self, params: Dict[str, Any]) -> None:
+    async def _loop_stop(self, params: "calls.OneLoop") -> None:
         debug_loop = self._one_loop(params)
         debug_loop.stop()
         await asyncio.wait([self._loop_tasks[debug_loop.id]])
         self._loops.pop(debug_loop.id, None)
         self._loop_tasks.pop(debug_loop.id, None)
 
-    async def _loop_attached(self, params: Dict[str, Any]) -> None:
+    async def _loop_attached(self, params: "calls.LoopAttached") -> None:
         self._one_loop(params).attached(int(params["generation"]), str(params.get("client", "")))
 
-    def _one_loop(self, params: Dict[str, Any]) -> Union[RestartLoop, Injection]:
+    def _one_loop(self, params: "calls.OneLoop") -> Union[RestartLoop, Injection]:
         debug_loop = self._loops.get(int(params["loop"]))
         if debug_loop is None:
             raise rpc.error(f"no loop {params['loop']} on this node")
         return debug_loop
 
-    async def _shutdown(self, params: Dict[str, Any]) -> None:
+    async def _shutdown(self, params: "calls.Shutdown") -> None:
         self._end(str(params.get("reason", "told to end")))
 
     # -- ends -------------------------------------------------------------
@@ -326,7 +327,7 @@ class Agent:
         if self._peer is not None:
             self._peer.notify("time-limit", left_s=left_s)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: "Coroutine[object, object, None]") -> None:
         start(self._tasks, work)
 
 

@@ -11,19 +11,23 @@ import platform
 import signal
 import socket
 import sys
-from typing import Any, Dict, Optional, Set
+from typing import TYPE_CHECKING, Dict, Set
 
 from tunnelkit import __version__
 from tunnelkit.agent import zip_lease
 from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.fd_io import take_stdio, write_fd
+from tunnelkit.mux.hello import NoHello, take_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+from tunnelkit.wire.handshake import Hello, Status
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import AgentInfo, Nothing
 
 _HELLO_TIMEOUT_S = 20.0
 #: A laptop that sleeps must not leave us on the login host.
@@ -35,12 +39,7 @@ _LINGER_S = 0.05
 
 def main() -> int:
     """Serve until stdin ends; the exit status."""
-    read_end, write_end = os.dup(0), os.dup(1)
-    # What anything prints must not get into the wire.
-    with open(os.devnull, "rb") as null:
-        os.dup2(null.fileno(), 0)
-    os.dup2(2, 1)
-    return asyncio.run(FileServer(read_end, write_end).run())
+    return asyncio.run(FileServer(*take_stdio()).run())
 
 
 class FileServer:
@@ -52,7 +51,7 @@ class FileServer:
         self._server_id = os.urandom(16)
         self._files = MirrorService()
         self._mux = Mux(Endpoint(client=False), self._opened, self._over)
-        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._tasks: Set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
     async def run(self) -> int:
@@ -63,41 +62,27 @@ class FileServer:
         os.set_blocking(self._read_end, False)
         os.set_blocking(self._write_end, False)
         try:
-            reader = HelloReader()
-            hello = await asyncio.wait_for(self._hello(reader), _HELLO_TIMEOUT_S)
-            if hello is None:
+            hello, rest = await take_hello(
+                self._read_end, self._write_end, self._server_id, _HELLO_TIMEOUT_S
+            )
+            known = hello.status is Status.FRESH
+            status = Status.FRESH if known else Status.UNKNOWN
+            answer = self._mux.hello(status, hello.client_id, self._server_id)
+            await write_fd(self._write_end, answer.encode())
+            if not known:
                 return 1
             zip_path = os.path.abspath(sys.argv[0])
             self._tasks.add(asyncio.ensure_future(zip_lease.keep(zip_path)))
-            await self._converse(hello, reader.rest)
+            await self._converse(hello, rest)
             return 0
+        except NoHello:
+            return 1
         except (OSError, ProtocolError, asyncio.TimeoutError) as error:
             print(f"tunnelkit: {type(error).__name__}: {error}", file=sys.stderr)
             return 1
         finally:
             await self._files.close()
             await cancel_all(*self._tasks)
-
-    async def _hello(self, reader: HelloReader) -> "Optional[Hello]":
-        """The client's, once it is answered; None if there is nothing for it here."""
-        try:
-            hello = None
-            while hello is None:
-                data = await read_fd(self._read_end)
-                if not data:
-                    return None
-                hello = reader.feed(data)
-        except ProtocolError:
-            await self._answer(Status.VERSION, NO_ID)
-            raise
-        known = hello.status is Status.FRESH
-        await self._answer(Status.FRESH if known else Status.UNKNOWN, hello.client_id)
-        return hello if known else None
-
-    async def _answer(self, status: Status, client_id: bytes) -> None:
-        window = self._mux.endpoint.window_bytes if status is Status.FRESH else 1
-        answer = Hello(status, client_id, self._server_id, 0, window)
-        await write_fd(self._write_end, answer.encode())
 
     async def _converse(self, hello: Hello, rest: bytes) -> None:
         lost = self._mux.attach(self._read_end, self._write_end, hello, rest)
@@ -120,11 +105,11 @@ class FileServer:
 
     # -- what it offers ---------------------------------------------------
 
-    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+    def _opened(self, channel: Channel, header: Dict[str, object]) -> None:
         kind = header.get("type")
         if kind == "rpc":
             handlers: Dict[str, rpc.Handler] = {
-                "info": _info,
+                "info": info,
                 "mirror.differing": self._files.differing,
                 "mirror.verify": self._files.verify,
             }
@@ -139,7 +124,8 @@ class FileServer:
             await peer.serve()
 
 
-async def _info(params: Dict[str, Any]) -> Dict[str, Any]:
+async def info(params: "Nothing") -> "AgentInfo":
+    """RPC `info`: this host and this process."""
     return {
         "version": __version__,
         "node": socket.gethostname(),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
+from tunnelkit.messages.agent_calls import Caller
 from tunnelkit.mux.channel import Channel
 
 
-class AgentApi(Protocol):
+class AgentApi(Caller, Protocol):
     """Calls, and channels; session/agent/client.py has both."""
 
-    async def call(self, method: str, **params: Any) -> Any:
-        """Call a method of the agent. Raises TunnelkitError."""
-        ...
-
-    def open(self, header: dict[str, Any]) -> Channel:
+    def open(self, header: Mapping[str, object]) -> Channel:
         """Open a channel to the agent."""
         ...

@@ -9,18 +9,19 @@ from collections.abc import Callable
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.editor_port import EditorPort
-from tunnelkit.debug.dap.messages import Message, whole
+from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.errors import DebugError
+from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.loop_records import LoopRecord
 
 
 class Attachment(DebugLoop):
     """One process that was given a debugger while it ran (agent/debug/injection.py).
 
-    `start` or `adopt`, then `close`. An editor that leaves lets it run on, for the next.
+    `begin` or `adopt`, then `close`. An editor that leaves lets it run on, for the next.
     """
 
     def __init__(
@@ -40,11 +41,11 @@ class Attachment(DebugLoop):
     @property
     def pid(self) -> int:
         """The process on the node."""
-        return whole(self.info.get("attach")) or 0
+        return self.info.get("attach", 0)
 
-    async def start(self, spec: Message) -> None:
-        """Begin to attach: `spec` has pid, pythonpath, shown and editor_port."""
-        self._follow(await self._agent.call("attach.start", **spec), first=0)
+    async def begin(self, spec: calls.AttachSpec) -> None:
+        """Begin to attach."""
+        self._follow(await calls.ATTACH_START.ask(self._agent, spec), first=0)
 
     async def wait_attached(self) -> bool:
         """Return once an F5 finds the process; False: only when it is back in Python.

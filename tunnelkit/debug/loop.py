@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.exit_report import RunEnd
-from tunnelkit.debug.dap.messages import Message, section, whole
+from tunnelkit.debug.dap.messages import Message, whole
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.editor_dispatch import EditorDispatch
@@ -27,9 +27,10 @@ from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks
 from tunnelkit.debug.runs import Runs
 from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, STDERR, LoopRecord
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 #: Of debuggees at once: ranks, and what they start. A node could dial any number.
 _MOST_CONNECTIONS = MOST_TARGETS + 256
@@ -54,7 +55,7 @@ class DebugLoop:
         on_record: Callable[[LoopRecord], None] = lambda record: None,
     ) -> None:
         self.id = 0
-        self.info: Message = {}
+        self.info: calls.LoopInfo = {"id": 0, "debug": False, "editor_port": None}
         self.changed = asyncio.Event()
         self.ends_left_runs = on_disconnect == "restart"
         self._agent = agent
@@ -73,24 +74,25 @@ class DebugLoop:
 
     # -- life -------------------------------------------------------------
 
-    async def start(self, spec: Message) -> None:
-        """Start a new loop in the agent; `spec` as agent/debug/restart_loop.py describes it."""
-        self._follow(await self._agent.call("loop.start", **spec), first=0)
+    async def start(self, spec: calls.LoopSpec) -> None:
+        """Start a new loop in the agent."""
+        self._follow(await calls.LOOP_START.ask(self._agent, spec), first=0)
 
-    async def adopt(self, description: Message) -> None:
+    async def adopt(self, description: calls.LoopInfo) -> None:
         """Go on with a loop that a killed session left behind.
 
         Its debuggees, armed, running or stopped, get new adapters: the next F5 finds
         them where they were. One whose connection is lost is replaced by the next F5.
         """
         self._follow(description, first=-1)
-        self._progress.state = str(description["state"])
-        offered = await self._agent.call("loop.claim", loop=self.id)
+        self._progress.state = description.get("state", "")
+        offered = await calls.LOOP_CLAIM.ask(self._agent, {"loop": self.id})
         self._orphaned = self.state == "attached" and not offered
 
     async def restart(self, reason: str, generation: int | None = None) -> None:
         """End the debuggee and arm the next."""
-        await self._agent.call("loop.restart", loop=self.id, reason=reason, generation=generation)
+        params: calls.LoopRestart = {"loop": self.id, "reason": reason, "generation": generation}
+        await calls.LOOP_RESTART.ask(self._agent, params)
 
     async def interrupt(self, rank: int | None = None) -> list[InterruptStatus]:
         """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
@@ -98,7 +100,7 @@ class DebugLoop:
 
     async def stop(self) -> None:
         """End the loop in the agent; returns once its processes are gone."""
-        await self._agent.call("loop.stop", loop=self.id)
+        await calls.LOOP_STOP.ask(self._agent, {"loop": self.id})
 
     async def close(self, lost: str = "") -> None:
         """Release all on the laptop; the agent's loop stays. lost: the reason for editors."""
@@ -109,10 +111,10 @@ class DebugLoop:
         await cancel_all(*self._tasks)
         await self._runs.close(lost)
 
-    def _follow(self, description: Message, *, first: int) -> None:
-        self.id = whole(description["id"]) or 0
+    def _follow(self, description: calls.LoopInfo, *, first: int) -> None:
+        self.id = description["id"]
         self.info = description
-        self._progress.front = self._runs.front = whole(description.get("generation")) or 0
+        self._progress.front = self._runs.front = description.get("generation", 0)
         self._progress.pid = description.get("pid")
         if self.debugs:
             self._port.serve(self._editors.serve)
@@ -259,9 +261,9 @@ class DebugLoop:
 
     def _run_of(self, number: int) -> Generation | None:
         """Return the generation of that number; None if it is over, or too far ahead."""
-        only = section(self.info, "ranks").get("only")
-        chosen: Collection[int] | None = only if isinstance(only, list) else None
-        return self._runs.get_or_add(number, ranked=self.ranked, only=chosen)
+        ranks = self.info.get("ranks")
+        only = ranks["only"] if ranks else None
+        return self._runs.get_or_add(number, ranked=self.ranked, only=only)
 
     # -- what editors do ---------------------------------------------------
 
@@ -269,7 +271,7 @@ class DebugLoop:
         """See that what was preloaded is what lies on the node's disk now."""
         if not self.info.get("preload"):
             return
-        if await self._agent.call("loop.refresh", loop=self.id) is not None:
+        if await calls.LOOP_REFRESH.ask(self._agent, {"loop": self.id}) is not None:
             for one in self._runs.in_order():
                 # Those that nobody has are being replaced.
                 one.left = one.left or one.editor is None
@@ -294,7 +296,8 @@ class DebugLoop:
 
     async def report_attached(self, generation: int, editor: str) -> None:
         """Report to the agent that an editor has the program."""
-        await self._agent.call("loop.attached", loop=self.id, generation=generation, client=editor)
+        params: calls.LoopAttached = {"loop": self.id, "generation": generation, "client": editor}
+        await calls.LOOP_ATTACHED.ask(self._agent, params)
 
     def run_given_up(self, generation: Generation, why: str) -> None:
         """End a generation whose adapter is gone."""
@@ -316,9 +319,7 @@ class DebugLoop:
             with contextlib.suppress(TunnelkitError):
                 await work
 
-        task = asyncio.create_task(quietly())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, quietly())
 
     # -- inside -----------------------------------------------------------
 

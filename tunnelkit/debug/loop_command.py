@@ -24,6 +24,7 @@ from pathlib import PurePosixPath
 
 from tunnelkit.debuggee import python_command
 from tunnelkit.errors import UsageError
+from tunnelkit.messages.agent_calls import LoopSpec, Ranks
 
 #: Replaced by the agent with the port that it holds for debuggees (agent/debug/restart_loop.py).
 PORT_MARK = "@TK_DIALIN_PORT@"
@@ -81,13 +82,13 @@ def loop_spec(
     post_mortem: bool = False,
     reload: bool = False,
     collectives: str = "raise",
-) -> dict[str, object]:
-    """The agent's parameters for the command in a loop (agent/debug/restart_loop.py).
+) -> LoopSpec:
+    """The agent's parameters for the command in a loop.
 
     only: the ranks to debug, None for all. collectives: "keep" leaves torch's timeouts as they are.
     reload: is only remembered there.
     """
-    ranks: dict[str, object] = {"only": None if only is None else sorted(set(only))}
+    ranks: Ranks = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
         ranks["collectives"] = collectives
     env = {**command.env, "TK_POST_MORTEM": "1"} if post_mortem else command.env

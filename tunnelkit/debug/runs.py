@@ -13,6 +13,7 @@ from tunnelkit.debug.adapter.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.generation import Generation, Reservation, RunHost
+from tunnelkit.mux.tasks import start
 
 _GENERATIONS_AHEAD = 2  # of their turn, beside the one in front: the agent never has more
 
@@ -77,9 +78,7 @@ class Runs:
     def drop(self, generation: Generation) -> None:
         """Close a generation that nobody wants any more."""
         if self._generations.pop(generation.number, None) is not None:
-            task = asyncio.create_task(generation.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            start(self._closing, generation.close())
 
     async def close(self, lost: str = "") -> None:
         """End all adapters. lost: the reason for editors."""

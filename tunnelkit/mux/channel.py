@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional, Protocol
+from typing import Callable, Deque, Dict, Mapping, Optional, Protocol
 
 from tunnelkit.wire.endpoint import Endpoint
 
@@ -44,7 +44,7 @@ class Channel:
         self._readable = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._detail: Optional[Dict[str, Any]] = None
+        self._detail: Optional[Dict[str, object]] = None
         self._over = asyncio.Event()
         self._cut = False
         self._on_news: Optional[Callable[[], None]] = None
@@ -103,14 +103,14 @@ class Channel:
         self._mux.endpoint.send_eof(self.id)
         self._mux.flush()
 
-    def close(self, detail: Optional[Dict[str, Any]] = None) -> None:
+    def close(self, detail: Optional[Mapping[str, object]] = None) -> None:
         """End the channel once all written bytes are out; the peer gets `detail`."""
         self._mux.endpoint.close(self.id, detail)
         self._mux.forget(self)
         self._mux.flush()
         self.ended(None)
 
-    def abort(self, detail: Optional[Dict[str, Any]] = None) -> None:
+    def abort(self, detail: Optional[Mapping[str, object]] = None) -> None:
         """End the channel and drop bytes that were not sent."""
         self._mux.endpoint.abort(self.id, detail)
         self._mux.forget(self)
@@ -149,7 +149,7 @@ class Channel:
         """True once everything the peer will ever send was read."""
         return self._eof and not self._chunks
 
-    async def closed(self) -> Optional[Dict[str, Any]]:
+    async def closed(self) -> Optional[Dict[str, object]]:
         """Wait for the end and return the peer's detail.
 
         {"error": why} if the Mux ended; None if this side closed first."""
@@ -178,7 +178,7 @@ class Channel:
         if self._on_room is not None:
             self._on_room()
 
-    def ended(self, detail: Optional[Dict[str, Any]], *, cut: bool = False) -> None:
+    def ended(self, detail: Optional[Dict[str, object]], *, cut: bool = False) -> None:
         """The channel is over, `cut` with its conversation; what came before can be read."""
         if not self._over.is_set():
             self._detail = detail

@@ -5,7 +5,7 @@ Source: https://microsoft.github.io/debug-adapter-protocol/overview#base-protoco
 
 import json
 import re
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Mapping, Optional
 
 _SEPARATOR = b"\r\n\r\n"
 _MAX_HEADER_BYTES = 4096
@@ -105,12 +105,12 @@ def frame(body: bytes) -> bytes:
     return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
-def encode(message: Dict[str, Any]) -> bytes:
+def encode(message: Mapping[str, object]) -> bytes:
     """Return a message as bytes."""
     return frame(json.dumps(message).encode("utf-8"))
 
 
-def response(request: Dict[str, Any]) -> Dict[str, Any]:
+def response(request: Mapping[str, object]) -> Dict[str, object]:
     """Return a response that grants `request`, with an empty body."""
     return {
         "seq": 1,
@@ -121,7 +121,7 @@ def response(request: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def error_response(request: Dict[str, Any], text: str) -> Dict[str, Any]:
+def error_response(request: Mapping[str, object], text: str) -> Dict[str, object]:
     """Return a response that refuses `request`, with a text that editors show to the user."""
     body = {"error": {"id": 1, "format": text, "showUser": True}}
     return dict(response(request), success=False, message=text, body=body)

@@ -2,9 +2,19 @@
 
 import asyncio
 import os
-from typing import Union
+from typing import Tuple, Union
 
 Buffer = Union[bytes, bytearray, memoryview]
+
+
+def take_stdio() -> Tuple[int, int]:
+    """Return stdin and stdout as descriptors that nothing else uses: prints go to stderr."""
+    ends = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    return ends
 
 
 async def read_fd(fd: int, limit_bytes: int = 64 * 1024) -> bytes:

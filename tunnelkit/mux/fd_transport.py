@@ -5,7 +5,9 @@ import contextlib
 import fcntl
 import os
 import sys
-from typing import Any, Callable, List, Optional
+from typing import Callable, List, Optional
+
+from tunnelkit.wire.frames import Buffer
 
 #: Bytes per read. A buffer above 128 KiB costs the allocator a mapping (some 15 us), so the
 #: big one is for bulk only: after a read that brought much.
@@ -45,7 +47,7 @@ class FdLink:
         write_fd: int,
         *,
         on_data: Callable[[bytes], None],
-        more: Callable[[], List[Any]],
+        more: Callable[[], List[Buffer]],
         on_lost: Callable[[str], None],
     ) -> None:
         self._read_fd = read_fd
@@ -53,7 +55,7 @@ class FdLink:
         self._on_data = on_data
         self._more = more
         self._on_lost: Optional[Callable[[str], None]] = on_lost
-        self._pending: List[Any] = []
+        self._pending: List[Buffer] = []
         self._writing = False
         self._read_bytes = _READ_BYTES
         self._loop = asyncio.get_running_loop()

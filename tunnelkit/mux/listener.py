@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from tunnelkit.mux.peer_credentials import same_user
 from tunnelkit.mux.splice import no_delay, quick_ack
@@ -21,7 +21,7 @@ class Listener:
 
     def __init__(
         self,
-        on_peer: Callable[[socket.socket], Any],
+        on_peer: Callable[[socket.socket], object],
         *,
         backlog: int = _BACKLOG,
         shared: bool = False,

@@ -5,7 +5,7 @@ kind u8 | number u64 | length u32 | payload
 
 import json
 import struct
-from typing import Any, Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple
 
 EVENT, STDOUT, STDERR = 0, 1, 2
 
@@ -29,7 +29,7 @@ class LoopRecord(NamedTuple):
         """The record as bytes."""
         return _HEAD.pack(self.kind, self.number, len(self.payload)) + self.payload
 
-    def event(self) -> Dict[str, Any]:
+    def event(self) -> Dict[str, object]:
         """The object of an EVENT record. Raises RecordError."""
         try:
             value = json.loads(self.payload.decode("utf-8"))
@@ -38,7 +38,7 @@ class LoopRecord(NamedTuple):
         return value if isinstance(value, dict) else {}
 
 
-def event_payload(name: str, **fields: Any) -> bytes:
+def event_payload(name: str, **fields: object) -> bytes:
     """The payload of an EVENT record."""
     return json.dumps(dict(fields, event=name)).encode("utf-8")
 

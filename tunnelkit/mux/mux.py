@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, Mapping, Optional, Set
 
 from tunnelkit.mux.channel import HIGH_WATER_BYTES, Channel
 from tunnelkit.mux.fd_transport import FdLink
@@ -10,7 +10,8 @@ from tunnelkit.mux.malloc import give_back
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import Hello
+from tunnelkit.wire.frames import Buffer
+from tunnelkit.wire.handshake import NO_ID, Hello, Status
 
 #: Bytes pulled from the endpoint at a time: what is committed to the link can't be
 #: overtaken by a more urgent frame, so keep it near one socket buffer.
@@ -20,7 +21,7 @@ _PULL_BYTES = 256 * 1024
 _ACK_DELAY_S = 0.02
 _TOLD_FAILURES = 10
 
-OnChannel = Callable[[Channel, Dict[str, Any]], None]
+OnChannel = Callable[[Channel, Dict[str, object]], None]
 
 
 class Mux:
@@ -52,6 +53,13 @@ class Mux:
 
     # -- link -------------------------------------------------------------
 
+    def hello(self, status: Status, client_id: bytes, server_id: bytes = NO_ID) -> Hello:
+        """This side's hello for a new link. The old one is detached: it would make the number
+        of what was received stale (PROTOCOL.md, "Resuming")."""
+        self.detach("replaced by a new link")
+        received, window = self.endpoint.received, self.endpoint.window_bytes
+        return Hello(status, client_id, server_id, received, window)
+
     def attach(
         self, read_fd: int, write_fd: int, peer: Hello, rest: bytes = b""
     ) -> "asyncio.Future[str]":
@@ -61,8 +69,6 @@ class Mux:
         caller owns the descriptors, and closes them only after that. A link attached before
         is detached. Raises ProtocolError if the peer's state does not fit this one.
         """
-        # `peer.received` may be of use only if no link was attached while we made our hello:
-        # see PROTOCOL.md, "Resuming".
         self.detach("replaced by a new link")
         self.endpoint.link_up(peer.received, peer.window)
         if self.last_heard:  # not the first link
@@ -130,7 +136,7 @@ class Mux:
 
     # -- channels ---------------------------------------------------------
 
-    def open(self, header: Dict[str, Any]) -> Channel:
+    def open(self, header: Mapping[str, object]) -> Channel:
         """Open a channel; usable at once, also while no link is there.
 
         After the end of the conversation the channel is over from its start. Raises
@@ -177,7 +183,7 @@ class Mux:
 
     # -- inside -----------------------------------------------------------
 
-    def _more(self) -> List[Any]:
+    def _more(self) -> List[Buffer]:
         if not self.endpoint.has_outgoing():
             return []
         buffers = self.endpoint.outgoing(_PULL_BYTES)

@@ -20,18 +20,19 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_UNANSWERED = 4096
 _MAX_TEXT_CHARS = 1000
 
-Handler = Callable[[Dict[str, Any]], Awaitable[Any]]
+#: Takes the params of a call, a JSON object, which the far end promises to be of one type.
+Handler = Callable[[Any], Awaitable[object]]
 
 
 class RpcError(Exception):
     """A call failed at the far end. data: its error object (message, hint, ...)."""
 
-    def __init__(self, data: Dict[str, Any]) -> None:
+    def __init__(self, data: Dict[str, object]) -> None:
         super().__init__(str(data.get("message", "call failed")))
         self.data = data
 
 
-def error(message: str, **more: Any) -> RpcError:
+def error(message: str, **more: object) -> RpcError:
     """An error that the caller at the far end will see."""
     return RpcError(dict(more, message=message))
 
@@ -43,7 +44,7 @@ class MessageReader:
         self._channel = channel
         self._buffer = bytearray()
 
-    async def read(self) -> Optional[Dict[str, Any]]:
+    async def read(self) -> Optional[Dict[str, object]]:
         """Return the next message, or None at the end. Raises RpcError if malformed."""
         while True:
             if len(self._buffer) >= _LENGTH.size:
@@ -61,7 +62,9 @@ class MessageReader:
             self._buffer += data
 
 
-def encode(message: Mapping[str, Any], default: Optional[Callable[[Any], Any]] = None) -> bytes:
+def encode(
+    message: Mapping[str, object], default: Optional[Callable[[object], object]] = None
+) -> bytes:
     """A message as bytes, with its length before it. Raises RpcError if it is too long,
     TypeError or ValueError if it is no JSON; `default` turns such values into some that are."""
     payload = json.dumps(message, default=default).encode("utf-8")
@@ -70,7 +73,7 @@ def encode(message: Mapping[str, Any], default: Optional[Callable[[Any], Any]] =
     return _LENGTH.pack(len(payload)) + payload
 
 
-def _decode(payload: bytes) -> Dict[str, Any]:
+def _decode(payload: bytes) -> Dict[str, object]:
     try:
         message = json.loads(payload.decode("utf-8"))
     except (ValueError, RecursionError) as failure:
@@ -89,7 +92,7 @@ class RpcPeer:
         self._channel = channel
         self._handlers = handlers
         self._ids = itertools.count(1)
-        self._waiting: Dict[int, asyncio.Future[Any]] = {}
+        self._waiting: Dict[int, asyncio.Future[object]] = {}
         self._running: Set[asyncio.Task[None]] = set()
         self._over = False
 
@@ -118,7 +121,7 @@ class RpcPeer:
             self._waiting.clear()
             await cancel_all(*self._running - {asyncio.current_task()})
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> Any:
         """Call the far end and return its result.
 
         Raises RpcError; its data has "gone" if the channel ended first: then it is not known
@@ -126,7 +129,7 @@ class RpcPeer:
         if self._over or self._channel.is_over:
             raise RpcError({"message": "connection ended", "gone": True})
         call_id = next(self._ids)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting[call_id] = future
         try:
             await self._channel.write(encode({"id": call_id, "call": method, "params": params}))
@@ -134,12 +137,12 @@ class RpcPeer:
         finally:
             self._waiting.pop(call_id, None)
 
-    def notify(self, notice: str, **params: Any) -> None:
+    def notify(self, notice: str, **params: object) -> None:
         """Send a notice to the far end; it is not answered."""
         if not self._channel.is_over:
             self._channel.write_nowait(encode({"notice": notice, "params": params}))
 
-    def _take(self, message: Dict[str, Any]) -> None:
+    def _take(self, message: Dict[str, object]) -> None:
         if "call" in message or "notice" in message:
             if len(self._running) >= MAX_UNANSWERED:
                 raise RpcError({"message": f"more than {MAX_UNANSWERED} unanswered messages"})
@@ -155,18 +158,18 @@ class RpcPeer:
         else:
             future.set_result(message.get("result"))
 
-    async def _answer(self, message: Dict[str, Any]) -> None:
+    async def _answer(self, message: Dict[str, object]) -> None:
         answer = await self._outcome(message)
         if "call" in message and not self._channel.is_over:
             await self._channel.write(answer)
 
-    async def _outcome(self, message: Dict[str, Any]) -> bytes:
+    async def _outcome(self, message: Dict[str, object]) -> bytes:
         """Run the handler and return its answer or error: the caller must get one of them."""
         name = str(message.get("call") or message.get("notice"))[:_MAX_TEXT_CHARS]
         handler = self._handlers.get(name)
         # Only a valid id: it is kept with the answer, whatever its size.
         call_id = message["id"] if isinstance(message.get("id"), int) else None
-        data: Dict[str, Any]
+        data: Dict[str, object]
         try:
             if handler is None:
                 raise error(f"unknown call {name!r}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.errors import NoSessionError, TunnelkitError
+from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.mux.channel import Channel
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
@@ -84,8 +85,8 @@ class SessionAgents:
             repair=self.cluster.repair,
         )
         await client.connect_patiently(self.cluster.has_ended)
-        answer = await client.call("info")
-        self.info = info = answer if isinstance(answer, dict) else {}
+        info = await INFO.ask(client, {})
+        self.info = dict(info)
         self.peers.allocated(allocated.nodes)
         self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
         return client

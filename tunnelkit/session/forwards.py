@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.errors import ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link.base import Link
+from tunnelkit.messages.agent_calls import INFO, TCP_LISTENING, HostPort
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.peer_credentials import network
@@ -163,7 +164,7 @@ class SessionForwards:
         Such a forward would lead to itself, and each connection would open the next."""
         if forward.host not in _LOOPBACK or forward.port != forward.bind_port:
             return False
-        there = (await self.agent().call("info")).get("network")
+        there = (await INFO.ask(self.agent(), {})).get("network")
         return bool(there) and there == network()
 
     async def _open(self, forward: LocalForward, wire: bool) -> _Entry:
@@ -186,13 +187,14 @@ class SessionForwards:
 
     async def _describe(self, entry: _Entry) -> ForwardAnswer:
         forward = entry.forward
-        answers = await self.agent().call("tcp.listening", host=forward.host, port=forward.port)
-        ready = bool(answers) and await _stays_open(forward.bind_port)
+        address: HostPort = {"host": forward.host, "port": forward.port}
+        answers = await TCP_LISTENING.ask(self.agent(), address)
+        ready = answers and await _stays_open(forward.bind_port)
         return {
             "forward": str(forward),
             "route": entry.route,
             "shared": forward.shared,
-            "listening": bool(answers),
+            "listening": answers,
             "ready": ready,
         }
 

@@ -16,6 +16,7 @@ from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_command import loop_spec, understand
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.messages.agent_calls import LoopSpec
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all, first_of
@@ -98,9 +99,7 @@ async def run_local(
         await port.close()
 
 
-async def _live(
-    agent: AgentClient, loop: DebugLoop, view: LoopTerminal, spec: dict[str, object]
-) -> None:
+async def _live(agent: AgentClient, loop: DebugLoop, view: LoopTerminal, spec: LoopSpec) -> None:
     life = asyncio.create_task(agent.run())
     quitting = asyncio.create_task(view.quit.wait())
     try:

@@ -5,7 +5,7 @@ neither frames' numbers nor the link.
 """
 
 from collections import deque
-from typing import Any, Deque, Optional
+from typing import Deque, Optional, Union
 
 from tunnelkit.wire.frames import MAX_DATA_BYTES
 
@@ -21,6 +21,7 @@ class ChannelState:
     receive_window: bytes the peer may still send us.
     owed_credit: bytes that the application has used up and the peer has no credit for yet.
     close_payload: the closing detail as JSON, from the moment the application closed.
+    has_turn: it waits in the endpoint's queue.
     """
 
     __slots__ = (
@@ -30,6 +31,7 @@ class ChannelState:
         "eof_queued",
         "eof_received",
         "eof_sent",
+        "has_turn",
         "id",
         "outbox",
         "outbox_bytes",
@@ -43,7 +45,7 @@ class ChannelState:
         self.send_window = send_window
         self.receive_window = receive_window
         self.owed_credit = 0
-        self.outbox: Deque[Any] = deque()
+        self.outbox: Deque[Union[bytearray, memoryview]] = deque()
         self.outbox_bytes = 0
         self.eof_queued = False
         self.eof_sent = False
@@ -51,6 +53,7 @@ class ChannelState:
         self.close_payload: Optional[bytes] = None
         self.close_sent = False
         self.close_received = False
+        self.has_turn = False
 
     @property
     def sendable(self) -> bool:
@@ -72,12 +75,10 @@ class ChannelState:
         self.outbox_bytes += len(data)
         if len(data) >= _SMALL_BYTES:
             outbox.append(memoryview(data))
-        elif (
-            outbox
-            and isinstance(outbox[-1], bytearray)
-            and len(outbox[-1]) + len(data) <= MAX_DATA_BYTES
-        ):
-            outbox[-1] += data
+            return
+        last = outbox[-1] if outbox else None
+        if isinstance(last, bytearray) and len(last) + len(data) <= MAX_DATA_BYTES:
+            last += data
         else:
             outbox.append(bytearray(data))
 

@@ -12,7 +12,7 @@ the number of channels.
 """
 
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Set, Tuple
+from typing import Deque, Dict, List, Mapping, Optional
 
 from tunnelkit.wire import events as ev
 from tunnelkit.wire.channel_state import ChannelState
@@ -21,9 +21,9 @@ from tunnelkit.wire.frames import (
     CREDIT,
     FIRST_UNNUMBERED,
     MAX_BYE_BYTES,
-    MAX_DATA_BYTES,
     MAX_PAYLOAD_BYTES,
     MAX_PING_BYTES,
+    Buffer,
     Frame,
     FrameDecoder,
     Kind,
@@ -31,6 +31,7 @@ from tunnelkit.wire.frames import (
 )
 from tunnelkit.wire.json_payload import encode_detail, encode_object, parse_object
 from tunnelkit.wire.outbound import Outbound
+from tunnelkit.wire.send_queue import SendQueue
 
 #: Bytes a peer may send on a channel ahead of the reader. Bounds memory per
 #: channel; window / RTT bounds a channel's speed (4 MiB: 26 MiB/s at 150 ms).
@@ -57,10 +58,6 @@ class Endpoint:
         self._peer_last_id = 0 if client else -1
         self._own_channels = 0
         self._channels: Dict[int, ChannelState] = {}
-        self._ready: Deque[int] = deque()
-        self._ready_set: Set[int] = set()
-        self._opens: Deque[Tuple[int, bytes]] = deque()
-        self._credit_due: Set[int] = set()
         self._pings: Deque[bytes] = deque(maxlen=_MAX_PINGS)
         self._pongs: Deque[bytes] = deque(maxlen=_MAX_PINGS)
         self._bye: Optional[bytes] = None
@@ -71,6 +68,7 @@ class Endpoint:
         self._since_ack_bytes = 0
         self._received_seq = 0
         self._outbound = Outbound()
+        self._queue = SendQueue(self._outbound, self._forget)
 
     # -- the link ---------------------------------------------------------
 
@@ -99,7 +97,7 @@ class Endpoint:
             self._peer_window = peer_window
             for state in self._channels.values():
                 state.send_window = peer_window
-                self._wake(state)
+                self._queue.wake(state)
         self._ack_due = False
         self._bye_due = self._bye is not None
         self._up = True
@@ -139,30 +137,31 @@ class Endpoint:
 
     def _has_frames(self) -> bool:
         """True if there is more to send than an acknowledgement."""
+        queue = self._queue
         return bool(
-            self._outbound.resending
-            or self._opens
-            or self._credit_due
-            or self._ready
+            self._outbound.resend
+            or queue.ready
+            or queue.credit_due
+            or queue.opens
             or self._pings
             or self._pongs
             or self._bye_due
         )
 
-    def outgoing(self, limit_bytes: int) -> List[Any]:
+    def outgoing(self, limit_bytes: int) -> List[Buffer]:
         """The next buffers for the link, in order, about `limit_bytes` in all.
 
         Everything returned must be written to this link, or the link be given up.
         """
-        buffers: List[Any] = []
+        buffers: List[Buffer] = []
         if not self._up:
             return buffers
         budget = limit_bytes - self._put_unnumbered(buffers)
         budget -= self._outbound.put_resend(buffers, budget)
-        if self._outbound.resending:
+        if self._outbound.resend:
             return buffers
         while budget > 0:
-            sent = self._put_next(buffers)
+            sent = self._queue.put_next(buffers)
             if not sent:
                 break
             budget -= sent
@@ -191,7 +190,7 @@ class Endpoint:
 
     # -- channels ---------------------------------------------------------
 
-    def open(self, what: Dict[str, Any]) -> int:
+    def open(self, what: Mapping[str, object]) -> int:
         """Open a channel; `what` (a JSON object) tells the peer what it is for. Returns its id.
 
         Data may be sent at once; a peer that refuses closes it with a detail. Raises
@@ -206,7 +205,7 @@ class Endpoint:
         self._next_id += 2
         self._own_channels += 1
         self._channels[channel] = ChannelState(channel, self._peer_window or 0, self.window_bytes)
-        self._opens.append((channel, payload))
+        self._queue.opens.append((channel, payload))
         return channel
 
     def send(self, channel: int, data: bytes) -> None:
@@ -221,16 +220,16 @@ class Endpoint:
         data = bytes(data)
         if data:
             state.put(data)
-            self._wake(state)
+            self._queue.wake(state)
 
     def send_eof(self, channel: int) -> None:
         """Tell the peer, after all queued data, that no more comes. Idempotent."""
         state = self._channels.get(channel)
         if state is not None and state.close_payload is None and not state.eof_queued:
             state.eof_queued = True
-            self._wake(state)
+            self._queue.wake(state)
 
-    def close(self, channel: int, detail: Optional[Dict[str, Any]] = None) -> None:
+    def close(self, channel: int, detail: Optional[Mapping[str, object]] = None) -> None:
         """End the channel after all queued data. Idempotent: the first detail counts.
 
         Nobody reads any more: what arrives from now on is dropped, and credited, so that a
@@ -240,16 +239,16 @@ class Endpoint:
         if state is not None and state.close_payload is None:
             state.close_payload = encode_detail(detail or {})
             state.owed_credit = self.window_bytes - state.receive_window
-            self._offer_credit(state)
-            self._wake(state)
+            self._queue.offer_credit(state, self.window_bytes)
+            self._queue.wake(state)
 
-    def abort(self, channel: int, detail: Optional[Dict[str, Any]] = None) -> None:
+    def abort(self, channel: int, detail: Optional[Mapping[str, object]] = None) -> None:
         """End the channel now and drop what was queued."""
         state = self._channels.get(channel)
         if state is not None and not state.close_sent:
             state.drop_outbox()
             self.close(channel, detail)
-            self._wake(state)
+            self._queue.wake(state)
 
     def consume(self, channel: int, count: int) -> None:
         """The application has used up `count` received bytes: let the peer send that much.
@@ -262,7 +261,7 @@ class Endpoint:
         if not 0 <= count <= self.window_bytes - state.receive_window - state.owed_credit:
             raise ChannelError(f"channel {channel}: {count} bytes consumed, fewer received")
         state.owed_credit += count
-        self._offer_credit(state)
+        self._queue.offer_credit(state, self.window_bytes)
 
     def buffered(self, channel: int) -> int:
         """Bytes queued on a channel and not yet numbered; 0 for a closed channel."""
@@ -322,13 +321,13 @@ class Endpoint:
             happened.append(ev.DataReceived(state.id, payload))
         else:
             state.owed_credit += len(payload)
-            self._offer_credit(state)
+            self._queue.offer_credit(state, self.window_bytes)
 
     def _eof(self, state: ChannelState, happened: List[ev.Event]) -> None:
         if state.eof_received:
             raise ProtocolError(f"channel {state.id}: a second EOF")
         state.eof_received = True
-        self._credit_due.discard(state.id)
+        self._queue.withdraw_credit(state)
         if state.close_payload is None:
             happened.append(ev.EofReceived(state.id))
 
@@ -336,21 +335,21 @@ class Endpoint:
         state.send_window += count
         if count < 1 or state.send_window > (self._peer_window or 0):
             raise ProtocolError(f"channel {state.id}: {count} bytes of credit, not owed")
-        self._wake(state)
+        self._queue.wake(state)
 
     def _peer_closed(
-        self, state: ChannelState, detail: Dict[str, Any], happened: List[ev.Event]
+        self, state: ChannelState, detail: Dict[str, object], happened: List[ev.Event]
     ) -> None:
         state.close_received = True
         state.drop_outbox()
-        self._credit_due.discard(state.id)
+        self._queue.withdraw_credit(state)
         happened.append(ev.ChannelClosed(state.id, detail))
         if state.close_sent:
             self._forget(state)
             return
         if state.close_payload is None:
             state.close_payload = b"{}"
-        self._wake(state)
+        self._queue.wake(state)
 
     def _forget(self, state: ChannelState) -> None:
         del self._channels[state.id]
@@ -359,17 +358,7 @@ class Endpoint:
 
     # -- inside: sending --------------------------------------------------
 
-    def _wake(self, state: ChannelState) -> None:
-        if state.id not in self._ready_set and state.sendable:
-            self._ready_set.add(state.id)
-            self._ready.append(state.id)
-
-    def _offer_credit(self, state: ChannelState) -> None:
-        # Credit in halves of the window: few frames, and the sender never runs dry.
-        if state.owed_credit * 2 >= self.window_bytes and state.wants_credit:
-            self._credit_due.add(state.id)
-
-    def _put_unnumbered(self, buffers: List[Any]) -> int:
+    def _put_unnumbered(self, buffers: List[Buffer]) -> int:
         size = 0
         if self._ack_due:
             self._ack_due = False
@@ -381,37 +370,3 @@ class Endpoint:
                 buffers.append(header(kind, 0, 0, len(payload)) + payload)
                 size += len(buffers[-1])
         return size
-
-    def _put_next(self, buffers: List[Any]) -> int:
-        number = self._outbound.number
-        if self._opens:
-            opened, payload = self._opens.popleft()
-            return number(buffers, Kind.OPEN, opened, payload)
-        if self._credit_due:
-            owing = self._channels[self._credit_due.pop()]
-            credit, owing.owed_credit = owing.owed_credit, 0
-            owing.receive_window += credit
-            return number(buffers, Kind.CREDIT, owing.id, CREDIT.pack(credit))
-        while self._ready:
-            # Round robin: each channel that can send gets one frame a turn.
-            channel = self._ready.popleft()
-            self._ready_set.discard(channel)
-            state = self._channels.get(channel)
-            if state is not None and state.sendable:
-                size = self._put_channel(buffers, state)
-                self._wake(state)
-                return size
-        return 0
-
-    def _put_channel(self, buffers: List[Any], state: ChannelState) -> int:
-        number = self._outbound.number
-        if state.outbox:
-            return number(buffers, Kind.DATA, state.id, state.take(MAX_DATA_BYTES))
-        if state.close_payload is None:
-            state.eof_sent = True
-            return number(buffers, Kind.EOF, state.id, b"")
-        state.close_sent = True
-        self._credit_due.discard(state.id)
-        if state.close_received:
-            self._forget(state)
-        return number(buffers, Kind.CLOSE, state.id, state.close_payload)

@@ -1,13 +1,13 @@
 """Events that an endpoint reports to its driver."""
 
-from typing import Any, Dict, NamedTuple, Union
+from typing import Dict, NamedTuple, Union
 
 
 class ChannelOpened(NamedTuple):
     """The peer opened a channel; `header` says what for."""
 
     channel: int
-    header: Dict[str, Any]
+    header: Dict[str, object]
 
 
 class DataReceived(NamedTuple):
@@ -27,7 +27,7 @@ class ChannelClosed(NamedTuple):
     """The channel is over in both directions; `detail` is the peer's closing detail."""
 
     channel: int
-    detail: Dict[str, Any]
+    detail: Dict[str, object]
 
 
 class PongReceived(NamedTuple):

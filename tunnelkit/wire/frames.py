@@ -5,9 +5,12 @@ kind u8 | channel u32 | seq u64 | length u32 | payload (length bytes)
 
 import struct
 from enum import IntEnum
-from typing import Any, List, NamedTuple
+from typing import List, NamedTuple, Union
 
 from tunnelkit.wire.errors import ProtocolError
+
+#: What goes to a link: a header, or a payload that is not copied.
+Buffer = Union[bytes, memoryview]
 
 HEADER = struct.Struct("!BIQI")
 CREDIT = struct.Struct("!I")
@@ -69,7 +72,7 @@ def header(kind: int, channel: int, seq: int, length: int) -> bytes:
     return HEADER.pack(kind, channel, seq, length)
 
 
-def _payload_length(source: Any, position: int) -> int:
+def _payload_length(source: "Union[bytes, bytearray]", position: int) -> int:
     """The checked payload length of the header at `position`. Raises ProtocolError."""
     kind, _, _, length = HEADER.unpack_from(source, position)
     if kind not in _LENGTHS:
@@ -79,7 +82,7 @@ def _payload_length(source: Any, position: int) -> int:
     return int(length)
 
 
-def _frame(source: Any, position: int, end: int) -> Frame:
+def _frame(source: "Union[bytes, bytearray]", position: int, end: int) -> Frame:
     kind, channel, seq, _ = HEADER.unpack_from(source, position)
     return Frame(_KINDS[kind], channel, seq, bytes(source[position + HEADER.size : end]))
 

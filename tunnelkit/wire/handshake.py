@@ -72,7 +72,7 @@ class HelloReader:
     @property
     def noise(self) -> bytes:
         """Bytes before the magic: an error message or output of a shell's start-up files."""
-        return bytes(self._noise)
+        return bytes(self._noise if self._buffer.startswith(MAGIC) else self._noise + self._buffer)
 
     def feed(self, data: bytes) -> Optional[Hello]:
         """Take the next bytes; return the hello once it is whole (what follows is in `rest`).

@@ -5,10 +5,10 @@ acknowledgement removes it.
 """
 
 from collections import deque
-from typing import Any, Deque, List, NamedTuple
+from typing import Deque, List, NamedTuple
 
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.frames import Kind, header
+from tunnelkit.wire.frames import Buffer, Kind, header
 
 
 class _Numbered(NamedTuple):
@@ -22,20 +22,16 @@ class Outbound:
 
     sent_seq: the last number given; 0 before the first.
     unacked_bytes: size of the frames that are kept, headers included.
+    resend: old frames that wait to go out again; new ones must wait behind them.
     """
 
     def __init__(self) -> None:
         self.sent_seq = 0
         self.unacked_bytes = 0
         self._unacked: Deque[_Numbered] = deque()
-        self._resend: Deque[_Numbered] = deque()
+        self.resend: Deque[_Numbered] = deque()
 
-    @property
-    def resending(self) -> bool:
-        """True while old frames wait to go out again; new ones must wait behind them."""
-        return bool(self._resend)
-
-    def number(self, buffers: List[Any], kind: Kind, channel: int, payload: Any) -> int:
+    def number(self, buffers: List[Buffer], kind: Kind, channel: int, payload: Buffer) -> int:
         """Number a new frame, keep it and add its buffers; returns its size in bytes."""
         self.sent_seq += 1
         view = memoryview(payload)
@@ -56,7 +52,7 @@ class Outbound:
         while unacked and unacked[0].seq <= seq:
             frame = unacked.popleft()
             self.unacked_bytes -= len(frame.head) + len(frame.payload)
-        resend = self._resend
+        resend = self.resend
         while resend and resend[0].seq <= seq:
             resend.popleft()
 
@@ -71,13 +67,13 @@ class Outbound:
                 f"peer has {peer_received}, we can go on only from {lowest} to {self.sent_seq}"
             )
         self.acknowledged(peer_received)
-        self._resend = deque(self._unacked)
+        self.resend = deque(self._unacked)
 
-    def put_resend(self, buffers: List[Any], budget: int) -> int:
+    def put_resend(self, buffers: List[Buffer], budget: int) -> int:
         """Add frames to send again until `budget` bytes are used up; returns their size."""
         size = 0
-        while self._resend and size < budget:
-            frame = self._resend.popleft()
+        while self.resend and size < budget:
+            frame = self.resend.popleft()
             buffers.append(frame.head)
             if frame.payload:
                 buffers.append(frame.payload)

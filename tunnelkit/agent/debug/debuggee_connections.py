@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Callable, Coroutine, Dict, List, Optional, Set
 
 from tunnelkit.agent.debug.rank_support import DialedProcess
 from tunnelkit.agent.processes import port_file
@@ -35,7 +35,7 @@ class Debuggee:
         self._sock = sock
         self._channel: Optional[Channel] = None
         self._offered = asyncio.Event()
-        self._stopped: Dict[Any, bytes] = {}
+        self._stopped: Dict[object, bytes] = {}
         self._configured_seq: Optional[int] = None
         self._resumed = False
         self._sessions = 0
@@ -140,7 +140,7 @@ class Debuggee:
 class DebuggeeConnections:
     """All debuggees of the agent, and which loops the session of the moment has claimed."""
 
-    def __init__(self, spawn: Callable[[Any], None]) -> None:
+    def __init__(self, spawn: "Callable[[Coroutine[object, object, None]], None]") -> None:
         self._spawn = spawn
         self._live: List[Debuggee] = []
         self._mux: Optional[Mux] = None

@@ -6,13 +6,16 @@ import json
 import os
 import socket
 import sys
-from typing import Any, Dict, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Optional, Sequence
 
 from tunnelkit.agent.processes.loop_run import LoopRun, OnOutput, spawn
 from tunnelkit.agent.processes.table import Exit, ProcessTable
 from tunnelkit.debuggee.fork_server import SERVE
 from tunnelkit.mux.loop_records import STDERR, STDOUT
 from tunnelkit.mux.tasks import cancel_all, first_of
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.loop_events import Imports
 
 _GRACE_S = 2.0
 
@@ -83,7 +86,7 @@ class ForkServer:
         """True once it has imported everything, while it lives: it can be asked."""
         return self._imported and self.is_alive
 
-    async def start(self) -> Dict[str, Any]:
+    async def start(self) -> "Imports":
         """Start it and wait for its imports; what it tells of them.
 
         Raises OSError if the interpreter can't be started, PreloadFailed if an import fails,
@@ -105,7 +108,7 @@ class ForkServer:
         self._run.begin(self._on_output, lambda told: None)
         return await self._ready()
 
-    async def _ready(self) -> Dict[str, Any]:
+    async def _ready(self) -> "Imports":
         importing = ""
         while True:
             try:
@@ -117,9 +120,10 @@ class ForkServer:
                 raise
             if "failed" in told:
                 raise PreloadFailed(f"--preload {importing}: {told['failed']}")
-            if "ready" in told:
+            ready = told.get("ready")
+            if isinstance(ready, dict):
                 self._imported = True
-                return dict(told["ready"])
+                return {"imports": ready["imports"], "rss_bytes": ready["rss_bytes"]}
             importing = str(told["importing"])
 
     async def fork(self, number: int, words: Sequence[str]) -> LoopRun:
@@ -142,7 +146,7 @@ class ForkServer:
                 }
                 descriptors = [out_write, err_write, theirs.fileno()]
                 asked = await self._ask(descriptors, fork=request)
-                pid = int((await self._answer(asked))["pid"])
+                pid = int(str((await self._answer(asked))["pid"]))
             finally:
                 theirs.close()
                 os.close(out_write)
@@ -175,7 +179,7 @@ class ForkServer:
         if sock is not None:
             sock.close()
 
-    async def _ask(self, descriptors: Sequence[int] = (), **message: Any) -> int:
+    async def _ask(self, descriptors: Sequence[int] = (), **message: object) -> int:
         """Send a question; its number. Who asks may be cancelled before the answer comes."""
         assert self._sock is not None
         self._asked += 1
@@ -190,7 +194,7 @@ class ForkServer:
             pass  # it has ended: waiting for the answer tells how
         return self._asked
 
-    async def _answer(self, asked: int) -> Dict[str, Any]:
+    async def _answer(self, asked: int) -> Dict[str, object]:
         told = await self._next_answer()
         while told.get("id", 0) != asked:
             told = await self._next_answer()
@@ -198,7 +202,7 @@ class ForkServer:
             raise Unfit(str(told["unfit"]), bool(told["stale"]))
         return told
 
-    async def _next_answer(self) -> Dict[str, Any]:
+    async def _next_answer(self) -> Dict[str, object]:
         assert self._run is not None
         line = asyncio.ensure_future(self._line())
         try:

@@ -14,7 +14,7 @@ import re
 import shutil
 import socket
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.debug.loop_log import LoopLog
@@ -27,6 +27,10 @@ from tunnelkit.agent.processes.table import Exit, ProcessTable
 from tunnelkit.debuggee import ranks
 from tunnelkit.debuggee.inject import INJECT
 from tunnelkit.mux.tasks import cancel_all, first_of
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import InjectionSpec, LoopInfo, RunEndInfo
+    from tunnelkit.messages.loop_events import LoopState
 
 #: gdb reads the symbols of all libraries first: half a minute with torch on a slow disk.
 _INJECT_TIMEOUT_S = 120.0
@@ -53,13 +57,11 @@ class Injection:
     """One process that is given a debugger. `run` owns it until the process ends or `stop`;
     `hold` runs beside it.
 
-    spec: pid, python (an interpreter like its own), command, pythonpath (where debugpy is, if
-    that interpreter has none), shown and editor_port as for Loop. on_debuggee is called for
-    what dials in: the process, later its children.
+    on_debuggee is called for what dials in: the process, later its children.
     """
 
     def __init__(
-        self, loop_id: int, spec: Dict[str, Any], table: ProcessTable, on_debuggee: OnDebuggee
+        self, loop_id: int, spec: "InjectionSpec", table: ProcessTable, on_debuggee: OnDebuggee
     ) -> None:
         self.id = loop_id
         self.spec = spec
@@ -67,7 +69,7 @@ class Injection:
         self.log = LoopLog()
         self.generation = _GENERATION
         self.state = "new"
-        self.last_end: Optional[Dict[str, Any]] = None
+        self.last_end: Optional[RunEndInfo] = None
         self._began = start_time(self.pid)
         self._table = table
         self._on_debuggee = on_debuggee
@@ -84,7 +86,7 @@ class Injection:
 
     # -- as a loop is seen ------------------------------------------------
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> "LoopInfo":
         """The injection as a JSON object."""
         return {
             "id": self.id,
@@ -105,7 +107,7 @@ class Injection:
 
     def attached(self, generation: int, who: str) -> None:
         """An editor is on it."""
-        self._become("attached", client=who)
+        self._become({"event": "attached", "client": who})
 
     async def restart(self, reason: str, generation: Optional[int] = None) -> None:
         """Nothing: it is not ours to end."""
@@ -125,17 +127,17 @@ class Injection:
         gone = asyncio.ensure_future(self._gone())
         try:
             self._dialin.open()
-            self._become("starting", pid=self.pid, port=self._dialin.port)
+            self._become({"event": "starting", "pid": self.pid, "port": self._dialin.port})
             hindrance = find_hindrance(self.pid, self.spec["python"]) or await self._inject(gone)
             if hindrance is None:
                 await self._live(gone)
             else:
-                self._become("failed", **hindrance._asdict())
+                self._become({"event": "failed", "cause": hindrance.cause, "hint": hindrance.hint})
         except OSError as error:
-            self._become("failed", cause=str(error), hint=_FROM_THE_START)
+            self._become({"event": "failed", "cause": str(error), "hint": _FROM_THE_START})
         finally:
             await cancel_all(gone)
-            self._become("stopped")
+            self._become({"event": "stopped"})
             self.log.close()
             self._over.set()
 
@@ -187,7 +189,7 @@ class Injection:
         try:
             await first_of(arrived, gone, stopped, patience)
             if not arrived.done() and patience.done():
-                self._become("pending")
+                self._become({"event": "pending"})
             await first_of(hung_up, gone, stopped)
             if hung_up.done() and not gone.done():
                 # A process that ends hangs up first.
@@ -197,13 +199,13 @@ class Injection:
         self._note_end(gone.done())
 
     def _note_end(self, has_ended: bool) -> None:
-        how: Dict[str, Any] = {"code": None, "signal": None}
+        how: RunEndInfo = {"code": None, "signal": None}
         if self._how is not None:
             how = self._how.describe()
         why = "ended" if has_ended else "the debugger was taken off it"
-        self.last_end = dict(how, why=why, generation=_GENERATION)
+        self.last_end = {**how, "why": why, "generation": _GENERATION}
         self.state = "ended"
-        self.log.event("ended", time=time.time(), **self.last_end)
+        self.log.event({"event": "ended", "time": time.time(), **self.last_end})
 
     async def _gone(self) -> None:
         """Return when the process has ended."""
@@ -245,7 +247,7 @@ class Injection:
             return
         if who.pid == self.pid and not self._arrived.is_set():
             self._arrived.set()
-            self._become("armed", pid=self.pid)
+            self._become({"event": "armed", "pid": self.pid})
         self._on_debuggee(self, sock, visitor(who))
 
     def hung_up(self, who: DialedProcess) -> None:
@@ -253,9 +255,9 @@ class Injection:
         if who.identity.pid == self.pid:
             self._hung_up.set()
 
-    def _become(self, state: str, **fields: Any) -> None:
-        self.state = state
-        self.log.event(state, generation=_GENERATION, time=time.time(), **fields)
+    def _become(self, state: "LoopState") -> None:
+        self.state = state["event"]
+        self.log.event({"generation": _GENERATION, "time": time.time(), **state})
 
 
 def search_path(environ: Dict[str, str]) -> str:

@@ -1,8 +1,9 @@
 """A loop's events and output, in order, bounded: the newest are kept, losses are counted."""
 
 import asyncio
+import json
 from collections import deque
-from typing import Any, AsyncIterator, Deque
+from typing import AsyncIterator, Container, Deque, Mapping
 
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 
@@ -26,9 +27,9 @@ class LoopLog:
         """The number that the next record will have."""
         return self._next
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, event: Mapping[str, object]) -> None:
         """Append an event."""
-        self.append(EVENT, event_payload(name, **fields))
+        self.append(EVENT, json.dumps(event).encode())
 
     def append(self, kind: int, payload: bytes) -> None:
         """Append a record; drop the oldest ones when the log is full."""
@@ -44,7 +45,7 @@ class LoopLog:
         self._over = True
         self._wake()
 
-    def tail(self, kinds: Any, max_bytes: int) -> bytes:
+    def tail(self, kinds: Container[int], max_bytes: int) -> bytes:
         """The last bytes of output of these kinds, for an error message."""
         parts: Deque[bytes] = deque()
         size = 0

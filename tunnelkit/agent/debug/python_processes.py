@@ -3,34 +3,20 @@
 import os
 import re
 import shutil
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Collection, List, Mapping, Optional
 
 from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.processes import port_file
 from tunnelkit.agent.processes.peer_process import PeerProcess, of_process
 from tunnelkit.debuggee import python_command, ranks
 
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import PythonInfo
+
 _PYTHON = re.compile(r"python([\d.]*)(t|d|td)?")
 
 
-class PythonProcess(NamedTuple):
-    """A process, and why it can't be attached to ("" if it can). node: where it counts itself.
-    python: an interpreter with the packages that it has. launcher: it starts others."""
-
-    pid: int
-    node: str
-    rank: Optional[int]
-    command: List[str]
-    python: str
-    launcher: bool
-    why_not: str
-
-    def describe(self) -> Dict[str, Any]:
-        """As a JSON object."""
-        return dict(self._asdict())
-
-
-def find(debugged: Collection[int]) -> List[PythonProcess]:
+def find(debugged: Collection[int]) -> "List[PythonInfo]":
     """All processes of this user that run a program of the user's own, oldest first.
 
     debugged: pids that have a debugger already.
@@ -40,12 +26,12 @@ def find(debugged: Collection[int]) -> List[PythonProcess]:
         if name.isdigit() and int(name) != os.getpid():
             one = look(int(name), debugged)
             # A debuggee is started by words of this house.
-            if one is not None and one.python and (one.pid in debugged or _is_program(one.command)):
+            if one and one["python"] and (one["pid"] in debugged or _is_program(one["command"])):
                 found.append(one)
-    return sorted(found, key=lambda one: one.pid)
+    return sorted(found, key=lambda one: one["pid"])
 
 
-def look(pid: int, debugged: Collection[int]) -> Optional[PythonProcess]:
+def look(pid: int, debugged: Collection[int]) -> "Optional[PythonInfo]":
     """One process; None if there is no such one below this agent."""
     identity = of_process(pid)
     if not identity.tag.startswith(f"{os.getpid()}."):
@@ -64,15 +50,15 @@ def look(pid: int, debugged: Collection[int]) -> Optional[PythonProcess]:
         why = f"it runs on {node}; only processes on {port_file.node_name()} can be attached to"
     elif pid in debugged:
         why = "it has a debugger already: press F5 on its loop's port"
-    return PythonProcess(
-        pid,
-        node,
-        rank.global_rank if rank is not None else None,
-        command,
-        python,
-        program is not None and python_command.is_launcher(program),
-        why,
-    )
+    return {
+        "pid": pid,
+        "node": node,
+        "rank": rank.global_rank if rank is not None else None,
+        "command": command,
+        "python": python,
+        "launcher": program is not None and python_command.is_launcher(program),
+        "why_not": why,
+    }
 
 
 def start_time(pid: int) -> str:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import socket
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional
 
 from tunnelkit.agent.links import socket_dir
 from tunnelkit.agent.nodes.relay_pool import RelayPool, other_nodes
@@ -17,6 +17,9 @@ from tunnelkit.agent.processes.peer_process import PeerProcess
 from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.debuggee import ranks
 from tunnelkit.mux import rpc
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import LoopSpec, Ranks
 
 OnFar = Callable[[socket.socket, "DialedProcess"], None]
 
@@ -28,7 +31,7 @@ class DialedProcess(NamedTuple):
     node: str
     rank: Optional[ranks.Rank] = None
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> Dict[str, object]:
         """The state of the ranks for a session, as a JSON object."""
         return {
             "pid": self.identity.pid,
@@ -55,8 +58,11 @@ class RankDialIns:
         self._loop_id = 0
         self._path = ""
         self._port = 0
+        self._only: Optional[List[int]] = None
 
-    def environment(self, loop_id: int, spec: Mapping[str, Any], agent: str) -> Dict[str, str]:
+    def environment(
+        self, loop_id: int, spec: "LoopSpec", wanted: "Ranks", agent: str
+    ) -> Dict[str, str]:
         """The environment that every process of the loop must carry.
 
         agent: the path of this code. Raises NoSocketDirectory, ValueError.
@@ -64,15 +70,15 @@ class RankDialIns:
         directory = socket_dir.make_directory()
         path = port_file.path_of(directory, self._name, loop_id, port_file.node_name())
         ending = f".{port_file.node_name()}.port"
-        wanted = spec["ranks"]
+        self._only = wanted.get("only")
         told = {
             "dialin": path[: -len(ending)],
-            "only": wanted.get("only"),
+            "only": self._only,
             "step": os.environ.get("SLURM_STEP_ID"),
         }
         if wanted.get("collectives"):
             told["collectives"] = wanted["collectives"]
-        given = dict(spec.get("env") or {}).get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        given = (spec.get("env") or {}).get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         entries = [os.path.join(agent, "tunnelkit", "debuggee", "site"), given]
         return {
             ranks.VARIABLE: json.dumps(told),
@@ -81,13 +87,11 @@ class RankDialIns:
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
 
-    @staticmethod
-    def wanted(spec: Mapping[str, Any], rank: ranks.Rank) -> int:
+    def wanted(self, rank: ranks.Rank) -> int:
         """The number of ranks that will dial in, as far as this one knows; 0: unknown."""
-        only = spec["ranks"].get("only")
-        if only is None or not rank.world_size:
+        if self._only is None or not rank.world_size:
             return rank.world_size
-        return len([one for one in only if one < rank.world_size])
+        return len([one for one in self._only if one < rank.world_size])
 
     def open(self, loop_id: int, port: int) -> None:
         """Tell this node's processes the port. Raises OSError, NoSocketDirectory."""
@@ -104,7 +108,7 @@ class RankDialIns:
             return nodes
         await self._relays.start(nodes)
 
-        def opened(sock: socket.socket, told: Dict[str, Any]) -> None:
+        def opened(sock: socket.socket, told: Dict[str, object]) -> None:
             try:
                 who = visitor(PeerProcess.from_json(told), str(told["node"]))
             except ValueError:

@@ -1,7 +1,7 @@
 """Starts a loop's generations: from a fork server where that can be, else as new processes."""
 
 import socket
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from tunnelkit.agent.debug.fork_server_client import (
     ForkServer,
@@ -16,6 +16,10 @@ from tunnelkit.agent.processes.table import ProcessTable
 from tunnelkit.debuggee import postmortem
 from tunnelkit.debuggee.debugpy_launcher import START
 
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import LoopSpec
+    from tunnelkit.messages.loop_events import LoopEvent
+
 #: Stands in the command and environment for the dial-in port.
 PORT_MARK = "@TK_DIALIN_PORT@"
 #: What has changed again each time it has just been imported is changed by its import.
@@ -25,15 +29,15 @@ _TRIES = 3
 class RunStarter:
     """Makes one run after the other. `close` it at the end.
 
-    spec: as for Loop. tell(event, fields) hears what becomes of the fork server.
+    spec: as for Loop. tell hears what becomes of the fork server.
     """
 
     def __init__(
         self,
-        spec: Dict[str, Any],
+        spec: "LoopSpec",
         table: ProcessTable,
         on_output: OnOutput,
-        tell: Callable[..., None],
+        tell: "Callable[[LoopEvent], None]",
     ) -> None:
         self._spec = spec
         self._table = table
@@ -59,10 +63,10 @@ class RunStarter:
                 await self.close()
                 tries += 1
                 if error.stale and tries < _TRIES:
-                    self._tell("stale", why=error.why)
+                    self._tell({"event": "stale", "why": error.why})
                 else:
                     self._forks = False
-                    self._tell("no-standby", why=error.why)
+                    self._tell({"event": "no-standby", "why": error.why})
         return self._spawn(port, number)
 
     async def stale(self) -> Optional[str]:
@@ -78,7 +82,7 @@ class RunStarter:
         except ServerEnded:
             why = "the fork server has ended"
         if why is not None:
-            self._tell("stale", why=why)
+            self._tell({"event": "stale", "why": why})
             await self.close()
         return why
 
@@ -107,7 +111,7 @@ class RunStarter:
         await self.close()
         _, cwd, env = self._command(port)
         if self._preload:
-            self._tell("preloading", modules=self._preload)
+            self._tell({"event": "preloading", "modules": self._preload})
         self._server = server = ForkServer(
             self._table,
             self._spec["interpreter"],
@@ -121,7 +125,7 @@ class RunStarter:
         except BaseException:
             await self.close()
             raise
-        self._tell("fork-server", pid=server.pid, **ready)
+        self._tell({"event": "fork-server", "pid": server.pid, **ready})
 
     def _command(self, port: int) -> "tuple[List[str], str, Dict[str, str]]":
         argv, cwd, env = command_of(self._spec)

@@ -8,9 +8,10 @@ well below 2 ms.
 
 import asyncio
 import time
-from typing import Any, Optional
+from typing import Callable, Optional
 
-from tunnelkit.mux.mux import Mux
+from tunnelkit.mux.mux import Mux, OnChannel
+from tunnelkit.wire.endpoint import Endpoint
 
 #: Pings go on for so long after the last piece that mattered; the kernel's own delay is 40 ms.
 _ACTIVE_S = 0.05
@@ -27,8 +28,13 @@ class PacedMux(Mux):
     paced.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        on_channel: OnChannel,
+        on_end: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        super().__init__(endpoint, on_channel, on_end)
         self._active_until = 0.0
         self._timer: Optional[asyncio.TimerHandle] = None
 

@@ -24,9 +24,10 @@ import stat
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Awaitable, Callable, List, NamedTuple, Optional, Set, Tuple
 
 from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.tasks import cancel_all, first_of, start
 
 if TYPE_CHECKING:
     import ssl
@@ -139,9 +140,9 @@ class _Meeting:
     async def _wait(self) -> Optional[Streams]:
         """The agent's connection; None if it did not come, or nobody waits for it any more."""
         hung_up = asyncio.ensure_future(_hang_up())
-        ends: Set[asyncio.Future[Any]] = {self._came, hung_up}
         try:
-            await asyncio.wait(ends, timeout=_MEET_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(first_of(self._came, hung_up), _MEET_TIMEOUT_S)
             return self._came.result() if self._came.done() and not hung_up.done() else None
         finally:
             hung_up.cancel()
@@ -253,11 +254,9 @@ async def _carry(
 
     ways = [asyncio.ensure_future(upwards()), asyncio.ensure_future(downwards())]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await first_of(*ways)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        await cancel_all(*ways)
         writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(writer.wait_closed(), _TLS_S)
@@ -306,9 +305,7 @@ async def keep_dialling(
                         tried_until = 0.0
                         near, far = socket.socketpair()
                         near.setblocking(False)
-                        task = asyncio.ensure_future(_carry_pair(*streams, far))
-                        carrying.add(task)
-                        task.add_done_callback(carrying.discard)
+                        start(carrying, _carry_pair(*streams, far))
                         await serve(near)
             await asyncio.sleep(_LOOK_S[time.monotonic() > eager_until])
     finally:

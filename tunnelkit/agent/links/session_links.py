@@ -14,12 +14,13 @@ import struct
 import sys
 from typing import Callable, List, Optional, Set
 
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.fd_io import write_fd
+from tunnelkit.mux.hello import take_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+from tunnelkit.wire.handshake import Hello, Status
 
 _HELLO_TIMEOUT_S = 20.0
 _MAX_REMEMBERED = 16
@@ -103,24 +104,19 @@ class SessionLinks:
     async def _serve_link(self, read_fd_: int, write_fd_: int) -> None:
         os.set_blocking(read_fd_, False)
         os.set_blocking(write_fd_, False)
-        reader = HelloReader()
-        try:
-            hello = await asyncio.wait_for(_read_hello(reader, read_fd_), _HELLO_TIMEOUT_S)
-        except ProtocolError:
-            refusal = Hello(Status.VERSION, NO_ID, self._server_id, 0, 1)
-            await write_fd(write_fd_, refusal.encode())
-            raise
+        hello, rest = await take_hello(read_fd_, write_fd_, self._server_id, _HELLO_TIMEOUT_S)
         status = self._judge(hello)
         if status in (Status.SUPERSEDED, Status.UNKNOWN):
-            await write_fd(write_fd_, self._hello(status, hello, 0).encode())
+            refusal = Hello(status, hello.client_id, self._server_id, 0, 1)
+            await write_fd(write_fd_, refusal.encode())
             return
         if status is Status.FRESH:
             self._take_over(hello)
         mux = self._mux
         assert mux is not None
-        mux.detach("replaced by a new link")
-        await write_fd(write_fd_, self._hello(status, hello, mux.endpoint.received).encode())
-        await mux.attach(read_fd_, write_fd_, hello, reader.rest)
+        answer = mux.hello(status, hello.client_id, self._server_id)
+        await write_fd(write_fd_, answer.encode())
+        await mux.attach(read_fd_, write_fd_, hello, rest)
 
     def _judge(self, hello: Hello) -> Status:
         # First: its hello may be FRESH and late, and it must not take over again.
@@ -140,20 +136,6 @@ class SessionLinks:
             old.detach("superseded")
         self._client_id = hello.client_id
         self._mux = self._make_mux(Endpoint(client=False))
-
-    def _hello(self, status: Status, to: Hello, received: int) -> Hello:
-        window = self._mux.endpoint.window_bytes if self._mux is not None else 0
-        return Hello(status, to.client_id, self._server_id, received, window)
-
-
-async def _read_hello(reader: HelloReader, fd: int) -> Hello:
-    while True:
-        data = await read_fd(fd)
-        if not data:
-            raise ProtocolError("link ended before its hello")
-        hello = reader.feed(data)
-        if hello is not None:
-            return hello
 
 
 async def _receive_fds(bridge: socket.socket) -> List[int]:

@@ -4,17 +4,20 @@ import asyncio
 import errno
 import os
 import socket
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional, Sequence, Tuple
 
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.splice import splice
 
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import HostPort
+
 _CONNECT_TIMEOUT_S = 10.0
 
 
-async def serve_tcp(channel: Channel, header: Dict[str, Any]) -> None:
+async def serve_tcp(channel: Channel, header: Dict[str, object]) -> None:
     """Connect and carry bytes; a refused connection closes the channel with the reason."""
-    host, port = str(header.get("host")), int(header.get("port") or 0)
+    host, port = str(header.get("host")), int(str(header.get("port") or 0))
     try:
         sock = await _connect_to(host, port)
     except asyncio.TimeoutError:
@@ -26,7 +29,7 @@ async def serve_tcp(channel: Channel, header: Dict[str, Any]) -> None:
     await splice(sock, channel)
 
 
-async def listening(params: Dict[str, Any]) -> bool:
+async def listening(params: "HostPort") -> bool:
     """RPC `tcp.listening`: does somebody accept connections at host:port, as seen from here?"""
     try:
         sock = await _connect_to(str(params["host"]), int(params["port"]))
@@ -73,7 +76,9 @@ def _connect_now(host: str, port: int) -> Optional[socket.socket]:
     raise OSError(code, os.strerror(code))
 
 
-async def _connect(addresses: Any) -> socket.socket:
+async def _connect(
+    addresses: "Sequence[Tuple[int, int, int, str, Tuple[object, ...]]]",
+) -> socket.socket:
     failure = OSError("no address")
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)

@@ -8,13 +8,16 @@ import contextlib
 import hashlib
 import os
 import sys
-from typing import Any, Dict, List, Set
+from typing import TYPE_CHECKING, Dict, List, Set
 
 from tunnelkit.agent.nodes.relay_pool import srun_step, step_environment
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux import rpc
 from tunnelkit.mux.fd_io import read_fd
 from tunnelkit.mux.tasks import cancel_all, start
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import PeerAgent, PeerStart
 
 #: What an agent prints once it can be reached (agent/main.py), before its pid.
 READY = "tunnelkit: agent ready, pid "
@@ -74,7 +77,7 @@ class NodeAgents:
         self._peers: Dict[str, _Peer] = {}
         self._reading: Set[asyncio.Task[None]] = set()
 
-    async def start(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def start(self, params: "PeerStart") -> "PeerAgent":
         """RPC peer.start: have an agent on `node`; its name and pid. Raises RpcError."""
         node = str(params["node"])
         name = peer_name(self._name, node)

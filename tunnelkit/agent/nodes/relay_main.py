@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tty
-from typing import Any, Dict, NamedTuple, Set, Tuple
+from typing import TYPE_CHECKING, Coroutine, Dict, NamedTuple, Set
 
 from tunnelkit.agent.links import socket_dir
 from tunnelkit.agent.links.paced_mux import PacedMux
@@ -22,12 +22,16 @@ from tunnelkit.agent.processes.dial_in import DialIn, HeldPorts
 from tunnelkit.agent.processes.peer_process import PeerProcess, identify, of_process
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.fd_io import take_stdio, write_fd
+from tunnelkit.mux.hello import take_hello
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ChannelError, ProtocolError
-from tunnelkit.wire.handshake import Hello, HelloReader, Status
+from tunnelkit.wire.handshake import Status
+
+if TYPE_CHECKING:
+    from tunnelkit.messages import agent_calls as calls
 
 #: A variable longer than this goes first when an identity is too large for a header.
 _LONG_VARIABLE_CHARS = 1000
@@ -54,7 +58,7 @@ class Relay:
         self._server_id = os.urandom(16)
         self._doors: Dict[int, _Door] = {}
         self._held = HeldPorts()
-        self._tasks: Set[asyncio.Task[Any]] = set()
+        self._tasks: Set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._mux = PacedMux(Endpoint(client=False), self._opened, self._over)
 
@@ -72,9 +76,9 @@ class Relay:
             port_file.sweep(self._name)
         ending = asyncio.ensure_future(self._ending.wait())
         try:
-            hello, rest = await asyncio.wait_for(
-                self._shake_hands(from_agent, to_agent), _HELLO_TIMEOUT_S
-            )
+            hello, rest = await take_hello(from_agent, to_agent, self._server_id, _HELLO_TIMEOUT_S)
+            answer = self._mux.hello(Status.FRESH, hello.client_id, self._server_id)
+            await write_fd(to_agent, answer.encode())
             lost = self._mux.attach(from_agent, to_agent, hello, rest)
             await first_of(lost, ending)
         finally:
@@ -86,20 +90,7 @@ class Relay:
             await cancel_all(ending, *self._tasks)
             loop.remove_signal_handler(signal.SIGTERM)
 
-    async def _shake_hands(self, from_agent: int, to_agent: int) -> Tuple[Hello, bytes]:
-        reader = HelloReader()
-        hello = None
-        while hello is None:
-            data = await read_fd(from_agent)
-            if not data:
-                raise ProtocolError("the agent went away before its hello")
-            hello = reader.feed(data)
-        window = self._mux.endpoint.window_bytes
-        answer = Hello(Status.FRESH, hello.client_id, self._server_id, 0, window)
-        await write_fd(to_agent, answer.encode())
-        return hello, reader.rest
-
-    def _opened(self, channel: Channel, header: Dict[str, Any]) -> None:
+    def _opened(self, channel: Channel, header: Dict[str, object]) -> None:
         if header.get("type") == "rpc":
             self._spawn(rpc.RpcPeer(channel, self._handlers()).serve())
         else:
@@ -118,7 +109,7 @@ class Relay:
 
     # -- calls ------------------------------------------------------------
 
-    async def _info(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _info(self, params: "calls.Nothing") -> "calls.RelayInfo":
         return {
             "node": port_file.node_name(),
             "hostname": socket.gethostname(),
@@ -128,7 +119,7 @@ class Relay:
             "refused_peers": sum(door.dialin.refused for door in self._doors.values()),
         }
 
-    async def _dialin_open(self, params: Dict[str, Any]) -> Dict[str, Any]:
+    async def _dialin_open(self, params: "calls.OneLoop") -> "calls.DialinPort":
         loop_id = int(params["loop"])
         door = self._doors.get(loop_id)
         if door is None:
@@ -142,10 +133,10 @@ class Relay:
             door = self._doors[loop_id] = _Door(dialin, path)
         return {"port": door.dialin.port}
 
-    async def _dialin_close(self, params: Dict[str, Any]) -> None:
+    async def _dialin_close(self, params: "calls.OneLoop") -> None:
         self._close(int(params["loop"]))
 
-    async def _signal(self, params: Dict[str, Any]) -> None:
+    async def _signal(self, params: "calls.RelaySignal") -> None:
         """Only to what carries the loop's tag: a pid from another node proves nothing."""
         pid, tag = int(params["pid"]), str(params["tag"])
         if not tag or not _is_own(pid) or of_process(pid).tag != tag:
@@ -180,10 +171,10 @@ class Relay:
         if door is not None:
             door.close(self._held)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: "Coroutine[object, object, None]") -> None:
         start(self._tasks, self._quietly(work))
 
-    async def _quietly(self, work: Any) -> None:
+    async def _quietly(self, work: "Coroutine[object, object, None]") -> None:
         with contextlib.suppress(OSError, rpc.RpcError):
             await work
 
@@ -197,12 +188,7 @@ def _is_own(pid: int) -> bool:
 
 def main(name: str) -> int:
     """Run a relay on stdin and stdout; exit status."""
-    # Nothing that happens to be printed may get between the frames.
-    from_agent, to_agent = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    os.close(null)
+    from_agent, to_agent = take_stdio()
     if os.isatty(to_agent):
         # `srun --unbuffered` gives a terminal for stdout.
         tty.setraw(to_agent)

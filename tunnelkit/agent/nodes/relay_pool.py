@@ -11,7 +11,7 @@ import re
 import resource
 import socket
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 from tunnelkit.agent.nodes import pbs_nodes
 from tunnelkit.agent.nodes.relay_process import RelayFailed, RelayProcess
@@ -24,7 +24,7 @@ from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all, start
 
 #: A debuggee's connection, and who it is: Identity.to_json(), with the name of its "node".
-OnDebuggee = Callable[[socket.socket, Dict[str, Any]], None]
+OnDebuggee = Callable[[socket.socket, Dict[str, object]], None]
 #: A node's relay is gone, with all connections to that node, and why.
 OnLost = Callable[[str, str], None]
 #: node, argv -> the argv that runs it there.
@@ -135,10 +135,9 @@ class RelayPool:
         """
         await self._link(node).call("signal", pid=pid, signal=name, tag=tag)
 
-    async def info(self, node: str) -> Dict[str, Any]:
+    async def info(self, node: str) -> object:
         """The answer of the relay on `node` about itself. Raises RpcError."""
-        answer: Dict[str, Any] = await self._link(node).call("info")
-        return answer
+        return await self._link(node).call("info")
 
     async def stop(self, reason: str = "the agent is ending") -> None:
         """End all relays, those that are still starting too; returns once nothing is left."""
@@ -187,11 +186,11 @@ class RelayPool:
         for listening in list(self._loops.values()):
             listening.on_lost(node, why)
 
-    def _opened(self, node: str, channel: Channel, header: Dict[str, Any]) -> None:
+    def _opened(self, node: str, channel: Channel, header: Dict[str, object]) -> None:
         loop_id, told = header.get("loop"), header.get("identity") or {}
         listening = self._loops.get(loop_id) if isinstance(loop_id, int) else None
-        known = header.get("type") == "debuggee" and isinstance(told, dict)
-        if listening is None or not known:
+        is_debuggee = header.get("type") == "debuggee"
+        if listening is None or not is_debuggee or not isinstance(told, dict):
             channel.close({"error": "nobody waits for it"})
             return
         near, far = socket.socketpair()
@@ -210,7 +209,7 @@ class RelayPool:
             raise
 
 
-def _port(node: str, told: Any) -> int:
+def _port(node: str, told: object) -> int:
     """The port that a relay named. Raises RelayFailed."""
     port = told.get("port") if isinstance(told, dict) else None
     if not isinstance(port, int) or not 0 < port < 65536:

@@ -5,17 +5,18 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional
 
 from tunnelkit.agent.links.paced_mux import PacedMux
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux import rpc
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.fd_io import read_fd
+from tunnelkit.mux.hello import exchange_hello
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+from tunnelkit.wire.handshake import HelloReader, Status
 
 #: Seconds that a relay may take to end, after an order or a lost link.
 _GRACE_S = 3.0
@@ -32,8 +33,8 @@ class RelayFailed(rpc.RpcError):
     """A relay can't be started, or is gone: on which node, and why."""
 
     def __init__(self, node: str, why: str, hint: str = "") -> None:
-        data = {"message": f"no relay of the agent on {node}: {why}", "node": node}
-        super().__init__(dict(data, hint=hint) if hint else data)
+        message = f"no relay of the agent on {node}: {why}"
+        super().__init__({"message": message, "node": node, **({"hint": hint} if hint else {})})
         self.why = why
 
 
@@ -48,7 +49,7 @@ class RelayProcess:
         self,
         node: str,
         table: ProcessTable,
-        on_channel: Callable[[Channel, Dict[str, Any]], None],
+        on_channel: Callable[[Channel, Dict[str, object]], None],
         on_lost: Callable[[str, str], None],
     ) -> None:
         self.node = node
@@ -59,7 +60,7 @@ class RelayProcess:
         self._process: Optional[ChildProcess] = None
         self._fds: List[int] = []
         self._said = bytearray()
-        self._noise = b""
+        self._reader = HelloReader()
         self._reading: Optional[asyncio.Task[None]] = None
         self._watching: Optional[asyncio.Task[None]] = None
         self._stopping = False
@@ -81,7 +82,7 @@ class RelayProcess:
             raise
         self._watching = asyncio.ensure_future(self._watch(lost))
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the relay. Raises RpcError; its data has "gone" if the relay is lost."""
         if self._peer is None:
             raise RelayFailed(self.node, "it was not started")
@@ -100,10 +101,12 @@ class RelayProcess:
     # -- beginning --------------------------------------------------------
 
     async def _begin(self, argv: List[str], env: Mapping[str, str]) -> "asyncio.Future[str]":
-        self._spawn(argv, env)
-        from_relay, to_relay, errors = self._fds
+        self._process, self._fds = self._table.spawn_piped(argv, cwd="/", env=env)
+        to_relay, from_relay, errors = self._fds
         self._reading = asyncio.ensure_future(self._read_errors(errors))
-        hello, rest = await self._shake_hands(from_relay, to_relay)
+        mine = self._mux.hello(Status.FRESH, os.urandom(16))
+        hello, rest = await exchange_hello(from_relay, to_relay, mine, self._reader)
+        self._reader = HelloReader()
         lost = self._mux.attach(from_relay, to_relay, hello, rest)
         self._peer = rpc.RpcPeer(self._mux.open({"type": "rpc"}), {})
         serving = asyncio.ensure_future(self._peer.serve())
@@ -111,38 +114,6 @@ class RelayProcess:
         serving.add_done_callback(lambda task: task.cancelled() or task.exception())
         await self._peer.call("info")
         return lost
-
-    def _spawn(self, argv: List[str], env: Mapping[str, str]) -> None:
-        stdin, to_relay = os.pipe()
-        from_relay, stdout = os.pipe()
-        errors, stderr = os.pipe()
-        self._fds = [from_relay, to_relay, errors]
-        try:
-            self._process = self._table.spawn(
-                argv, cwd="/", env=env, stdin=stdin, stdout=stdout, stderr=stderr
-            )
-        finally:
-            for fd in (stdin, stdout, stderr):
-                os.close(fd)
-        for fd in self._fds:
-            os.set_blocking(fd, False)
-
-    async def _shake_hands(self, from_relay: int, to_relay: int) -> Tuple[Hello, bytes]:
-        window = self._mux.endpoint.window_bytes
-        hello = Hello(Status.FRESH, os.urandom(16), NO_ID, 0, window)
-        # What has ended already may have said why: that is read below.
-        with contextlib.suppress(BrokenPipeError):
-            await write_fd(to_relay, hello.encode())
-        reader = HelloReader()
-        while True:
-            data = await read_fd(from_relay, _TAIL_BYTES)
-            self._noise = data or self._noise
-            if not data:
-                raise ProtocolError("it ended at once")
-            answer = reader.feed(data)
-            if answer is not None:
-                self._noise = b""
-                return answer, reader.rest
 
     async def _read_errors(self, fd: int) -> None:
         with contextlib.suppress(OSError):
@@ -203,7 +174,7 @@ class RelayProcess:
 
     def _last_line(self) -> str:
         """The last line that says something: of stderr, else of what came for a hello."""
-        lines = (self._said or self._noise).decode("utf-8", "replace").splitlines()
+        lines = (self._said or self._reader.noise).decode("utf-8", "replace").splitlines()
         told = [line.strip() for line in lines if line.strip()]
         reasons = [line for line in told if not _EPILOGUE.match(line)]
         return (reasons or told or [""])[-1]

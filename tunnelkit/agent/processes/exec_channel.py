@@ -11,7 +11,7 @@ import os
 import signal
 import struct
 import termios
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Mapping, Optional
 
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux.channel import Channel
@@ -36,12 +36,14 @@ class ExecChannel:
         self._drained_bytes = 0
         self._writing = 0
 
-    async def run(self, header: Dict[str, Any]) -> None:
+    async def run(self, header: Mapping[str, object]) -> None:
         """Start the process, carry its streams, report its end."""
         try:
             argv, cwd, env = command_of(header)
-            if header.get("pty"):
-                await self._run_pty(argv, cwd, env, header["pty"])
+            size = header.get("pty")
+            if isinstance(size, dict) and size:
+                rows, cols = int(size.get("rows", 24)), int(size.get("cols", 80))
+                await self._run_pty(argv, cwd, env, rows, cols)
             else:
                 await self._run_pipes(argv, cwd, env)
         except (OSError, ValueError, TypeError) as error:
@@ -53,10 +55,10 @@ class ExecChannel:
             _set_size(self._pty, rows, cols)
 
     async def _run_pty(
-        self, argv: List[str], cwd: str, env: Dict[str, str], size: Dict[str, int]
+        self, argv: List[str], cwd: str, env: Dict[str, str], rows: int, cols: int
     ) -> None:
         master, slave = os.openpty()
-        _set_size(slave, int(size.get("rows", 24)), int(size.get("cols", 80)))
+        _set_size(slave, rows, cols)
         os.set_blocking(master, False)
         self._pty = master
         try:
@@ -83,22 +85,8 @@ class ExecChannel:
             os.close(master)
 
     async def _run_pipes(self, argv: List[str], cwd: str, env: Dict[str, str]) -> None:
-        in_read, in_write = os.pipe()
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        try:
-            self.process = self._table.spawn(
-                argv, cwd=cwd, env=env, stdin=in_read, stdout=out_write, stderr=err_write
-            )
-        except BaseException:
-            for fd in (in_write, out_read, err_read):
-                os.close(fd)
-            raise
-        finally:
-            for fd in (in_read, out_write, err_write):
-                os.close(fd)
-        for fd in (in_write, out_read, err_read):
-            os.set_blocking(fd, False)
+        self.process, fds = self._table.spawn_piped(argv, cwd=cwd, env=env)
+        in_write, out_read, err_read = fds
         errors = self._mux.open({"type": "stderr", "for": self._channel.id})
         feeder = asyncio.ensure_future(self._feed(in_write, close=True))
         outputs = [
@@ -171,9 +159,12 @@ class ExecChannel:
                 os.close(fd)
 
 
-def command_of(header: Dict[str, Any]) -> "tuple[List[str], str, Dict[str, str]]":
+def command_of(header: Mapping[str, object]) -> "tuple[List[str], str, Dict[str, str]]":
     """argv, working directory and environment that a header asks for. Raises ValueError."""
-    argv = [str(word) for word in header.get("argv") or []]
+    words, changes = header.get("argv") or [], header.get("env") or {}
+    if not isinstance(words, list) or not isinstance(changes, dict):
+        raise ValueError("a command is a list, its environment an object")
+    argv = [str(word) for word in words]
     if not argv:
         argv = [os.environ.get("SHELL") or "/bin/sh", "-l"]
     cwd = os.path.expanduser(str(header.get("cwd") or "~"))
@@ -181,18 +172,19 @@ def command_of(header: Dict[str, Any]) -> "tuple[List[str], str, Dict[str, str]]
         why = ", which stands for yours: cd to one that is mirrored" if header.get("here") else ""
         raise ValueError(f"{os.uname()[1]} has no directory {cwd}{why}")
     env = dict(os.environ)
-    for key, value in dict(header.get("env") or {}).items():
+    for key, value in changes.items():
         env[str(key)] = str(value)
     return argv, cwd, env
 
 
-def start_error(header: Dict[str, Any], error: BaseException) -> str:
+def start_error(header: Mapping[str, object], error: BaseException) -> str:
     """One line for a process that could not be started."""
-    argv = header.get("argv") or ["shell"]
+    argv = header.get("argv")
+    program = argv[0] if isinstance(argv, list) and argv else "shell"
     if isinstance(error, FileNotFoundError):
-        return f"{argv[0]}: command not found"
+        return f"{program}: command not found"
     if isinstance(error, OSError):
-        return f"{argv[0]}: {error.strerror}"
+        return f"{program}: {error.strerror}"
     return str(error)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from tunnelkit.agent.processes.table import ChildProcess, ProcessTable
 from tunnelkit.mux.fd_io import read_fd
@@ -16,7 +16,7 @@ from tunnelkit.mux.tasks import cancel_all
 _READ_BYTES = 64 * 1024
 
 OnOutput = Callable[[int, bytes], None]
-OnTold = Callable[[Dict[str, Any]], None]
+OnTold = Callable[[Dict[str, object]], None]
 
 
 class LoopRun:

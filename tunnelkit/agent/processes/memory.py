@@ -1,20 +1,21 @@
 """The memory that a process takes."""
 
-from typing import Dict
+from typing import TYPE_CHECKING
 
-_FIELDS = {b"Rss:": "rss_bytes", b"Pss:": "share_bytes"}
+if TYPE_CHECKING:
+    from tunnelkit.messages.loop_events import Memory
 
 
-def memory_of(pid: int) -> Dict[str, int]:
-    """{"rss_bytes", "share_bytes"} of a process: what it maps, and its part of it where pages
-    are shared (proc(5), smaps_rollup). Empty where the system doesn't tell."""
+def memory_of(pid: int) -> "Memory":
+    """The memory that a process maps, and its part where pages are shared (smaps_rollup, proc(5)).
+    Empty where the system doesn't tell."""
     found = {}
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
-                words = line.split()
-                if words and words[0] in _FIELDS:
-                    found[_FIELDS[words[0]]] = int(words[1]) * 1024
-    except (OSError, ValueError, IndexError):
+                name, value = line.split()[:2]
+                if name in (b"Rss:", b"Pss:"):
+                    found[name] = int(value) * 1024
+        return {"rss_bytes": found[b"Rss:"], "share_bytes": found[b"Pss:"]}
+    except (OSError, ValueError, KeyError):
         return {}
-    return found

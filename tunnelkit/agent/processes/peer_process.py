@@ -2,7 +2,7 @@
 
 import os
 import socket
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tunnelkit.agent.processes.table import TAG
 from tunnelkit.mux.peer_credentials import socket_inode
@@ -21,7 +21,7 @@ class PeerProcess(NamedTuple):
     ancestors: Tuple[int, ...] = ()
     environ: Mapping[str, str] = {}
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Dict[str, object]:
         """As a JSON object; `from_json` reads it."""
         return {
             "pid": self.pid,
@@ -31,17 +31,20 @@ class PeerProcess(NamedTuple):
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "PeerProcess":
+    def from_json(data: Mapping[str, object]) -> "PeerProcess":
         """Read what `to_json` wrote. Raises ValueError on anything else."""
-        try:
-            return PeerProcess(
-                int(data.get("pid", 0)),
-                str(data.get("tag", "")),
-                tuple(int(pid) for pid in data.get("ancestors", ()))[:_MAX_ANCESTORS],
-                {str(name): str(value) for name, value in data.get("environ", {}).items()},
-            )
-        except (TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"no identity: {error}") from None
+        pid, ancestors = data.get("pid", 0), data.get("ancestors", [])
+        environ = data.get("environ", {})
+        if not isinstance(ancestors, list) or not isinstance(environ, dict):
+            raise ValueError("no identity")
+        if not isinstance(pid, int) or not all(isinstance(one, int) for one in ancestors):
+            raise ValueError("no identity")
+        return PeerProcess(
+            pid,
+            str(data.get("tag", "")),
+            tuple(ancestors[:_MAX_ANCESTORS]),
+            {str(name): str(value) for name, value in environ.items()},
+        )
 
 
 def identify(sock: socket.socket, likely: Iterable[int] = ()) -> PeerProcess:

@@ -12,9 +12,23 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from tunnelkit.debuggee import process_mark
+
+if TYPE_CHECKING:
+    from tunnelkit.messages.agent_calls import RunEndInfo
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: In the environment of every process we start; marks its descendants as ours
@@ -33,9 +47,14 @@ class Exit(NamedTuple):
     duration_s: float
     peak_rss_bytes: int
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> "RunEndInfo":
         """The end as a JSON object."""
-        return dict(self._asdict())
+        return {
+            "code": self.code,
+            "signal": self.signal,
+            "duration_s": self.duration_s,
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
 
 
 class ChildProcess:
@@ -114,6 +133,26 @@ class ProcessTable:
         process = ChildProcess(popen.pid, tag, popen, marked=marked)
         self._live[popen.pid] = process
         return process
+
+    def spawn_piped(
+        self, argv: List[str], *, cwd: str, env: Mapping[str, str]
+    ) -> Tuple[ChildProcess, List[int]]:
+        """Start a process; return it with our ends of its stdin, stdout and stderr, which do not
+        block. Raises OSError."""
+        (stdin, to_it), (from_it, stdout), (errors, stderr) = (os.pipe() for _ in range(3))
+        ours = [to_it, from_it, errors]
+        try:
+            process = self.spawn(argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+        for fd in ours:
+            os.set_blocking(fd, False)
+        return process, ours
 
     def adopt(self, pid: int, tag: str) -> ChildProcess:
         """Take over a process that is our child though we didn't start it: one whose parent,

@@ -18,7 +18,7 @@ from tunnelkit.errors import DebugError
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.splice import quick_ack
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 _READ_BYTES = 64 * 1024
 
@@ -154,9 +154,7 @@ class EditorPort:
         await cancel_all(*self._tasks)
 
     def _connected(self, sock: socket.socket) -> None:
-        task = asyncio.create_task(self._serve(Editor(sock)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start(self._tasks, self._serve(Editor(sock)))
 
     async def _serve(self, editor: Editor) -> None:
         try:

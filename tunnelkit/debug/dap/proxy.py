@@ -15,7 +15,7 @@ from tunnelkit.debug.dap.path_mappings import MappedRoots
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.splice import quick_ack
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 _READ_BYTES = 64 * 1024
 #: A breakpoint's answer waits this long at most for what the node says of its file.
@@ -292,10 +292,7 @@ class DapProxy:
             with contextlib.suppress(OSError):
                 await work
 
-        task = asyncio.create_task(quietly())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return start(self._tasks, quietly())
 
     @staticmethod
     def _now() -> float:

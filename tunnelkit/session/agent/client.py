@@ -8,13 +8,13 @@ import os
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream
+from tunnelkit.messages.agent_calls import SHUTDOWN
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.hello import NoHello, exchange_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
@@ -66,7 +66,7 @@ class AgentClient:
         self,
         dial: Dial,
         *,
-        on_channel: Callable[[Channel, dict[str, Any]], None],
+        on_channel: Callable[[Channel, dict[str, object]], None],
         notices: dict[str, Handler],
         on_link: Callable[[bool, str, TunnelkitError | None], None] = lambda up, why, error: None,
         on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
@@ -142,16 +142,17 @@ class AgentClient:
             self._on_link(False, why, None)
             await self._reconnect()
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, **params: object) -> object:
         """Call the agent's method; wait while no link is attached. Raises TunnelkitError."""
         try:
             return await self._rpc.call(method, **params)
         except RpcError as error:
             if error.data.get("gone"):
                 raise AgentGone("the agent on the node has ended") from None
-            raise TunnelkitError(str(error), hint=error.data.get("hint")) from None
+            hint = error.data.get("hint")
+            raise TunnelkitError(str(error), hint=str(hint) if hint else None) from None
 
-    def open(self, header: dict[str, Any]) -> Channel:
+    def open(self, header: Mapping[str, object]) -> Channel:
         """Open a channel to the agent."""
         return self.mux.open(header)
 
@@ -161,7 +162,7 @@ class AgentClient:
         The job is cancelled only after this: a scheduler would kill the agent during its cleanup.
         """
         with contextlib.suppress(AgentGone):
-            await self.call("shutdown", reason=reason)
+            await SHUTDOWN.ask(self, {"reason": reason})
             await self.wait_ended()
 
     async def wait_ended(self) -> None:
@@ -262,29 +263,17 @@ class AgentClient:
 
     async def _shake_hands(self, stream: ByteStream) -> tuple[Hello, bytes]:
         status = Status.FRESH if self._server_id == NO_ID else Status.RESUME
-        endpoint = self.mux.endpoint
-        hello = Hello(
-            status, self._client_id, self._server_id, endpoint.received, endpoint.window_bytes
-        )
-        reader = HelloReader()
-        # If the remote process is gone, this write may fail; the read below then reports EOF.
-        with contextlib.suppress(OSError):
-            await write_fd(stream.fileno(), hello.encode())
-        while True:
-            try:
-                data = await read_fd(stream.fileno())
-            except OSError:
-                data = b""
-            if not data:
-                raise await _why_no_hello(stream, reader.noise)
-            answer = reader.feed(data)
-            if answer is not None:
-                break
+        mine = self.mux.hello(status, self._client_id, self._server_id)
+        reader, fd = HelloReader(), stream.fileno()
+        try:
+            answer, rest = await exchange_hello(fd, fd, mine, reader)
+        except (NoHello, OSError):
+            raise await _why_no_hello(stream, reader.noise) from None
         if answer.status is Status.SUPERSEDED:
             raise AgentGone("another tk session took over this allocation")
         if answer.status is Status.UNKNOWN:
             raise AgentGone("the agent on the node was restarted; what it ran is gone")
-        return answer, reader.rest
+        return answer, rest
 
     async def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -305,7 +294,7 @@ def _few(handler: Handler) -> Handler:
     """
     told = 0
 
-    async def take(params: dict[str, Any]) -> Any:
+    async def take(params: dict[str, object]) -> None:
         nonlocal told
         told += 1
         if told <= _MOST_NOTICES:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.messages.agent_calls import EXEC_RESIZE, EXEC_SIGNAL, ExecResize
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all
@@ -22,7 +22,7 @@ class ExecStreams:
         self._far_ids: dict[tuple[Mux, int], int] = {}
         self._stderr: dict[int, asyncio.Future[Channel]] = {}
 
-    async def run(self, near_mux: Mux, near: Channel, header: dict[str, Any]) -> None:
+    async def run(self, near_mux: Mux, near: Channel, header: dict[str, object]) -> None:
         """Start the process on the node and carry its streams until it ends."""
         try:
             agent = self._agent()
@@ -41,26 +41,28 @@ class ExecStreams:
             self._stderr.pop(far.id, None)
             del self._far_ids[near_mux, near.id]
 
-    def stderr_opened(self, channel: Channel, header: dict[str, Any]) -> None:
+    def stderr_opened(self, channel: Channel, header: dict[str, object]) -> None:
         """Accept the stderr channel that the agent opened for one of these processes."""
-        far_id: Any = header.get("for")
-        known = isinstance(far_id, int) and far_id in self._far_ids.values()
-        if not known or self._stderr_of(far_id).done():
-            channel.abort({"error": "no such process"})
-        else:
-            self._stderr_of(far_id).set_result(channel)
+        far_id = header.get("for")
+        if isinstance(far_id, int) and far_id in self._far_ids.values():
+            stderr = self._stderr_of(far_id)
+            if not stderr.done():
+                stderr.set_result(channel)
+                return
+        channel.abort({"error": "no such process"})
 
     async def signal(self, mux: Mux, near_id: int, name: str) -> None:
         """Send a signal to the process's group on the node."""
         far_id = self._far_ids.get((mux, near_id))
         if far_id is not None:
-            await self._agent().call("exec.signal", channel=far_id, signal=name)
+            await EXEC_SIGNAL.ask(self._agent(), {"channel": far_id, "signal": name})
 
     async def resize(self, mux: Mux, near_id: int, rows: int, cols: int) -> None:
         """Set the terminal size of the process on the node."""
         far_id = self._far_ids.get((mux, near_id))
         if far_id is not None:
-            await self._agent().call("exec.resize", channel=far_id, rows=rows, cols=cols)
+            size: ExecResize = {"channel": far_id, "rows": rows, "cols": cols}
+            await EXEC_RESIZE.ask(self._agent(), size)
 
     def _stderr_of(self, far_id: int) -> asyncio.Future[Channel]:
         return self._stderr.setdefault(far_id, asyncio.get_running_loop().create_future())

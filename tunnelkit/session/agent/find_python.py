@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from tunnelkit.messages.agent_calls import AgentInfo
 
 #: With this setting tk also tries other names. A Python that the user has set is used as it is.
 DEFAULT = "python3"
@@ -75,7 +76,7 @@ def other_than(wanted: str, executable: str, version: str) -> str:
     return f"{executable} ({version})"
 
 
-def introduced(info: Mapping[str, Any], job_id: str | None, wanted: str) -> str:
+def introduced(info: AgentInfo, job_id: str | None, wanted: str) -> str:
     """Return the message about a new agent: job, node, pid, and its Python if not `wanted`."""
     job = f"job {job_id}, " if job_id else ""
     other = other_than(wanted, info["executable"], info["python"])

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream
+from tunnelkit.messages.agent_calls import PEER_START
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
@@ -46,7 +46,7 @@ class _Peer:
         self.from_here = False
         self.failure: TunnelkitError | None = None
         self.client: AgentClient | None = None
-        self.life: asyncio.Task[Any] | None = None
+        self.life: asyncio.Task[None] | None = None
         self.execs = ExecStreams(self._agent)
         #: At most one connection attempt and one start at a time.
         self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
@@ -56,7 +56,7 @@ class _Peer:
             raise AllocationError(f"the agent on {self.node} is gone", hint="try once more")
         return self.client
 
-    def opened(self, channel: Channel, header: dict[str, Any]) -> None:
+    def opened(self, channel: Channel, header: dict[str, object]) -> None:
         """Accept a channel that the agent opened: an exec's stderr; close any other."""
         if header.get("type") == "stderr":
             self.execs.stderr_opened(channel, header)
@@ -147,8 +147,8 @@ class PeerAgents:
                 started = await self._start_there(peer.node)
                 peer.from_here = started is not None
                 if started is None:
-                    told = await self._agent().call("peer.start", node=peer.node)
-                    started = str(told["name"]), int(told["pid"])
+                    agent = await PEER_START.ask(self._agent(), {"node": peer.node})
+                    started = agent["name"], agent["pid"]
             except TunnelkitError as error:
                 peer.pid, peer.failure = None, error
                 raise

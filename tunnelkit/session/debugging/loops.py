@@ -19,6 +19,7 @@ from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_command import LoopCommand, loop_spec
 from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.messages.agent_calls import LOOP_LIST, AttachTarget
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
@@ -192,21 +193,21 @@ class Loops:
 
     async def adopt(self) -> int:
         """Take over the loops that a killed session left in the agent; return their number."""
-        descriptions = await self._agent().call("loop.list")
+        descriptions = await LOOP_LIST.ask(self._agent(), {})
         for description in descriptions:
-            wanted = int(description["editor_port"])
+            wanted = description["editor_port"] or 0
             if description.get("attach"):
                 loop = self._make_attachment(self._port_of(wanted))
-                self._spawn(self._forget_when_over(loop, int(description["id"])))
+                self._spawn(self._forget_when_over(loop, description["id"]))
             else:
                 keeps = bool(description.get("post_mortem"))
                 loop = await self._make(wanted, description["debug"], keeps)
                 loop.reload = bool(description.get("reload"))
-            self._loops[int(description["id"])] = loop
+            self._loops[description["id"]] = loop
             await loop.loop.adopt(description)
         return len(descriptions)
 
-    async def attach(self, spec: Message, *, port: int | None) -> Attachment:
+    async def attach(self, spec: AttachTarget, *, port: int | None) -> Attachment:
         """Begin to attach to a process (session/handlers/attach.py). Raises DebugError.
 
         port: as for `start`, else the session's own, or a free one if a loop has that."""
@@ -218,7 +219,7 @@ class Loops:
         attachment = loop.loop
         assert isinstance(attachment, Attachment)
         try:
-            await attachment.start({**spec, "editor_port": loop.port.port})
+            await attachment.begin({**spec, "editor_port": loop.port.port})
         except BaseException:
             await self._close(loop)
             raise

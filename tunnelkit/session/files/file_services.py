@@ -12,6 +12,7 @@ from pathlib import Path
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.messages.agent_calls import MIRROR_DIFFERING
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRecord
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
@@ -231,7 +232,6 @@ class SessionFiles:
             return None
 
         async def check(expected: Mapping[str, str]) -> list[str]:
-            differ = await agent.call("mirror.differing", root=root, expected=dict(expected))
-            return [str(path) for path in differ]
+            return await MIRROR_DIFFERING.ask(agent, {"root": root, "expected": dict(expected)})
 
         return check

@@ -7,6 +7,7 @@ import shlex
 
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.errors import DebugError
+from tunnelkit.messages.agent_calls import ATTACH_FIND, EXEC_PROBE, PythonInfo
 from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
 from tunnelkit.session.runtime.control_answers import AttachAnswer, AttachedAnswer, ProcessInfo
 from tunnelkit.session.runtime.control_calls import Attach
@@ -14,13 +15,6 @@ from tunnelkit.session.session import Session
 
 #: More than the agent gives the injector (agent/debug/injection.py).
 _TIMEOUT_S = 150.0
-
-
-class Process(ProcessInfo):
-    """A process as the agent describes it. why_not: why no debugger can attach; "" if it can."""
-
-    python: str
-    why_not: str
 
 
 async def attach(session: Session, request: Attach) -> AttachAnswer:
@@ -31,7 +25,7 @@ async def attach(session: Session, request: Attach) -> AttachAnswer:
     """
     node = session.agents.node
     target = request.target
-    found: list[Process] = await session.agent().call("attach.find")
+    found = await ATTACH_FIND.ask(session.agent(), {})
     running = session.loops.attachment(_pid_of(found, target))
     if running is not None:
         ready = await running.wait_attached()
@@ -61,19 +55,19 @@ async def attach(session: Session, request: Attach) -> AttachAnswer:
     return _answer(started, chosen, ready=ready, again=False)
 
 
-def _pid_of(found: list[Process], target: int | None) -> int | None:
+def _pid_of(found: list[PythonInfo], target: int | None) -> int | None:
     """Return the wanted pid if it is known already."""
     ranks = [one["pid"] for one in found if target is not None and one["rank"] == target]
     return ranks[0] if ranks else target
 
 
-def _process_of(found: list[Process], pid: int) -> Process | None:
+def _process_of(found: list[PythonInfo], pid: int) -> PythonInfo | None:
     return next((one for one in found if one["pid"] == pid), None)
 
 
 async def _choose(
-    session: Session, found: list[Process], target: int | None, node: str
-) -> Process | list[Process]:
+    session: Session, found: list[PythonInfo], target: int | None, node: str
+) -> PythonInfo | list[PythonInfo]:
     """Return the process, or all that match. Raises DebugError."""
     free = [one for one in found if not one["why_not"]]
     if target is None:
@@ -93,7 +87,7 @@ async def _choose(
         return free_ranks[0] if len(free_ranks) == 1 else free_ranks
     if ranks:
         raise _refused(f"rank {target}", ranks[0])
-    by_pid: list[Process] = await session.agent().call("attach.find", pid=target)
+    by_pid = await ATTACH_FIND.ask(session.agent(), {"pid": target})
     if not by_pid:
         raise DebugError(
             f"neither a rank nor a process {target} that tk has started is on {node}",
@@ -105,7 +99,7 @@ async def _choose(
     return by_pid[0]
 
 
-def _refused(what: str, process: Process) -> DebugError:
+def _refused(what: str, process: PythonInfo) -> DebugError:
     return DebugError(
         f"{what} can't be attached to",
         cause=process["why_not"],
@@ -116,14 +110,14 @@ def _refused(what: str, process: Process) -> DebugError:
 async def _lent(session: Session, python: str) -> str | None:
     """Upload debugpy for an interpreter that has none; return its directory."""
     probe = [python, "-c", "import debugpy"]
-    if await session.agent().call("exec.probe", argv=probe) in (0, None):
+    if await EXEC_PROBE.ask(session.agent(), {"argv": probe}) in (0, None):
         return None
     return await upload_debugpy(
         session.link, session.cluster.setup.installed.base, session.cluster.files_node
     )
 
 
-def _shown(one: Process) -> ProcessInfo:
+def _shown(one: PythonInfo) -> ProcessInfo:
     return {
         "pid": one["pid"],
         "rank": one["rank"],
@@ -134,7 +128,7 @@ def _shown(one: Process) -> ProcessInfo:
 
 
 def _answer(
-    attachment: Attachment, process: Process | None, *, ready: bool, again: bool
+    attachment: Attachment, process: PythonInfo | None, *, ready: bool, again: bool
 ) -> AttachedAnswer:
     return {
         "attached": attachment.pid,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tunnelkit.debug.loop_command import LoopCommand
+from tunnelkit.messages.agent_calls import EXEC_PROBE
 from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
 from tunnelkit.session.debugging.loop_checks import no_command, no_file
 
@@ -32,7 +33,7 @@ async def prepared(
     look = ["sh", "-c", _LOOK, "sh", command.program, command.file or ""]
     agent = session.agent()
     looked, lent = await asyncio.gather(
-        agent.call("exec.probe", argv=look, cwd=cwd), _with_debugpy(session, command, cwd)
+        EXEC_PROBE.ask(agent, {"argv": look, "cwd": cwd}), _with_debugpy(session, command, cwd)
     )
     node = session.agents.node
     if looked == _NO_COMMAND:
@@ -50,7 +51,7 @@ async def _with_debugpy(
     # The Python of a launcher's ranks is not known before; mostly it is the first one.
     interpreter = command.interpreter or ("sh", "-c", _FIRST_PYTHON, "sh")
     probe = [*interpreter, "-c", "import debugpy"]
-    code = await session.agent().call("exec.probe", argv=probe, cwd=cwd)
+    code = await EXEC_PROBE.ask(session.agent(), {"argv": probe, "cwd": cwd})
     if code in (0, None):
         return command, ()
     place = await upload_debugpy(

@@ -7,7 +7,6 @@ notices, is JSON that commands print: TypedDicts of `control_answers`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     ClassVar,
@@ -16,8 +15,6 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
-    get_args,
-    get_origin,
     get_type_hints,
 )
 
@@ -53,9 +50,12 @@ class Message:
 
         Raises TunnelkitError if a field is missing or has another type.
         """
+        # Not at the top: a command that starts fast parses nothing.
+        from tunnelkit.messages.json_types import has_type
+
         kinds = {name: kind for name, kind in get_type_hints(cls).items() if name != "NAME"}
         for name, kind in kinds.items():
-            if name in data and not _fits(data[name], kind):
+            if name in data and not has_type(data[name], kind):
                 raise _unreadable(cls.NAME, f"{name!r} has a value of the wrong type")
             if name not in data and not hasattr(cls, name):
                 raise _unreadable(cls.NAME, f"{name!r} is missing")
@@ -92,21 +92,3 @@ def _unreadable(name: str, why: str) -> TunnelkitError:
         cause=why,
         hint="after an update of tk: `tk down --keep`, then `tk up`",
     )
-
-
-def _fits(value: object, kind: object) -> bool:
-    """True if a JSON value has this type."""
-    if isinstance(kind, UnionType):
-        return any(_fits(value, one) for one in get_args(kind))
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(one, *get_args(kind)) for one in value)
-    if get_origin(kind) is dict:
-        of = get_args(kind)[1]
-        return isinstance(value, dict) and all(_fits(one, of) for one in value.values())
-    if kind is NoneType:
-        return value is None
-    if isinstance(value, bool):
-        return kind is bool
-    if kind is float:
-        return isinstance(value, int | float)
-    return isinstance(kind, type) and isinstance(value, kind)

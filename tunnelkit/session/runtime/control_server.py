@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.fd_io import read_fd, write_fd
+from tunnelkit.mux.hello import exchange_hello
 from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
@@ -24,7 +24,7 @@ from tunnelkit.session.runtime.control_calls import MIRROR
 from tunnelkit.session.runtime.control_message import Notice
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
-from tunnelkit.wire.handshake import Hello, HelloReader, Status
+from tunnelkit.wire.handshake import Hello, Status
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import MirrorEvent
@@ -148,12 +148,4 @@ async def greet(sock: socket.socket, client_id: bytes | None) -> tuple[Hello, by
     """
     endpoint = Endpoint(client=client_id is not None)
     ours = Hello(Status.FRESH, client_id or bytes(16), bytes(16), 0, endpoint.window_bytes)
-    await write_fd(sock.fileno(), ours.encode())
-    reader = HelloReader()
-    while True:
-        data = await read_fd(sock.fileno())
-        if not data:
-            raise ProtocolError("hung up before a hello")
-        hello = reader.feed(data)
-        if hello is not None:
-            return hello, reader.rest
+    return await exchange_hello(sock.fileno(), sock.fileno(), ours)

@@ -22,7 +22,7 @@ async def test_a_reader_gets_what_was_and_what_comes() -> None:
     log.append(STDOUT, b"one")
     reading = asyncio.create_task(take(log, 0, 3))
     await asyncio.sleep(0)
-    log.event("armed", generation=1)
+    log.event({"event": "armed", "generation": 1})
     log.append(STDERR, b"two")
     records = await reading
     assert [record.number for record in records] == [0, 1, 2]

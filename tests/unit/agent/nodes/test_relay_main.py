@@ -165,7 +165,7 @@ def test_what_is_no_agent_is_told(argv: list[str]) -> None:
         running.process.stdin.close()  # type: ignore[union-attr]
         code, said = running.ended()
         assert code == 1
-        assert said == "tunnelkit: relay: the agent went away before its hello\n"
+        assert said == "tunnelkit: relay: the far end went away before its hello\n"
     finally:
         running.close()
 

@@ -176,8 +176,9 @@ async def _watch(paths: SessionPaths, stream: LoopStream | LoopAdopt, view: Loop
             detail = await channel.closed() or {}
     except NoSessionError:
         return int(view.where["id"]) if "id" in view.where else None
-    if "failure" in detail:
-        raise TunnelkitError.from_json(detail["failure"])
+    failure = detail.get("failure")
+    if isinstance(failure, dict):
+        raise TunnelkitError.from_json(failure)
     if "error" in detail and "id" in view.where:
         return int(view.where["id"])
     return None

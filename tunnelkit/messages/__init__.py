@@ -1,0 +1,1 @@
+"""Messages between session and agent, as types. The agent imports them for type checking only."""
