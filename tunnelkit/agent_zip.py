@@ -52,7 +52,7 @@ _TOKEN = re.compile(
     | (?P<text> \"{3} (?: \\. | [^\\] )*? \"{3} | '{3} (?: \\. | [^\\] )*? '{3}
         | " (?: \\. | [^"\\\n] )* " | ' (?: \\. | [^'\\\n] )* ' )
     | (?P<returns> (?<=\)) [ ] -> [ ] [^\n]+? (?= : $ ) )
-    | (?P<types> ^ if [ ] TYPE_CHECKING: \n (?: (?: [ ]{4} [^\n]* )? \n )+ (?= \S ) )
+    | (?P<types> ^ if [ ] TYPE_CHECKING: \n (?: (?: [ ]{4} [^\n]* )? \n )+ (?! else ) (?= \S ) )
     | (?P<comment> [ \t]* [#] [^\n]* )
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,

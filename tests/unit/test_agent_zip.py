@@ -60,6 +60,7 @@ def _is_for_types(node: ast.stmt) -> bool:
         isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)
         and node.test.id == "TYPE_CHECKING"
+        and not node.orelse
     )
 
 
