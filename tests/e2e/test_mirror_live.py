@@ -292,3 +292,20 @@ async def test_a_first_copy_is_read_while_an_agent_is_waited_for(live_rig: Rig) 
     assert rig.equal()
     assert mirror.status().state is MirrorState.IN_SYNC
     assert mirror.status().files == 400
+
+
+async def test_a_directory_that_was_there_before_goes_in_the_pass_of_a_new_file(
+    live_rig: Rig,
+) -> None:
+    rig = live_rig
+    rig.write("one.py")
+    mirror = await rig.started()
+    (rig.far / "shared").mkdir()
+    (rig.local / "shared").mkdir()
+    await mirror.barrier(20)
+    # The agent is asked for nothing: the directory on the cluster is not tk's to remove.
+    (rig.local / "shared").rmdir()
+    rig.write("two.py")
+    await mirror.barrier(20)
+    assert (rig.far / "two.py").exists()
+    assert (rig.far / "shared").is_dir()

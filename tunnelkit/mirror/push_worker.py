@@ -191,6 +191,7 @@ class PushWorker:
             # else: the link may come back before the caller's time-out
         except Exception as error:
             # A defect or a local disk error must not end the mirror in silence.
+            log.exception("a pass failed")
             wrapped = MirrorError(
                 "the mirror failed",
                 cause=f"{type(error).__name__}: {error}",

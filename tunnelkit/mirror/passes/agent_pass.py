@@ -268,8 +268,8 @@ class AgentPass:
             )
         await asyncio.to_thread(self._ground.manifest.drop, forgotten)
         parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))
-        batch.deletes = deletes
         if parcels:
+            batch.deletes = deletes
             self._begin().rest += parcels
         else:
             await asyncio.to_thread(self._ground.manifest.drop, deletes)
