@@ -14,7 +14,7 @@ from tunnelkit.mux.mux import Mux
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.handshake import NO_ID, Hello, Status
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 async def until(condition: Callable[[], bool]) -> None:

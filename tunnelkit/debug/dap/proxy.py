@@ -25,8 +25,8 @@ _PAUSE_PATIENCE_S = 3.0
 #: An adapter that an editor has left has this long to let go of it.
 _LEAVE_PATIENCE_S = 0.5
 #: The editor hears of the end this long at most after the program's last word: the group's
-#: end and its exit code come in between.
-_END_PATIENCE_S = 2.0
+#: end and its exit code come in between. On a busy machine that took more than 2 s.
+_END_PATIENCE_S = 5.0
 #: Once the program has ended, an adapter that is silent this long is not going to tell it.
 _SILENCE_S = 1.0
 
