@@ -250,7 +250,7 @@ class RelayInfo(TypedDict):
 
 
 class DialinPort(TypedDict):
-    """Where debuggees of a relay's node dial in."""
+    """The port of a relay's node for its debuggees."""
 
     port: int
 

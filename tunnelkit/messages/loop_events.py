@@ -69,7 +69,7 @@ class Ended(RunEndInfo):
 
 
 class Refused(TypedDict):
-    """stale: what the fork server imported has changed. no-standby, no-relay: it can't be had."""
+    """stale: what the fork server imported has changed. no-standby, no-relay: there is none."""
 
     event: Literal["stale", "no-standby", "no-relay"]
     why: str
