@@ -126,6 +126,13 @@ def _broken() -> ConnectionFailed:
     return ConnectionFailed("the link is cut", transient=True)
 
 
+async def _stopped(pid: int) -> None:
+    """Return once a process has stopped itself: a SIGCONT before would be lost."""
+    async with asyncio.timeout(_STEP_S):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            await asyncio.sleep(0.005)
+
+
 async def _resume(pid: int) -> None:
     """Have a process that is not ours go on, and return when it has ended."""
     try:
@@ -175,6 +182,7 @@ class CutRemote:
             assert process.stdin is not None
             process.stdin.write(stdin)
             process.stdin.close()
+            await _stopped(process.pid)
             cut.hold(process)
             raise _broken()
         try:
