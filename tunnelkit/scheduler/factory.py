@@ -71,6 +71,6 @@ def adapter(
             f"no {missing[0]} found on {login}",
             cause=f"there is {kind.program}, but {' and '.join(missing)} can't be found",
             hint="have the site's directory on the PATH of non-interactive shells; `tk doctor` "
-            "shows what is found",
+            "shows the programs that it finds",
         )
     return kind.make(found, requeues)

@@ -105,26 +105,26 @@ class ForkServer:
         ours.setblocking(False)
         self._sock = ours
         self._run = run
-        self._run.begin(self._on_output, lambda told: None)
+        self._run.begin(self._on_output, lambda answer: None)
         return await self._ready()
 
     async def _ready(self) -> "Imports":
         importing = ""
         while True:
             try:
-                told = await self._next_answer()
+                answer = await self._next_answer()
             except ServerEnded as error:
                 if importing:
                     why = f"its import ended the interpreter: {_in_words(error.how)}"
                     raise PreloadFailed(f"--preload {importing}: {why}") from None
                 raise
-            if "failed" in told:
-                raise PreloadFailed(f"--preload {importing}: {told['failed']}")
-            ready = told.get("ready")
+            if "failed" in answer:
+                raise PreloadFailed(f"--preload {importing}: {answer['failed']}")
+            ready = answer.get("ready")
             if isinstance(ready, dict):
                 self._imported = True
                 return {"imports": ready["imports"], "rss_bytes": ready["rss_bytes"]}
-            importing = str(told["importing"])
+            importing = str(answer["importing"])
 
     async def fork(self, number: int, words: Sequence[str]) -> LoopRun:
         """A debuggee, dialling in and waiting for its turn. Raises Unfit, ServerEnded."""
@@ -195,12 +195,12 @@ class ForkServer:
         return self._asked
 
     async def _answer(self, asked: int) -> Dict[str, object]:
-        told = await self._next_answer()
-        while told.get("id", 0) != asked:
-            told = await self._next_answer()
-        if "unfit" in told:
-            raise Unfit(str(told["unfit"]), bool(told["stale"]))
-        return told
+        answer = await self._next_answer()
+        while answer.get("id", 0) != asked:
+            answer = await self._next_answer()
+        if "unfit" in answer:
+            raise Unfit(str(answer["unfit"]), bool(answer["stale"]))
+        return answer
 
     async def _next_answer(self) -> Dict[str, object]:
         assert self._run is not None

@@ -71,17 +71,17 @@ class RankDialIns:
         path = port_file.path_of(directory, self._name, loop_id, port_file.node_name())
         ending = f".{port_file.node_name()}.port"
         self._only = wanted.get("only")
-        told = {
+        settings = {
             "dialin": path[: -len(ending)],
             "only": self._only,
             "step": os.environ.get("SLURM_STEP_ID"),
         }
         if wanted.get("collectives"):
-            told["collectives"] = wanted["collectives"]
+            settings["collectives"] = wanted["collectives"]
         given = (spec.get("env") or {}).get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         entries = [os.path.join(agent, "tunnelkit", "debuggee", "site"), given]
         return {
-            ranks.VARIABLE: json.dumps(told),
+            ranks.VARIABLE: json.dumps(settings),
             "PYTHONPATH": os.pathsep.join(entry for entry in entries if entry),
             # Frozen standard modules make pydevd warn on every start of 3.11+.
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
@@ -108,9 +108,9 @@ class RankDialIns:
             return nodes
         await self._relays.start(nodes)
 
-        def opened(sock: socket.socket, told: Dict[str, object]) -> None:
+        def opened(sock: socket.socket, header: Dict[str, object]) -> None:
             try:
-                who = visitor(PeerProcess.from_json(told), str(told["node"]))
+                who = visitor(PeerProcess.from_json(header), str(header["node"]))
             except ValueError:
                 sock.close()
                 return

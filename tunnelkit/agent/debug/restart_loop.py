@@ -236,7 +236,7 @@ class RestartLoop:
         if run.attached.is_set():
             self._become({"event": "attached", "client": run.client})
         await self._wait_open()
-        run.begin(self.log.append, self._told)
+        run.begin(self.log.append, self._message_came)
         wanted = asyncio.ensure_future(self._restart_wanted.wait())
         ahead = asyncio.ensure_future(self._stand_by(run))
         try:
@@ -277,8 +277,8 @@ class RestartLoop:
         how = await self._table.end(run.process, self._grace_s)
         await run.drain(0.5)
         await run.close()
-        told: RunEndInfo = {**how.describe(), "waited_s": run.waited_s(how.duration_s)}
-        self._note_end(run.number, told, why, attached=run.attached.is_set())
+        end: RunEndInfo = {**how.describe(), "waited_s": run.waited_s(how.duration_s)}
+        self._note_end(run.number, end, why, attached=run.attached.is_set())
 
     def _runs(self) -> List[LoopRun]:
         return [run for run in (self._front, self._next) if run is not None]
@@ -329,7 +329,7 @@ class RestartLoop:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._restart_wanted.wait(), delay_s)
 
-    def _told(self, message: Dict[str, object]) -> None:
+    def _message_came(self, message: Dict[str, object]) -> None:
         """Handle a message of a debuggee about itself."""
         imported, kept = message.get("imported"), message.get("kept")
         if isinstance(imported, dict):

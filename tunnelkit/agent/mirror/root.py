@@ -18,8 +18,8 @@ class RootRefused(Exception):
 
     def as_json(self) -> Dict[str, str]:
         """The refusal as a JSON object."""
-        told = {"error": self.code, "message": str(self)}
-        return told if self.owner is None else dict(told, owner=self.owner)
+        answer = {"error": self.code, "message": str(self)}
+        return answer if self.owner is None else dict(answer, owner=self.owner)
 
 
 class MirroredRoot:

@@ -111,7 +111,7 @@ class RelayPool:
         calls = [link.call("dialin.open", loop=loop_id) for link in links]
         try:
             answers = await asyncio.gather(*calls)
-            return {link.node: _port(link.node, told) for link, told in zip(links, answers)}
+            return {link.node: _port(link.node, answer) for link, answer in zip(links, answers)}
         except BaseException:
             await self.close(loop_id)
             raise
@@ -187,10 +187,10 @@ class RelayPool:
             listening.on_lost(node, why)
 
     def _opened(self, node: str, channel: Channel, header: Dict[str, object]) -> None:
-        loop_id, told = header.get("loop"), header.get("identity") or {}
+        loop_id, identity = header.get("loop"), header.get("identity") or {}
         listening = self._loops.get(loop_id) if isinstance(loop_id, int) else None
         is_debuggee = header.get("type") == "debuggee"
-        if listening is None or not is_debuggee or not isinstance(told, dict):
+        if listening is None or not is_debuggee or not isinstance(identity, dict):
             channel.close({"error": "nobody waits for it"})
             return
         near, far = socket.socketpair()
@@ -203,15 +203,15 @@ class RelayPool:
         far.setblocking(False)
         start(self._tasks, splice(far, channel))
         try:
-            listening.on_debuggee(near, dict(told, node=node))
+            listening.on_debuggee(near, dict(identity, node=node))
         except BaseException:
             near.close()
             raise
 
 
-def _port(node: str, told: object) -> int:
+def _port(node: str, answer: object) -> int:
     """The port that a relay named. Raises RelayFailed."""
-    port = told.get("port") if isinstance(told, dict) else None
+    port = answer.get("port") if isinstance(answer, dict) else None
     if not isinstance(port, int) or not 0 < port < 65536:
         raise RelayFailed(node, "it named no port to dial in at")
     return port

@@ -188,7 +188,7 @@ class BulkPass:
         return conflicts
 
     async def _delete(self, paths: Collection[str], there: Mapping[str, RemoteStat]) -> PassResult:
-        """Remove what is still as tk left it. What did not fail and was not kept is gone."""
+        """Remove the paths that only tk has written. Those neither failed nor kept are gone."""
         rows, result = self._ground.manifest.rows, PassResult()
         files, dirs = set(), set()
         for path in paths:

@@ -53,7 +53,7 @@ class RemoteDoubts:
         return self._is_straggling() or live.instance != self._verified_by
 
     def take(self) -> bool:
-        """Return True if the caller, who has no agent, must check what is there by a repair."""
+        """Return True if the caller, who has no agent, must check the remote files by a repair."""
         is_so = self._is_straggling()
         self._differs = False
         return is_so

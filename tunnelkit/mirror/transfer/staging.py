@@ -223,7 +223,7 @@ class StagingDirectory:
 
 
 def _noted(info: os.stat_result) -> tuple[int, Arrival]:
-    """Return the mode, 0 for a file of several names, and what is needed to place it."""
+    """Return the mode, 0 for a file of several names, and the size and time of the file."""
     alone = info.st_nlink == 1 or stat.S_ISLNK(info.st_mode)
     return info.st_mode if alone else 0, Arrival(info.st_size, info.st_mtime_ns)
 

@@ -143,5 +143,5 @@ async def end(process: asyncio.subprocess.Process) -> None:
 def summary(text: str) -> str:
     """Return rsync's own first complaints; the last line only repeats the exit code."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("rsync error:")] or lines
-    return "; ".join(dict.fromkeys(told[:3]))
+    complaints = [line for line in lines if not line.startswith("rsync error:")] or lines
+    return "; ".join(dict.fromkeys(complaints[:3]))

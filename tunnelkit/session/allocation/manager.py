@@ -1,4 +1,4 @@
-"""The allocation of a session: its scheduler, its job, and what is allocated."""
+"""The allocation of a session: its scheduler, its job and its nodes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class LoginConnection:
         #: Call its `arrive` when a user comes, `leave` when the visit is over.
         self.gate = PromptGate(prompter, present)
         self._notice = notice
-        self._told_lost = lost
+        self._on_lost = lost
         self._changed = changed
         #: The error after which attempts stop until the user runs `tk auth`; None if there is none.
         self.stuck: TunnelkitError | None = None
@@ -71,4 +71,4 @@ class LoginConnection:
         if self.keeper.is_up:
             # The answers are used up. A new prompt needs a new action of the user.
             self.gate.leave()
-        self._told_lost(why, error)
+        self._on_lost(why, error)
