@@ -11,13 +11,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.lab_fixtures import running_lab, why_no_lab
-from tests.support import processes
 from tests.support.pbs_standin.rig import StandIn, install
 from tests.support.tkrig import PATIENCE_S, Project, eventually, project_on
 from tunnelkit import lab as tk_lab
-from tunnelkit.errors import AllocationError
 from tunnelkit.lab import LabInfo
-from tunnelkit.lab.layout import Layout
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +92,9 @@ async def test_f5_stops_inside_the_job(project: Project, server: StandIn) -> Non
 async def test_it_says_why_it_waits(project: Project, server: StandIn) -> None:
     server.set(nodes=["node2"])
     terminal = await project.terminal("up", "node1", "--gpus", "1")
-    await terminal.line(r"queued, job 1\.login: waiting for the node to become free")
+    await terminal.line(rf"queued, job {server.first}: waiting for the node to become free")
     server.set(nodes=["node1", "node2"])
-    await terminal.line(r"ready on node1 \(job 1\.login\)")
+    await terminal.line(rf"ready on node1 \(job {server.first}\)")
     assert await terminal.ended() == 0
 
 
@@ -111,8 +108,8 @@ async def test_what_can_never_run_is_cancelled_and_said(project: Project, server
 async def test_a_lost_reply_submits_no_second_job(project: Project, server: StandIn) -> None:
     server.set(lost_replies=1)
     status = await project.up("node1")
-    assert status["job"]["id"] == "1.login"
-    assert list(server.jobs()) == ["1.login"]
+    assert status["job"]["id"] == server.first
+    assert list(server.jobs()) == [server.first]
 
 
 async def test_a_server_that_is_away_is_said(project: Project, server: StandIn) -> None:
@@ -159,8 +156,8 @@ async def test_a_successor_takes_the_job_over(project: Project, server: StandIn)
     await project.up("node1")
     await project.tk("down", "--keep")
     status = await project.up("node1")
-    assert status["job"]["id"] == "1.login"
-    assert list(server.jobs()) == ["1.login"]
+    assert status["job"]["id"] == server.first
+    assert list(server.jobs()) == [server.first]
 
 
 async def test_a_cancelled_job_that_is_still_ending_is_not_taken_over(
@@ -170,13 +167,15 @@ async def test_a_cancelled_job_that_is_still_ending_is_not_taken_over(
     server.reset(dialect="torque", lingers=True)
     await project.up("node1")
     await project.tk("down")
-    assert server.jobs()["1.login"]["job_state"] == "R"
+    assert server.jobs()[server.first]["job_state"] == "R"
     terminal = await project.terminal("up", "node1")
-    await terminal.line(r"job 1\.login was cancelled and is still ending: waiting for its end")
-    assert list(server.jobs()) == ["1.login"]
+    await terminal.line(
+        rf"job {server.first} was cancelled and is still ending: waiting for its end"
+    )
+    assert list(server.jobs()) == [server.first]
     server.set(lingers=False)
-    await terminal.line(r"submitted job 2\.login")
-    await terminal.line(r"ready on node1 \(job 2\.login\)")
+    await terminal.line(rf"submitted job {server.second}")
+    await terminal.line(rf"ready on node1 \(job {server.second}\)")
     assert await terminal.ended() == 0
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
 
@@ -191,14 +190,14 @@ async def test_tk_up_at_once_after_a_qdel_by_hand_gets_another_job(
     status = await project.up("node1")
     if session == "killed":
         os.kill(status["pid"], signal.SIGKILL)
-    server.qdel("1.login")
+    server.qdel(server.first)
     while session == "lives" and (await project.status())["state"] == "ready":
         pass  # it is about to hear of it
     terminal = await project.terminal("up", "node1")
     if dialect == "torque":
-        await terminal.line(r"job 1\.login .* still ending: waiting for its end")
+        await terminal.line(rf"job {server.first} .* still ending: waiting for its end")
     server.set(lingers=False)
-    await terminal.line(r"ready on node1 \(job 2\.login\)")
+    await terminal.line(rf"ready on node1 \(job {server.second}\)")
     assert await terminal.ended() == 0
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
 
@@ -219,7 +218,7 @@ async def test_ctrl_c_in_the_moment_of_the_submission(
     async with asyncio.timeout(PATIENCE_S):
         while server.unfinished():
             await asyncio.sleep(0.1)
-    assert list(server.jobs()) == ["1.login"]
+    assert list(server.jobs()) == [server.first]
 
 
 async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
@@ -240,7 +239,7 @@ async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
     finally:
         os.kill(agent, signal.SIGCONT)
     assert await down.ended() == 0
-    await terminal.line(r"ready on node1 \(job 2\.login\)")
+    await terminal.line(rf"ready on node1 \(job {server.second}\)")
     assert await terminal.ended() == 0
 
 
@@ -300,80 +299,6 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
     assert server.unfinished() == []
 
 
-# --- a job that a person made --------------------------------------------------------------------
-
-
-@pytest.fixture(params=["pbs", "torque"])
-async def by_hand(project: Project, server: StandIn, request: pytest.FixtureRequest) -> str:
-    """A job as a person would submit it, running on node1."""
-    server.reset(dialect=request.param)
-    wanted = {"pbs": "select=1:host=node1", "torque": "nodes=node1"}[request.param]
-    argv = project.on_login("qsub", "-N", "mine", "-l", wanted, "-v", "ODD=a  b")
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        cwd=project.lab.home,  # its output file comes here
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate(b"sleep 600\n")
-    job = out.decode().strip()
-    await eventually(lambda: server.jobs()[job]["job_state"] == "R", "the job runs")
-    return job
-
-
-async def test_a_job_made_by_hand_is_used_and_left_alone(
-    project: Project, server: StandIn, by_hand: str
-) -> None:
-    # As people type it.
-    number = by_hand.partition(".")[0]
-    status = await project.up("--attach-job", number)
-    assert (status["job"]["id"], status["job"]["made_by"]) == (number, "you")
-    assert (status["node"], status["route"]) == ("node1", "ssh")
-    assert "no part of job" not in project.session_log()
-    env = (await project.tk("run", "env")).out.splitlines()
-    for word in (f"PBS_JOBID={by_hand}", "PBS_JOBNAME=mine", "ODD=a  b"):
-        assert word in env
-    down = await project.tk("down")
-    assert f"job {number} is yours and goes on" in down.out
-    await project.nothing_left()
-    assert server.unfinished() == [by_hand]
-
-
-@pytest.mark.usefixtures("node1_refuses_the_laptop")
-async def test_one_made_by_hand_is_entered_from_the_login_host(
-    project: Project, by_hand: str
-) -> None:
-    assert (await project.up("--attach-job", by_hand))["route"] == "ssh-login"
-    assert f"PBS_JOBID={by_hand}" in (await project.tk("run", "env")).out
-
-
-@pytest.mark.usefixtures("node1_refuses_all")
-async def test_one_made_by_hand_where_no_ssh_leads(project: Project, by_hand: str) -> None:
-    done = await project.tk("up", "--attach-job", by_hand, code=int(AllocationError.exit_code))
-    assert "no ssh leads to the node" in done.err
-
-
-@pytest.mark.parametrize("attaches", [True, False], ids=["attaches", "without"])
-async def test_what_runs_in_a_job_made_by_hand_ends_with_it(
-    project: Project, server: StandIn, by_hand: str, pbs_lab: LabInfo, attaches: bool
-) -> None:
-    name = "pbs_track" if server.config["dialect"] == "torque" else "pbs_attach"
-    program = Layout(pbs_lab.dir).bin / name
-    away = program.with_name("away")
-    if not attaches:
-        program.rename(away)
-    try:
-        status = await project.up("--attach-job", by_hand)
-    finally:
-        if not attaches:
-            away.rename(program)
-    outside = f"the agent on node1 is no part of job {by_hand} (this node has no {name})"
-    assert (outside in project.session_log()) is not attaches
-    processes.kill([status["pid"]])  # the session could end it
-    server.qdel(by_hand)
-    await eventually(lambda: not project.cluster_processes(), "the agent ends")
-
-
 @pytest.mark.parametrize("dialect", ["pbs", "torque"])
 async def test_an_agent_on_each_node(project: Project, server: StandIn, dialect: str) -> None:
     server.reset(dialect=dialect)
@@ -387,28 +312,6 @@ async def test_an_agent_on_each_node(project: Project, server: StandIn, dialect:
     assert second.out.split() == [str(other["agent"]), status["job"]["id"]]
     await project.tk("down")
     await project.nothing_left()
-
-
-@pytest.mark.parametrize(("dialect", "two"), [("pbs", "select=2"), ("torque", "nodes=2")])
-async def test_agents_of_a_job_made_by_hand_end_with_the_first(
-    project: Project, server: StandIn, dialect: str, two: str
-) -> None:
-    server.reset(dialect=dialect)
-    argv = project.on_login("qsub", "-l", two)
-    process = await asyncio.create_subprocess_exec(
-        *argv, cwd=project.lab.home, stdin=asyncio.subprocess.PIPE
-    )
-    await process.communicate(b"sleep 600\n")
-    await eventually(lambda: server.jobs()["1.login"]["job_state"] == "R", "the job runs")
-    status = await project.up("--attach-job", "1.login")
-    await project.tk("run", "--node", "node2", "--", "true")
-    # The session is gone, and the first agent ends: nobody tells the second.
-    processes.kill([status["pid"]])
-    serving = [one for one in project.cluster_processes() if "serve" in one.argv]
-    first = next(one for one in serving if not any(".node2" in word for word in one.argv))
-    os.kill(first.pid, signal.SIGTERM)
-    await eventually(lambda: not project.cluster_processes(), "the other ends, too")
-    assert server.unfinished() == ["1.login"]
 
 
 async def test_the_doctor_knows_the_scheduler_and_tab_its_names(

@@ -91,7 +91,7 @@ async def test_ranks_of_both_nodes_stop_in_one_f5(
         one for one in project.cluster_processes()
         if "relay" in one.argv and one.program.startswith("python")
     ]  # fmt: skip
-    assert os.getsid(relay.pid) in server.jobs()["1.login"]["attached"]
+    assert os.getsid(relay.pid) in server.jobs()[server.first]["attached"]
     for session in sessions.values():
         thread = (await session.request("threads"))["threads"][0]["id"]
         await session.request("continue", threadId=thread)

@@ -72,8 +72,8 @@ async def test_a_module_that_is_not_there_is_named_in_one_line(up: Project) -> N
     await terminal.line("next try in")
     failed = await up.tk("ready", "--sync", code=int(DebugError.exit_code))
     # It may have waited for long enough to say so.
-    told = [line for line in failed.err.splitlines() if not line.startswith("waiting for")]
-    assert len(told) == 1 and what in told[0]
+    lines = [line for line in failed.err.splitlines() if not line.startswith("waiting for")]
+    assert len(lines) == 1 and what in lines[0]
     editor = await up.editor()
     with pytest.raises(DebugError, match=what):
         await editor.attach({})

@@ -290,3 +290,14 @@ class Cluster:
                 if text.encode() in argv and state != "Z" and int(entry.name) != os.getpid():
                     found.append(int(entry.name))
         return found
+
+
+async def refused(connect, kind, **changes):
+    """The error of a link that can't be opened; it has a hint and fits on a line."""
+    link = await connect(opened=False, **changes)
+    with pytest.raises(kind) as caught:
+        await link.open()
+    assert not await link.is_alive()
+    error = caught.value
+    assert error.hint and "\n" not in error.one_line()
+    return error

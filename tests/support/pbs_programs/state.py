@@ -95,8 +95,8 @@ class State:
         self._write(self.root / f"{job['id'].partition('.')[0]}.job", job)
 
     def next_id(self) -> str:
-        file = self.root / "sequence"
-        number = int(file.read_text()) + 1 if file.exists() else 1
+        file = sequence(self.root)
+        number = int(file.read_text()) + 1
         file.write_text(str(number))
         return f"{number}.login"
 
@@ -132,6 +132,11 @@ class State:
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(data))
         temporary.replace(path)
+
+
+def sequence(root: Path) -> Path:
+    """The file with the number of the last job."""
+    return root / "sequence"
 
 
 def entries(root: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ class StandIn:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        #: The ids of the first and second job after `reset`.
+        self.first = self.second = ""
 
     def reset(self, **config: Any) -> None:
         """A fresh server without jobs. dialect: pbs or torque; history, broken_json, down:
@@ -27,6 +30,10 @@ class StandIn:
         many of the next submits are answered by an error."""
         for file in self.root.iterdir():
             file.unlink()
+        # All labs of a machine see each other's processes, and a job is known by its id there.
+        last = secrets.randbelow(1_000_000)
+        server.sequence(self.root).write_text(str(last))
+        self.first, self.second = f"{last + 1}.login", f"{last + 2}.login"
         server.State(self.root).write_config({**server.DEFAULTS, **config})
 
     @property

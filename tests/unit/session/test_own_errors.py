@@ -215,8 +215,8 @@ async def test_why_the_allocation_ended_is_kept_as_an_error(
     async with asyncio.timeout(PATIENCE_S):
         await session.run()
     assert session.states.state is SessionState.ENDED
-    told = next(one for one in session.events.recent if one["kind"] == "scheduler")
-    assert told["error"] == gone.to_json()
+    event = next(one for one in session.events.recent if one["kind"] == "scheduler")
+    assert event["error"] == gone.to_json()
     await session.close("the test is over")
 
 

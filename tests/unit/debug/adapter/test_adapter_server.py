@@ -10,11 +10,7 @@ import struct
 from pathlib import Path
 
 from tests.support.processes import until
-from tests.unit.debug.adapter.test_adapter_ahead import SYSTEM_INFO, Debuggee
-from tunnelkit.debug.adapter.adapter import Adapters
-from tunnelkit.demo.dap_client import DapClient
-
-_DEADLINE_S = 30.0
+from tests.unit.debug.adapter.adapter_rig import adapter_rig
 
 
 def listener(port: int) -> int:
@@ -41,25 +37,16 @@ def reset(port: int) -> None:
 
 
 async def test_it_serves_the_next_one_after_a_connection_that_was_reset() -> None:
-    adapters, editor = Adapters(), DapClient("a test")
-    async with asyncio.timeout(_DEADLINE_S):
-        adapter = await adapters.start()
-        try:
-            debuggee = Debuggee(*await asyncio.open_connection("127.0.0.1", adapter.server_port))
-            debuggee.answer(await debuggee.request("pydevdSystemInfo"), **SYSTEM_INFO)
-            pid = listener(adapter.client_port)
-            os.kill(pid, signal.SIGSTOP)  # so that it accepts what is gone already
-            await asyncio.to_thread(until, lambda: stopped(pid), "stopped")
-            for _ in range(3):
-                reset(adapter.client_port)
-            os.kill(pid, signal.SIGCONT)
-            # Some of these are gone while it greets them.
-            for _ in range(100):
-                reset(adapter.client_port)
-            await editor.connect(adapter.client_port)
-            assert await editor.request("initialize", adapterID="debugpy")
-            debuggee.close()
-        finally:
-            await editor.drop()
-            adapter.close()
-            await adapters.close()
+    async with adapter_rig() as rig:
+        port = rig.adapter.client_port
+        pid = listener(port)
+        os.kill(pid, signal.SIGSTOP)  # so that it accepts connections that are gone
+        await asyncio.to_thread(until, lambda: stopped(pid), "stopped")
+        for _ in range(3):
+            reset(port)
+        os.kill(pid, signal.SIGCONT)
+        # Some of these are gone while it greets them.
+        for _ in range(100):
+            reset(port)
+        await rig.editor.connect(port)
+        assert await rig.editor.request("initialize", adapterID="debugpy")
