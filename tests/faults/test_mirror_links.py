@@ -262,11 +262,20 @@ async def test_23_what_a_link_that_died_left_of_its_questions_goes(rsync_rig: Ri
     for name in (f".tk-probe-{over.pid}", f".tk-probe-{over.pid}\u00e9"):
         rig.write(name, far=True)
     at_work = rig.write(f".tk-probe-{os.getpid()}", far=True)
+    # Killed, and not reaped yet; killed long ago, and another process has its pid.
+    zombie = os.fork()
+    if zombie == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    rig.write(f".tk-probe-{zombie}", far=True)
+    old = rig.write(f".tk-probe-{os.getppid()}", far=True)
+    os.utime(old, (time.time() - 180,) * 2)
     mirror = await rig.started()
     await mirror.barrier(20)
     assert at_work.exists(), "another one's, who is asking now"
     at_work.unlink()
     assert rig.equal()
+    os.waitpid(zombie, 0)
 
 
 @pytest.mark.logins(2)

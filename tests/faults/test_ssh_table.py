@@ -36,7 +36,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             "faults/test_netns: test_the_main_job_and_a_link_down_for_30_s_while_stopped",
             "faults/test_mirror_links: test_6_a_black_hole_is_told_and_nothing_hangs",
-            "contract/link/test_link_life: test_a_black_hole_is_bounded",
+            "contract/link/test_link_refusals: test_a_black_hole_is_bounded",
         ],
     ),
     "reconnect needs 2FA": (
@@ -108,8 +108,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             "faults/test_ssh_refusals: "
             "test_a_changed_host_key_is_a_hard_stop_until_somebody_has_looked",
-            "contract/link/test_link_life: test_changed_host_key_is_a_hard_stop",
-            "contract/link/test_link_life: test_changed_node_key_is_a_hard_stop",
+            "contract/link/test_link_refusals: test_changed_host_key_is_a_hard_stop",
+            "contract/link/test_link_refusals: test_changed_node_key_is_a_hard_stop",
         ],
     ),
     "slow DNS": (

@@ -57,10 +57,13 @@ stat --printf= / 2>/dev/null && command -v xargs >/dev/null 2>&1 && printf 'stat
 cd -- "$real" && probe=.tk-probe-$$ || exit 0
 for old in .tk-probe-*; do  # of one that was killed in the middle of it
   number=${old#.tk-probe-} && number=${number%%[!0-9]*}
-  [ ! -e "$old" ] || kill -0 "$number" 2>/dev/null || rm -f -- "$old"
+  # Not by the pid alone: a killed process may wait to be reaped, or another may have its pid.
+  [ -e "$old" ] && kill -0 "$number" 2>/dev/null && [ -z "$(find "$old" -mmin +1 2>/dev/null)" ] &&
+    ! grep -q '^State:[[:space:]]*[ZX]' "/proc/$number/status" 2>/dev/null || rm -f -- "$old"
 done
 composed=$(printf '\303\251') decomposed=$(printf 'e\314\201')
 trap 'rm -f -- "$probe" "$probe$composed"' EXIT
+trap 'exit 90' HUP INT PIPE TERM  # dash runs the trap of EXIT for no signal
 set -C
 if : 2>/dev/null >"$probe" && : 2>/dev/null >"$probe$composed"; then
   [ ! -e ".TK-PROBE-$$" ] || printf 'case\0'
