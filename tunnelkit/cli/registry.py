@@ -12,6 +12,7 @@ COMMANDS = {
     "shell": "node.run:shell",
     "auth": "start.auth:auth",
     "loop": "debug.loop:loop",
+    "ranks": "debug.ranks:ranks",
     "attach": "debug.attach:attach",
     "interrupt": "debug.interrupt:interrupt",
     "ready": "debug.ready:ready",

@@ -14,9 +14,9 @@ from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
+from tunnelkit.debug.shared_debuggee import SharedDebuggee
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.dap_framing import DapGauge
 from tunnelkit.mux.splice import no_delay, quick_ack, splice
 
 #: One adapter serves a program with all that it starts; each costs it threads.
@@ -36,6 +36,7 @@ class TargetIdentity:
     rank: int | None = None
     world_size: int = 0
     ancestors: tuple[int, ...] = ()
+    local_rank: int = 0
 
     @staticmethod
     def from_header(header: Mapping[str, object]) -> TargetIdentity:
@@ -56,6 +57,7 @@ class TargetIdentity:
                 rank=int(rank[0]) if rank else None,
                 world_size=int(rank[2]) if rank else 0,
                 ancestors=tuple(int(pid) for pid in ancestors),
+                local_rank=int(rank[1]) if rank else 0,
             )
         except (TypeError, ValueError, LookupError, ArithmeticError):
             raise DebugError(
@@ -135,6 +137,8 @@ class DebugTarget:
     children_expected: int = 0
     #: The editor on another rank was sent it.
     announced_as_child: bool = False
+    #: Answers tk's own questions to the process, beside its adapter.
+    asked: SharedDebuggee | None = None
     _children_seen: dict[Editor, int] = field(default_factory=dict)
     _proxy: DapProxy | None = None
     _carried: int = 0
@@ -171,8 +175,22 @@ class DebugTarget:
     async def _carry(self, channel: Channel) -> None:
         sock = await _connect((await self.adapter).server_port)
         self.armed = True
+        shared = SharedDebuggee(channel)
+        # The first one is the rank itself, not a process that it has started.
+        self.asked = self.asked or shared
         self.run.target_armed(self)
-        await splice(sock, channel, quickack=True, fits=DapGauge().fits)
+        try:
+            await splice(
+                sock,
+                channel,
+                quickack=True,
+                inbound=shared.connection.from_debuggee,
+                outbound=shared.connection.from_adapter,
+            )
+        finally:
+            shared.close()
+            if self.asked is shared:
+                self.asked = None
 
     async def carry_editor(
         self, editor: Editor, place: SourceFiles | None, opening: list[bytes] | None = None

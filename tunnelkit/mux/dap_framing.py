@@ -7,8 +7,8 @@ import json
 import re
 from typing import Dict, List, Mapping, Optional
 
-_SEPARATOR = b"\r\n\r\n"
-_MAX_HEADER_BYTES = 4096
+SEPARATOR = b"\r\n\r\n"
+MAX_HEADER_BYTES = 4096
 #: Far above every message of an editor or of debugpy.
 MAX_BODY_BYTES = 64 << 20
 _LENGTH = re.compile(rb"[0-9]{1,10}")
@@ -43,48 +43,18 @@ class DapReader:
             self._length = None
 
     def _take_header(self) -> bool:
-        end = self._buffer.find(_SEPARATOR)
+        end = self._buffer.find(SEPARATOR)
         if end < 0:
-            if len(self._buffer) > _MAX_HEADER_BYTES:
+            if len(self._buffer) > MAX_HEADER_BYTES:
                 raise DapError("no Content-Length header")
             return False
-        self._length = _length_of(bytes(self._buffer[:end]))
-        del self._buffer[: end + len(_SEPARATOR)]
+        self._length = length_of(bytes(self._buffer[:end]))
+        del self._buffer[: end + len(SEPARATOR)]
         return True
 
 
-class DapGauge:
-    """Checks the length of each message in a byte stream without keeping the messages."""
-
-    def __init__(self) -> None:
-        self._left = 0
-        self._head = b""
-
-    def fits(self, data: bytes) -> bool:
-        """Take the next bytes; return False if they are no DAP or a message is too long."""
-        position, size = 0, len(data)
-        while position < size:
-            if self._left:
-                step = min(self._left, size - position)
-                self._left -= step
-                position += step
-                continue
-            begun = len(self._head)
-            head = self._head + data[position : position + _MAX_HEADER_BYTES + len(_SEPARATOR)]
-            end = head.find(_SEPARATOR)
-            if end < 0:
-                self._head = head
-                return len(head) <= _MAX_HEADER_BYTES
-            try:
-                self._left = _length_of(head[:end])
-            except DapError:
-                return False
-            self._head = b""
-            position += end + len(_SEPARATOR) - begun
-        return True
-
-
-def _length_of(header: bytes) -> int:
+def length_of(header: bytes) -> int:
+    """Return the Content-Length of a header. Raises DapError."""
     length = None
     for line in header.split(b"\r\n"):
         name, _, value = line.partition(b":")

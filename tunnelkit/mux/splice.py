@@ -42,17 +42,19 @@ async def splice(
     channel: Channel,
     *,
     quickack: bool = False,
-    fits: Optional[Callable[[bytes], bool]] = None,
+    inbound: Callable[[bytes], bytes] = bytes,
+    outbound: Callable[[bytes], bytes] = bytes,
 ) -> None:
     """Carry bytes between `sock` (non-blocking) and `channel` until both directions ended.
 
     Closes both. A reset on one side becomes a reset on the other.
-    fits: called with each piece for the socket; False ends the splice.
+    inbound, outbound: called with each piece for the socket, and for the channel; they return
+    what goes on. An OSError of theirs ends the splice.
     """
     no_delay(sock)
     if quickack:
         quick_ack(sock)
-    spliced = _Splice(sock, channel, quickack, fits)
+    spliced = _Splice(sock, channel, quickack, inbound, outbound)
     try:
         spliced.start()
         await spliced.done
@@ -74,12 +76,14 @@ class _Splice:
         sock: socket.socket,
         channel: Channel,
         quickack: bool,
-        fits: Optional[Callable[[bytes], bool]],
+        inbound: Callable[[bytes], bytes],
+        outbound: Callable[[bytes], bytes],
     ) -> None:
         self._sock = sock
         self._channel = channel
         self._quickack = quickack
-        self._fits = fits
+        self._inbound = inbound
+        self._outbound = outbound
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
         self._up_ended = False
@@ -118,6 +122,7 @@ class _Splice:
         for _ in range(_READS):
             try:
                 data = self._sock.recv(_READ_BYTES)
+                piece = self._outbound(data)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
@@ -131,7 +136,8 @@ class _Splice:
                 self._channel.write_eof()
                 self._check()
                 return
-            self._channel.write_nowait(data)
+            if piece:
+                self._channel.write_nowait(piece)
             if self._channel.is_full():
                 self._pause()
                 return
@@ -160,10 +166,11 @@ class _Splice:
         self._check()
 
     def _next(self) -> bool:
-        self._unsent = piece = self._channel.take()
-        if self._fits is not None and not self._fits(piece):
-            raise ConnectionAbortedError
-        return bool(piece)
+        while piece := self._channel.take():
+            self._unsent = self._inbound(piece)
+            if self._unsent:
+                return True
+        return False
 
     def _writable(self) -> None:
         self._writing = False

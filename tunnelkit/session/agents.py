@@ -63,6 +63,10 @@ class SessionAgents:
             )
         return self.client
 
+    async def on(self, node: str) -> AgentClient:
+        """Return the client of the agent on that node. Raises TunnelkitError."""
+        return await self.peers.client(node) or self.first()
+
     @property
     def node(self) -> str:
         """The first agent's node, for messages."""

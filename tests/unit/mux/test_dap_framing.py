@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tunnelkit.mux.dap_framing import (
     MAX_BODY_BYTES,
     DapError,
-    DapGauge,
     DapReader,
     encode,
     error_response,
@@ -63,27 +62,6 @@ def test_no_dap_is_refused(data: bytes) -> None:
 def test_garbage_never_crashes(data: bytes) -> None:
     with contextlib.suppress(DapError):
         DapReader().feed(data)
-
-
-@given(messages, st.binary(max_size=60), st.integers(1, 50))
-def test_the_gauge_says_what_the_reader_does(
-    sent: list[dict[str, object]], rest: bytes, size: int
-) -> None:
-    wire = b"".join(encode(message) for message in sent) + rest
-    reader, gauge = DapReader(), DapGauge()
-    for start in range(0, len(wire), size):
-        try:
-            reader.feed(wire[start : start + size])
-        except DapError:
-            assert not gauge.fits(wire[start : start + size])
-            return
-        assert gauge.fits(wire[start : start + size])
-
-
-def test_the_gauge_refuses_a_length_before_the_body() -> None:
-    assert DapGauge().fits(b"Content-Length: %d\r\n\r\n" % MAX_BODY_BYTES)
-    assert not DapGauge().fits(b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
-    assert not DapGauge().fits(b"x" * 5000)
 
 
 def test_a_refusal_names_its_request() -> None:

@@ -47,11 +47,12 @@ class _Peer:
         self.failure: TunnelkitError | None = None
         self.client: AgentClient | None = None
         self.life: asyncio.Task[None] | None = None
-        self.execs = ExecStreams(self._agent)
+        self.execs = ExecStreams(self.agent)
         #: At most one connection attempt and one start at a time.
         self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
 
-    def _agent(self) -> AgentClient:
+    def agent(self) -> AgentClient:
+        """Return the client. Raises AllocationError if its connection has ended."""
         if self.client is None:
             raise AllocationError(f"the agent on {self.node} is gone", hint="try once more")
         return self.client
@@ -109,6 +110,18 @@ class PeerAgents:
         Raises UsageError if the node is not in the allocation, AllocationError if no agent can be
         started there.
         """
+        peer = await self._connected(node)
+        return None if peer is None else peer.execs
+
+    async def client(self, node: str) -> AgentClient | None:
+        """Return the client of the agent on `node`, or None if it is the first node.
+
+        Raises as `execs`.
+        """
+        peer = await self._connected(node)
+        return None if peer is None else peer.agent()
+
+    async def _connected(self, node: str) -> _Peer | None:
         wanted = node.partition(".")[0]
         names = {name.partition(".")[0]: name for name in (self._first, *self._peers) if name}
         if wanted not in names or (node != wanted and node not in names.values()):
@@ -121,7 +134,7 @@ class PeerAgents:
             return None
         peer = self._peers[names[wanted]]
         await self._connect(peer)
-        return peer.execs
+        return peer
 
     def describe(self) -> list[NodeAgentInfo]:
         """Return all other nodes as JSON objects, for `tk status`."""

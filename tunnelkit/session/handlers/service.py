@@ -21,6 +21,7 @@ from tunnelkit.session.handlers import loops, mirror
 from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.processes import Processes
+from tunnelkit.session.handlers.ranks import where_is_everyone
 from tunnelkit.session.handlers.session_status import status_of
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
@@ -30,6 +31,7 @@ from tunnelkit.session.runtime.control_answers import (
     ForwardAnswer,
     InterruptAnswer,
     PullAnswer,
+    RanksAnswer,
     ReadyAnswer,
     ResolveAnswer,
     SyncAnswer,
@@ -90,6 +92,7 @@ class ControlHandlers:
             calls.ForwardCancel.served_by(self._forward_cancel),
             calls.Mount.served_by(self._mount),
             calls.Attach.served_by(self._attach),
+            calls.Ranks.served_by(self._ranks),
             calls.LoopInterrupt.served_by(self._loop_interrupt),
             calls.LoopRestart.served_by(self._loop_restart),
             calls.LoopStop.served_by(self._loop_stop),
@@ -252,6 +255,10 @@ class ControlHandlers:
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:
         await self._session.loops.get(request.loop).loop.restart("restarted by you")
+
+    async def _ranks(self, request: calls.Ranks) -> RanksAnswer:
+        self._check_alive()
+        return await where_is_everyone(self._session, request)
 
     async def _loop_interrupt(self, request: calls.LoopInterrupt) -> InterruptAnswer:
         all_loops = self._session.loops

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict, final
 
 from tunnelkit.debug.loop_status import InterruptStatus
+from tunnelkit.debug.ranks.sample_json import SampleInfo
 from tunnelkit.errors import ErrorInfo
 from tunnelkit.mirror.progress import ProgressInfo
 from tunnelkit.session.runtime.status import MirrorStateInfo
@@ -136,6 +137,35 @@ class ChoicesAnswer(TypedDict):
 
 
 AttachAnswer = AttachedAnswer | ChoicesAnswer
+
+
+class RootInfo(TypedDict):
+    """A mirrored directory: on the laptop, and on the cluster."""
+
+    local: str
+    remote: str
+
+
+class LookInfo(TypedDict):
+    """All ranks at one time. time_s: of a clock that only counts on. took_s: for the answers."""
+
+    time_s: float
+    took_s: float
+    samples: list[SampleInfo]
+
+
+class RanksAnswer(TypedDict):
+    """The ranks of a loop's run.
+
+    world_size: 0 if unknown; ranks that have not dialled in (yet) have no sample. looks: one or two.
+    """
+
+    loop: int
+    command: str
+    generation: int
+    world_size: int
+    looks: list[LookInfo]
+    roots: list[RootInfo]
 
 
 class InterruptAnswer(TypedDict):

@@ -142,6 +142,17 @@ class Attach(Request["a.AttachAnswer"]):
     port: int | None = None
 
 
+class Ranks(Request["a.RanksAnswer"]):
+    """Ask all ranks of a loop where they are, twice. loop: None: the newest.
+
+    gap_s: between the two times; 0: ask once.
+    """
+
+    NAME = "ranks"
+    loop: int | None = None
+    gap_s: float = 1.0
+
+
 class LoopInterrupt(Request["a.InterruptAnswer"]):
     """Pause a loop's program. loop: None: the newest that has an editor. rank: None: all."""
 

@@ -1,0 +1,131 @@
+"""Single messages taken from a stream: any split, any choice, no byte lost or changed."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.debug.dap.message_filter import MessageFilter
+from tunnelkit.debug.dap.messages import Message
+from tunnelkit.debug.dap.shared_connection import SharedConnection
+from tunnelkit.mux.dap_framing import MAX_BODY_BYTES, DapError, DapReader, frame
+
+bodies = st.lists(st.binary(min_size=1, max_size=60), max_size=8)
+
+
+def in_pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+@given(bodies, bodies, st.integers(1, 50), st.integers(0, 60))
+def test_what_is_not_taken_goes_on_unchanged(
+    passed: list[bytes], taken: list[bytes], size: int, longest: int
+) -> None:
+    sent = sorted(passed + taken)
+    unwanted = set(taken) - set(passed)
+    seen: list[bytes] = []
+
+    def takes(body: bytes) -> bool:
+        seen.append(body)
+        return body in unwanted
+
+    stream = MessageFilter(lambda length: length <= longest, takes)
+    out = b"".join(map(stream.feed, in_pieces(b"".join(map(frame, sent)), size)))
+    short = [body for body in sent if len(body) <= longest]
+    assert seen == short
+    left = [body for body in sent if not (body in unwanted and len(body) <= longest)]
+    assert DapReader().feed(out) == left
+    assert stream.between_messages
+
+
+@given(bodies, st.binary(max_size=60), st.integers(1, 50))
+def test_the_filter_refuses_what_the_reader_refuses(
+    sent: list[bytes], rest: bytes, size: int
+) -> None:
+    reader, stream = DapReader(), MessageFilter()
+    for piece in in_pieces(b"".join(map(frame, sent)) + rest, size):
+        try:
+            reader.feed(piece)
+        except DapError:
+            with pytest.raises(ConnectionAbortedError):
+                stream.feed(piece)
+            return
+        stream.feed(piece)
+
+
+@pytest.mark.parametrize(
+    "data", [b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), b"x" * 5000]
+)
+def test_a_length_is_refused_before_the_body(data: bytes) -> None:
+    with pytest.raises(ConnectionAbortedError):
+        MessageFilter().feed(data)
+
+
+def test_a_message_that_nobody_holds_goes_on_before_it_is_whole() -> None:
+    assert MessageFilter().feed(b"Content-Length: 9\r\n\r\n123") == b"Content-Length: 9\r\n\r\n123"
+
+
+def response_to(request: bytes, result: str) -> bytes:
+    """As pydevd answers."""
+    seq = json.loads(DapReader().feed(request)[0])["seq"]
+    return frame(
+        json.dumps(
+            {
+                "seq": 5,
+                "type": "response",
+                "request_seq": seq,
+                "success": True,
+                "command": "evaluate",
+                "body": {"result": result},
+            }
+        ).encode()
+    )
+
+
+OTHERS = [
+    frame(b'{"seq": 1, "type": "event", "event": "output", "body": {"output": "x"}}'),
+    frame(b'{"type": "response", "request_seq": 3, "success": true, "command": "threads"}'),
+]
+
+
+@given(st.integers(1, 80), st.permutations([0, 1, 2, 3]))
+def test_answers_to_tk_are_its_own_and_the_adapters_stay_the_adapters(
+    size: int, order: list[int]
+) -> None:
+    shared, answers = SharedConnection(), dict[str, Message]()
+    asked = [shared.ask("evaluate", {}, partial(answers.__setitem__, name)) for name in ("a", "b")]
+    wire = [*OTHERS, response_to(asked[0], "A"), response_to(asked[1], "B")]
+    mixed = b"".join(wire[index] for index in order)
+    out = b"".join(map(shared.from_debuggee, in_pieces(mixed, size)))
+    assert out == b"".join(wire[index] for index in order if index < len(OTHERS))
+    assert {name: one["body"] for name, one in answers.items()} == {
+        "a": {"result": "A"},
+        "b": {"result": "B"},
+    }
+
+
+@given(st.integers(1, 60))
+def test_a_question_never_splits_a_message_of_the_adapter(size: int) -> None:
+    shared = SharedConnection()
+    wire = frame(b'{"seq": 1, "type": "request", "command": "next"}') * 3
+    out, asked = b"", 0
+    for piece in in_pieces(wire, size):
+        out += shared.from_adapter(piece)
+        out += shared.ask("evaluate", {}, lambda answer: None)
+        asked += 1
+    bodies = DapReader().feed(out)
+    assert len(bodies) == 3 + asked
+    assert [json.loads(body)["command"] for body in bodies].count("next") == 3
+
+
+def test_an_answer_to_the_session_before_is_nobodys() -> None:
+    old, new = SharedConnection(2**30), SharedConnection(2**31)
+    late = response_to(old.ask("evaluate", {}, lambda answer: None), "late")
+    asked: list[Message] = []
+    new.ask("evaluate", {}, asked.append)
+    assert new.from_debuggee(late + OTHERS[0]) == OTHERS[0]
+    assert not asked

@@ -1,0 +1,75 @@
+"""What a rank says of itself: asked of a real process, and read whatever it is."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.debug.ranks.question import position, where_are_you
+from tunnelkit.debug.ranks.sample import RankState
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["frames", "groups", "cpu_s", "instruction", "held", "ranks", "name"])
+            | st.text(max_size=5),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+def answered(result: object, success: object = True) -> dict[str, object]:
+    return {"success": success, "body": {"result": result}}
+
+
+def test_the_first_question_brings_the_code_and_the_next_is_short() -> None:
+    first = where_are_you(known=False)["expression"]
+    again = where_are_you(known=True)["expression"]
+    assert len(again) < 120
+    for expression in (first, again):
+        found = position(answered(eval(expression)))
+        assert found is not None
+        assert found["state"] is RankState.RUNNING
+        assert __file__ in {frame.file for frame in found["frames"]}
+        assert found["cpu_s"] is not None and found["cpu_s"] > 0
+
+
+def test_a_result_that_is_written_as_python_writes_it_is_read_too() -> None:
+    plain = eval(where_are_you(known=False)["expression"])
+    assert position(answered(repr(plain))) == position(answered(plain))
+
+
+@given(json_values)
+def test_hostile_answers_are_read_or_refused(value: object) -> None:
+    text = json.dumps(value)
+    for result in (text, repr(text), value):
+        found = position(answered(result))
+        if found is not None:
+            assert len(found["frames"]) <= 200
+            assert all(one.line >= 0 for one in found["frames"])
+            assert all(rank >= 0 for one in found["groups"] for rank in one.ranks)
+
+
+@given(st.text())
+def test_hostile_text_is_no_answer(text: str) -> None:
+    position(answered(text))
+    assert position(answered(text, success=False)) is None
+
+
+def test_an_answer_is_cut_to_its_limits() -> None:
+    frames = [["/x.py", 2**70, "f" * 9000]] * 9000
+    groups = [{"name": "g", "ranks": list(range(9000)), "sequence": -4, "operation": "nccl:x"}] * 90
+    found = position(answered(json.dumps({"frames": frames, "groups": groups, "cpu_s": 1e400})))
+    assert found is not None
+    assert (len(found["frames"]), len(found["groups"])) == (200, 64)
+    assert (found["frames"][0].line, len(found["frames"][0].function)) == (0, 500)
+    assert len(found["groups"][0].ranks) == 4096
+    assert (found["groups"][0].sequence, found["groups"][0].operation) == (0, "x")
+    assert found["cpu_s"] is None

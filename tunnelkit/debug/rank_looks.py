@@ -1,0 +1,50 @@
+"""Where the ranks of a run are: all are asked at once, and none is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from tunnelkit.debug.debug_target import DebugTarget
+from tunnelkit.debug.ranks.question import Position, position, where_are_you
+from tunnelkit.debug.ranks.sample import RankSample, RankState
+
+#: A rank that computes in Python answers within 50 ms; one in native code with the GIL does not.
+PATIENCE_S = 1.5
+
+
+async def look(targets: Iterable[DebugTarget], patience_s: float = PATIENCE_S) -> list[RankSample]:
+    """Ask where each of them is; in the order of their ranks.
+
+    Of a rank that its launcher has started again, only the newest process is asked.
+    """
+    newest = {one.who.rank or 0: one for one in targets if one.armed}
+    samples = await asyncio.gather(*(_look_at(one, patience_s) for one in newest.values()))
+    return sorted(samples, key=lambda one: one.rank)
+
+
+async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
+    who = target.who
+    place = who.rank or 0, who.node, target.debugged_pid
+    found = await _ask(target, patience_s)
+    if target.over or target.asked is None:
+        return RankSample(*place, RankState.ENDED)
+    return RankSample(*place, RankState.SILENT) if found is None else RankSample(*place, **found)
+
+
+async def _ask(target: DebugTarget, patience_s: float) -> Position | None:
+    shared = target.asked
+    # One that has not answered the last question would only have more to answer.
+    if shared is None or shared.is_silent:
+        return None
+    try:
+        async with asyncio.timeout(patience_s):
+            if shared.knows_look:
+                found = position(await shared.ask("evaluate", where_are_you(known=True)))
+                if found is not None:
+                    return found
+            found = position(await shared.ask("evaluate", where_are_you(known=False)))
+            shared.knows_look = found is not None
+            return found
+    except (TimeoutError, ConnectionError):
+        return None

@@ -1,0 +1,99 @@
+"""Samples as JSON objects, between the session and its commands."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from tunnelkit.debug.ranks.sample import (
+    GroupProgress,
+    ProcessState,
+    RankSample,
+    RankState,
+    StackFrame,
+)
+
+
+class FrameInfo(TypedDict):
+    """A `StackFrame`."""
+
+    file: str
+    line: int
+    function: str
+
+
+class GroupInfo(TypedDict):
+    """A `GroupProgress`."""
+
+    name: str
+    ranks: list[int]
+    sequence: int
+    operation: str
+
+
+class ProcessInfo(TypedDict):
+    """A `ProcessState`."""
+
+    letter: str
+    wchan: str
+    cpu_s: float
+
+
+class SampleInfo(TypedDict):
+    """A `RankSample`."""
+
+    rank: int
+    node: str
+    pid: int
+    state: str
+    frames: list[FrameInfo]
+    instruction: int
+    cpu_s: float | None
+    groups: list[GroupInfo]
+    process: ProcessInfo | None
+
+
+def to_json(sample: RankSample) -> SampleInfo:
+    """Return a sample as a JSON object."""
+    process = sample.process
+    return {
+        "rank": sample.rank,
+        "node": sample.node,
+        "pid": sample.pid,
+        "state": sample.state.value,
+        "frames": [
+            {"file": one.file, "line": one.line, "function": one.function} for one in sample.frames
+        ],
+        "instruction": sample.instruction,
+        "cpu_s": sample.cpu_s,
+        "groups": [
+            {
+                "name": one.name,
+                "ranks": list(one.ranks),
+                "sequence": one.sequence,
+                "operation": one.operation,
+            }
+            for one in sample.groups
+        ],
+        "process": None
+        if process is None
+        else {"letter": process.letter, "wchan": process.wchan, "cpu_s": process.cpu_s},
+    }
+
+
+def from_json(info: SampleInfo) -> RankSample:
+    """Return the sample of a JSON object that `to_json` made."""
+    process = info["process"]
+    return RankSample(
+        rank=info["rank"],
+        node=info["node"],
+        pid=info["pid"],
+        state=RankState(info["state"]),
+        frames=tuple(StackFrame(**one) for one in info["frames"]),
+        instruction=info["instruction"],
+        cpu_s=info["cpu_s"],
+        groups=tuple(
+            GroupProgress(one["name"], tuple(one["ranks"]), one["sequence"], one["operation"])
+            for one in info["groups"]
+        ),
+        process=None if process is None else ProcessState(**process),
+    )

@@ -1,0 +1,136 @@
+"""Where this process is, asked while its program runs or stands at a breakpoint.
+
+The session has pydevd evaluate it in a thread of pydevd's (debug/ranks/question.py). It imports
+nothing that the program has not imported, and never calls code of the program. Python 3.8.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Dict, List, Optional
+
+#: Frames of a stack that are told: the outermost and the innermost ones of a longer one.
+_OUTER, _INNER = 20, 80
+_LONGEST_NAME = 500
+_MOST_GROUPS = 64
+#: A group of more ranks is told without them: all ranks are in it, or nobody reads the list.
+_MOST_MEMBERS = 4096
+_MOST_TRACE_BYTES = 65536
+#: Functions of debugpy that hold the main thread.
+_HOLDING = {
+    "wait_for_ready_to_run": "client",
+    "_wait_for_attach": "client",
+    "do_wait_suspend": "stopped",
+}
+
+
+def look() -> str:
+    """Return as JSON: frames (file, line, function; outermost first), instruction, held (the
+    program waits in the debugger: "client" for an editor, "stopped" at a place), cpu_s, groups."""
+    main = threading.main_thread().ident
+    frames: List[List[object]] = []
+    instruction, held = -1, ""
+    frame = sys._current_frames().get(main or 0)
+    while frame is not None:
+        code = frame.f_code
+        name = code.co_name[:_LONGEST_NAME]
+        if name == "_run_code" and code.co_filename.endswith("pydevd_runpy.py"):
+            # What has called it started the program.
+            break
+        if name in _HOLDING and _is_debugger(code.co_filename):
+            # What it has called is the debugger's, this question included.
+            held, frames = _HOLDING[name], []
+        # Of a traced function the innermost frames are the debugger's, too.
+        elif frames or not _is_debugger(code.co_filename):
+            instruction = instruction if frames else frame.f_lasti
+            frames.append([_path(code.co_filename), frame.f_lineno or 0, name])
+        frame = frame.f_back
+    if held == "client":
+        frames = []
+    frames.reverse()
+    if len(frames) > _OUTER + _INNER:
+        frames[_OUTER:-_INNER] = []
+    groups: List[Dict[str, object]] = []
+    try:
+        groups = _groups()
+    except Exception:
+        pass
+    return json.dumps(
+        {
+            "frames": frames,
+            "instruction": instruction,
+            "held": held,
+            "cpu_s": _cpu_s(main),
+            "groups": groups,
+        }
+    )
+
+
+def _is_debugger(file: str) -> bool:
+    return "/debugpy/" in file or "/pydevd" in file or "_pydevd" in file
+
+
+def _path(file: str) -> str:
+    """Absolute: that of a script is as it was typed."""
+    if not file.startswith(("/", "<")):
+        try:
+            file = os.path.join(os.getcwd(), file)
+        except OSError:
+            pass
+    return file[-_LONGEST_NAME:]
+
+
+def _cpu_s(thread: Optional[int]) -> Optional[float]:
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread or 0))
+    except (OSError, OverflowError, AttributeError):
+        return None
+
+
+def _groups() -> List[Dict[str, object]]:
+    """The process groups of torch.distributed, if the program uses it."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    world = getattr(c10d, "_world", None)
+    if world is None:
+        return []
+    names, members = world.pg_names, world.pg_group_ranks
+    operations: Dict[str, str] = {}
+    try:
+        operations = _operations()
+    except Exception:
+        pass
+    groups = []
+    for group in list(world.pg_map)[:_MOST_GROUPS]:
+        name = str(names.get(group, ""))[:_LONGEST_NAME]
+        ranks = sorted(int(rank) for rank in members.get(group) or ())
+        groups.append(
+            {
+                "name": name,
+                "description": str(getattr(group, "group_desc", ""))[:_LONGEST_NAME],
+                "ranks": ranks if len(ranks) <= _MOST_MEMBERS else [],
+                "sequence": int(group._get_sequence_number_for_group()),
+                "operation": operations.get(name, ""),
+            }
+        )
+    return groups
+
+
+def _operations() -> Dict[str, str]:
+    """The newest unfinished collective of each group, from the flight recorder.
+
+    NCCL is asynchronous: there no stack names the collective.
+    """
+    library = sys.modules.get("torch._C._distributed_c10d")
+    found: Dict[str, str] = {}
+    for recorder in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):
+        dump = getattr(library, recorder, None)
+        trace = dump(includeCollectives=True, onlyActive=True) if dump is not None else b"{}"
+        # The second one tells finished ones, too: thousands, in a program that runs for long.
+        for entry in (
+            json.loads(trace).get("entries", ()) if len(trace) <= _MOST_TRACE_BYTES else ()
+        ):
+            if not entry["retired"]:
+                found[str(entry["process_group"][0])] = str(entry["profiling_name"])[:_LONGEST_NAME]
+    return found
