@@ -175,7 +175,7 @@ class DebugTarget:
     async def _carry(self, channel: Channel) -> None:
         sock = await _connect((await self.adapter).server_port)
         self.armed = True
-        shared = SharedDebuggee(channel)
+        shared = SharedDebuggee(channel, self._console_end)
         # The first one is the rank itself, not a process that it has started.
         self.asked = self.asked or shared
         self.run.target_armed(self)
@@ -256,6 +256,23 @@ class DebugTarget:
         False: it has not stopped after a few seconds, or nobody debugs it.
         """
         return self._proxy is not None and await self._proxy.pause()
+
+    @property
+    def watched(self) -> bool:
+        """True while a console is on it."""
+        return self.asked is not None and self.asked.watched
+
+    def begun_by_console(self) -> None:
+        """Note that a console has let the program begin, without an editor."""
+        if not self.attached:
+            self.attached = True
+            self.run.target_attached(self)
+
+    def _console_end(self) -> None:
+        """Note the end of a program that no editor has, as its console was told."""
+        if self.editor is None and self.attached and not self.terminated:
+            self.terminated = True
+            self.run.target_terminated(self)
 
     async def close(self) -> None:
         """End the adapter, started or not."""

@@ -204,7 +204,7 @@ class Generation:
 
     def target_attached(self, target: DebugTarget) -> None:
         """Report to the agent that an editor has the program."""
-        name = target.editor.name if target.editor is not None else ""
+        name = target.editor.name if target.editor is not None else "a console"
         self._host.spawn(self._host.report_attached(self.number, name))
 
     def target_terminated(self, target: DebugTarget) -> None:
@@ -216,8 +216,8 @@ class Generation:
         """End the debuggee where it stands, if that is the policy."""
         if self.terminated or self.ended or target is not self.primary or target.terminated:
             return  # other ranks stay where they are
-        if not self._host.ends_left_runs:
-            # It runs on, and is the next editor's again.
+        if not self._host.ends_left_runs or target.watched:
+            # It runs on, or stands where it is, and is the next editor's again.
             target.left = False
             return
         with contextlib.suppress(TunnelkitError, TimeoutError):
@@ -233,6 +233,8 @@ class Generation:
                 self._host.run_abandoned(self)
         elif target.terminated or not target.attached:
             pass
+        elif target.watched:
+            target.left = False
         elif target is not self.primary:
             # One rank was let go: it runs on, the others are still debugged.
             target.left = True

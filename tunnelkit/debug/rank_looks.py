@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.ranks.question import Position, position, where_are_you
 from tunnelkit.debug.ranks.sample import RankSample, RankState
+from tunnelkit.debug.shared_debuggee import SharedDebuggee
 
 #: A rank that computes in Python answers within 50 ms; one in native code with the GIL does not.
 PATIENCE_S = 1.5
@@ -35,16 +36,21 @@ async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
 async def _ask(target: DebugTarget, patience_s: float) -> Position | None:
     shared = target.asked
     # One that has not answered the last question would only have more to answer.
-    if shared is None or shared.is_silent:
+    if shared is None or (shared.look is not None and not shared.look.done()):
         return None
+    shared.look = asyncio.create_task(_position(shared))
+    done, _ = await asyncio.wait([shared.look], timeout=patience_s)
+    return shared.look.result() if done else None
+
+
+async def _position(shared: SharedDebuggee) -> Position | None:
     try:
-        async with asyncio.timeout(patience_s):
-            if shared.knows_look:
-                found = position(await shared.ask("evaluate", where_are_you(known=True)))
-                if found is not None:
-                    return found
-            found = position(await shared.ask("evaluate", where_are_you(known=False)))
-            shared.knows_look = found is not None
-            return found
-    except (TimeoutError, ConnectionError):
+        if shared.knows_look:
+            found = position(await shared.ask("evaluate", where_are_you(known=True)))
+            if found is not None:
+                return found
+        found = position(await shared.ask("evaluate", where_are_you(known=False)))
+    except ConnectionError:
         return None
+    shared.knows_look = found is not None
+    return found

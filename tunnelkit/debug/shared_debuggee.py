@@ -1,53 +1,115 @@
-"""A debuggee that tk asks something itself, while its adapter serves an editor."""
+"""A debuggee that tk and its consoles talk to, while its adapter serves an editor."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tunnelkit.debug.dap.messages import Message
-from tunnelkit.debug.dap.shared_connection import SharedConnection
+from tunnelkit.debug.dap.shared_connection import FIRST_SEQ, SharedConnection
+from tunnelkit.debug.ranks.question import Position
+from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 
-_FIRST_SEQ = 2**30
+#: Names a console, in all that it does.
+Client = object
+OnEvent = Callable[[Message], None]
+
+_HANDSHAKE = ("initialize", "attach", "configurationDone")
 
 
 class SharedDebuggee:
     """The connection of one debuggee over `channel`. `close` it with the channel.
 
-    connection: takes the bytes of both directions.
+    connection: takes the bytes of both directions. on_end: called when the program has said that
+    it ends, while a console is there.
     """
 
-    def __init__(self, channel: Channel) -> None:
-        self.connection = SharedConnection(_FIRST_SEQ + secrets.randbelow(2**20) * 2**20)
+    def __init__(self, channel: Channel, on_end: Callable[[], None] = lambda: None) -> None:
+        first = FIRST_SEQ + secrets.randbelow(2**20) * 2**20
+        self.connection = SharedConnection(first, self._event)
         #: The process has the code that answers where it is.
         self.knows_look = False
         self._channel = channel
+        self._on_end = on_end
+        self._consoles: dict[Client, OnEvent] = {}
         self._answers: set[asyncio.Future[Message]] = set()
+        #: The question where it is that has no answer yet; it ends with the connection.
+        self.look: asyncio.Task[Position | None] | None = None
 
     @property
-    def is_silent(self) -> bool:
-        """True while a question has no answer yet."""
-        return bool(self._answers)
+    def watched(self) -> bool:
+        """True while a console is there."""
+        return bool(self._consoles)
+
+    # -- requests ---------------------------------------------------------
 
     async def ask(self, command: str, arguments: Mapping[str, object]) -> Message:
-        """Send a request; return its response. Raises ConnectionError if the debuggee hangs up.
+        """Send a request; return its response. Raises ConnectionError if the debuggee hangs up."""
+        answer = self._expect()
+        self._send(self.connection.ask(command, arguments, _sets(answer)))
+        return await self._answer(answer)
 
-        A question that is given up stays one: `is_silent` is true until its answer comes.
+    async def set_breakpoints(
+        self, client: Client, path: str, breakpoints: Sequence[Message]
+    ) -> Message:
+        """Replace a console's breakpoints in a file; as `ask`, and the answer has only its own."""
+        answer = self._expect()
+        self._send(self.connection.set_breakpoints(client, path, breakpoints, _sets(answer)))
+        return await self._answer(answer)
+
+    async def begin(self, attach: Mapping[str, object]) -> None:
+        """Let the program begin, or take part in one that has begun; breakpoints come first.
+
+        attach: arguments of `attach`. Raises DebugError if the debuggee refuses, ConnectionError.
         """
+        arguments: dict[str, Mapping[str, object]] = {
+            "initialize": {"adapterID": "tunnelkit", "pathFormat": "path"},
+            "attach": attach,
+        }
+        for command in _HANDSHAKE:
+            response = await self.ask(command, arguments.get(command, {}))
+            if response.get("success") is not True:
+                raise DebugError(
+                    "the debugger refuses the console",
+                    cause=f"{command}: {response.get('message')}",
+                )
+        self.connection.configured = True
+
+    def _expect(self) -> asyncio.Future[Message]:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-
-        def answered(message: Message) -> None:
-            self._answers.discard(answer)
-            if not answer.done():
-                answer.set_result(message)
-
         self._answers.add(answer)
-        request = self.connection.ask(command, arguments, answered)
+        return answer
+
+    async def _answer(self, answer: asyncio.Future[Message]) -> Message:
+        try:
+            return await answer
+        finally:
+            self._answers.discard(answer)
+
+    def _send(self, request: bytes) -> None:
         if request and not self._channel.is_over:
             self._channel.write_nowait(request)
-        return await asyncio.shield(answer)
+
+    # -- consoles -----------------------------------------------------------
+
+    def watch(self, client: Client, on_event: OnEvent) -> None:
+        """Send the console every event that says whether the program stands."""
+        self._consoles[client] = on_event
+        self.connection.watched = True
+
+    def unwatch(self, client: Client) -> None:
+        """Forget a console that leaves, and its breakpoints."""
+        if self._consoles.pop(client, None) is not None:
+            self.connection.watched = self.watched
+            self._send(self.connection.drop_breakpoints(client))
+
+    def _event(self, event: Message) -> None:
+        for on_event in list(self._consoles.values()):
+            on_event(event)
+        if event.get("event") == "terminated":
+            self._on_end()
 
     def close(self) -> None:
         """Give up all questions."""
@@ -57,3 +119,11 @@ class SharedDebuggee:
                 answer.set_exception(ConnectionError("the process has hung up"))
                 # Whoever asked may have given it up.
                 answer.exception()
+
+
+def _sets(answer: asyncio.Future[Message]) -> Callable[[Message], None]:
+    def answered(message: Message) -> None:
+        if not answer.done():
+            answer.set_result(message)
+
+    return answered

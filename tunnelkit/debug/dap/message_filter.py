@@ -1,4 +1,4 @@
-"""A DAP byte stream passed on piece by piece, from which single messages can be taken.
+"""A DAP byte stream passed on piece by piece, of which single messages can be taken or changed.
 
 Sans-IO. Messages that nobody asks for are passed on before they are whole, so a long one costs no
 memory.
@@ -8,29 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tunnelkit.mux.dap_framing import MAX_HEADER_BYTES, SEPARATOR, DapError, length_of
+from tunnelkit.mux.dap_framing import MAX_HEADER_BYTES, SEPARATOR, DapError, frame, length_of
 
 
 def _none(size_bytes: int) -> bool:
     return False
 
 
-def _pass(body: bytes) -> bool:
-    return False
+def _same(body: bytes) -> bytes:
+    return body
 
 
 class MessageFilter:
     """One direction of a connection.
 
-    holds: called with the length of each message; True: hold it until it is whole. takes: called
-    with each message that was held; True: it is not passed on.
+    holds: called with the length of each message; True: hold it until it is whole. changed: called
+    with each message that was held; returns what to pass on instead, None for nothing.
     """
 
     def __init__(
-        self, holds: Callable[[int], bool] = _none, takes: Callable[[bytes], bool] = _pass
+        self,
+        holds: Callable[[int], bool] = _none,
+        changed: Callable[[bytes], bytes | None] = _same,
     ) -> None:
         self._holds = holds
-        self._takes = takes
+        self._changed = changed
         #: The beginning of a header.
         self._head = b""
         #: Bytes that are missing of the message under way.
@@ -86,6 +88,9 @@ class MessageFilter:
         self._held += piece
         if not self._left:
             body, self._held = bytes(self._held), None
-            if not self._takes(body):
+            after = self._changed(body)
+            if after is body:
                 out += (self._held_header, body)
+            elif after is not None:
+                out.append(frame(after))
         return len(piece)

@@ -1,42 +1,93 @@
-"""tk's own requests on a debuggee's connection, beside those of its adapter.
+"""One debuggee's connection, shared by its adapter and clients of tk's own (consoles).
 
-Sans-IO: bytes of both directions in, bytes out. pydevd answers each request by its number, so tk's
-are numbered from 2**30, and their responses are kept from the adapter. A request is put between two
-messages of the adapter.
+Sans-IO: bytes of both directions in, bytes out. Rules of this file:
+
+- pydevd answers each request by its number, so tk's are numbered from 2**30. Their responses are
+  kept from the adapter. A request is put between two messages of the adapter.
+- All clients see the events that say whether the program stands.
+- The debuggee has the breakpoints of all clients (breakpoint_union.py); each is answered about its
+  own.
+- While a console is there, an editor that leaves does not let the program run on: its `disconnect`
+  becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
+  has missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from tunnelkit.debug.dap.breakpoint_union import BreakpointUnion, Merged
 from tunnelkit.debug.dap.message_filter import MessageFilter
-from tunnelkit.debug.dap.messages import REQUEST, RESPONSE, Message, Request, dump, parse
+from tunnelkit.debug.dap.messages import (
+    EVENT,
+    REQUEST,
+    RESPONSE,
+    Message,
+    Request,
+    dump,
+    objects,
+    parse,
+    section,
+    text,
+    whole,
+)
 from tunnelkit.debug.dap.peek import peek
 from tunnelkit.mux.dap_framing import frame
 
 #: An adapter counts from 1.
-_FIRST_SEQ = 2**30
-#: tk's own questions have shorter answers (debuggee/evaluated).
-_LONGEST_ANSWER_BYTES = 1 << 20
+FIRST_SEQ = 2**30
+#: Longer messages pass unread: values and sources, of which nothing is needed here.
+_LONGEST_READ_BYTES = 1 << 20
+#: The events that consoles see.
+_SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
 
 OnAnswer = Callable[[Message], None]
+_ADAPTER = "adapter"
+
+
+def _nobody(event: Message) -> None:
+    pass
 
 
 class SharedConnection:
-    """The connection of one debuggee, which its adapter and tk share.
+    """The connection of one debuggee.
 
     `from_adapter` and `from_debuggee` return what to pass on, and raise ConnectionAbortedError if
     the bytes are no DAP or a message is too long. first: the number of tk's first request; another
-    one for each session, as a debuggee may yet answer the one before.
+    one for each session, as a debuggee may yet answer the one before. on_event: called with each
+    event that consoles see, while `watched`.
     """
 
-    def __init__(self, first: int = _FIRST_SEQ) -> None:
-        self._seq = max(first, _FIRST_SEQ)
+    def __init__(
+        self, first: int = FIRST_SEQ, on_event: Callable[[Message], None] = _nobody
+    ) -> None:
+        self.watched = False
+        #: A client has let the program begin.
+        self.configured = False
+        self._on_event = on_event
+        self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
-        self._adapter = MessageFilter()
-        self._debuggee = MessageFilter(self._may_be_ours, self._is_ours)
-        #: For the debuggee, once the adapter's message is complete.
-        self._waiting = b""
+        self._adapter = MessageFilter(_is_short, self._adapter_message)
+        self._debuggee = MessageFilter(_is_short, self._debuggee_message)
+        self._breakpoints = BreakpointUnion()
+        #: The adapter's requests whose answers are changed, by their numbers.
+        self._rewritten: dict[int, Callable[[Message], Message]] = {}
+        self._configuring: int | None = None
+        #: The last `stopped` of each thread that stands.
+        self._stopped: dict[object, Message] = {}
+        #: For the debuggee, once the adapter's message is complete; for the adapter.
+        self._to_debuggee = b""
+        self._to_adapter = b""
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while a thread stands."""
+        return bool(self._stopped)
+
+    @property
+    def stops(self) -> list[Message]:
+        """The `stopped` events of the threads that stand."""
+        return list(self._stopped.values())
 
     def ask(self, command: str, arguments: Mapping[str, object], on_answer: OnAnswer) -> bytes:
         """Return what to send to the debuggee now: the request, or b"" if it must wait.
@@ -51,31 +102,129 @@ class SharedConnection:
             "command": command,
             "arguments": arguments,
         }
-        framed = frame(dump(request))
-        if self._adapter.between_messages:
-            return framed
-        self._waiting += framed
-        return b""
+        self._to_debuggee += frame(dump(request))
+        return self._take_waiting()
+
+    def set_breakpoints(
+        self, client: Hashable, path: str, breakpoints: Sequence[Message], on_answer: OnAnswer
+    ) -> bytes:
+        """Replace a client's breakpoints in a file; as `ask`, and the answer has only its own."""
+        merged = self._breakpoints.set(client, path, breakpoints)
+        arguments = {"source": {"path": path}, "breakpoints": merged.breakpoints}
+
+        def answered(message: Message) -> None:
+            on_answer(_with_own(message, merged))
+
+        return self.ask("setBreakpoints", arguments, answered)
+
+    def drop_breakpoints(self, client: Hashable) -> bytes:
+        """Remove all breakpoints of a client that leaves; as `ask`."""
+        out = b""
+        for path in self._breakpoints.files(client):
+            out += self.set_breakpoints(client, path, [], _nobody)
+        return out
+
+    # -- the adapter's messages ----------------------------------------------
 
     def from_adapter(self, data: bytes) -> bytes:
         """Take bytes of the adapter; return those for the debuggee."""
-        out = self._adapter.feed(data)
-        if self._waiting and self._adapter.between_messages:
-            out, self._waiting = out + self._waiting, b""
-        return out
+        return self._adapter.feed(data) + self._take_waiting()
+
+    def _take_waiting(self) -> bytes:
+        if not self._adapter.between_messages:
+            return b""
+        waiting, self._to_debuggee = self._to_debuggee, b""
+        return waiting
+
+    def _adapter_message(self, body: bytes) -> bytes:
+        _, name, _ = peek(body)
+        if name == b"setBreakpoints":
+            return self._adapter_breakpoints(body)
+        if name == b"configurationDone":
+            self._configuring = whole(parse(body).get("seq"))
+        elif name == b"disconnect":
+            return self._adapter_leaves(parse(body), body)
+        return body
+
+    def _adapter_breakpoints(self, body: bytes) -> bytes:
+        message = parse(body)
+        arguments = section(message, "arguments")
+        path = text(section(arguments, "source").get("path"))
+        merged = self._breakpoints.set(_ADAPTER, path, objects(arguments.get("breakpoints")))
+        if not self._breakpoints.shared(_ADAPTER, path):
+            return body
+        self._rewritten[whole(message.get("seq")) or 0] = lambda answer: _with_own(answer, merged)
+        changed = {key: value for key, value in arguments.items() if key != "lines"}
+        return dump({**message, "arguments": {**changed, "breakpoints": merged.breakpoints}})
+
+    def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
+        if not self.watched or section(message, "arguments").get("terminateDebuggee"):
+            # The debuggee lets all threads run, and does not say so.
+            self._stopped.clear()
+            return body
+        self._to_debuggee += self.drop_breakpoints(_ADAPTER)
+        self._rewritten[whole(message.get("seq")) or 0] = _as_disconnect
+        return dump({**message, "command": "threads", "arguments": {}})
+
+    # -- the debuggee's messages ---------------------------------------------
 
     def from_debuggee(self, data: bytes) -> bytes:
         """Take bytes of the debuggee; return those for the adapter."""
-        return self._debuggee.feed(data)
+        out = self._debuggee.feed(data)
+        if self._to_adapter and self._debuggee.between_messages:
+            out, self._to_adapter = out + self._to_adapter, b""
+        return out
 
-    def _may_be_ours(self, size_bytes: int) -> bool:
-        return bool(self._asked) and size_bytes <= _LONGEST_ANSWER_BYTES
+    def _debuggee_message(self, body: bytes) -> bytes | None:
+        kind, name, request = peek(body)
+        if kind == EVENT:
+            if name in _SEEN:
+                self._event(name, body)
+            return body
+        if kind != RESPONSE:
+            return body
+        on_answer = self._asked.pop(request, None)
+        if on_answer is not None:
+            on_answer(parse(body))
+            return None
+        if request >= FIRST_SEQ:
+            return None  # to the session before this one
+        if request == self._configuring:
+            self._adapter_configured()
+        rewrite = self._rewritten.pop(request, None)
+        return body if rewrite is None else dump(rewrite(parse(body)))
 
-    def _is_ours(self, body: bytes) -> bool:
-        kind, _, request = peek(body)
-        on_answer = self._asked.pop(request, None) if kind == RESPONSE else None
-        if on_answer is None:
-            # To the session before this one.
-            return kind == RESPONSE and request >= _FIRST_SEQ
-        on_answer(parse(body))
-        return True
+    def _event(self, name: bytes, body: bytes) -> None:
+        if name == b"stopped" or (name == b"continued" and self._stopped):
+            event = parse(body)
+            told = section(event, "body")
+            thread = told.get("threadId")
+            if name == b"stopped":
+                self._stopped[str(thread)] = event
+            elif told.get("allThreadsContinued"):
+                self._stopped.clear()
+            else:
+                self._stopped.pop(str(thread), None)
+        if self.watched:
+            self._on_event(parse(body))
+
+    def _adapter_configured(self) -> None:
+        self._configuring = None
+        if self.configured:
+            # The program was stopped before this editor came.
+            self._to_adapter += b"".join(frame(dump(stop)) for stop in self._stopped.values())
+        self.configured = True
+
+
+def _is_short(size_bytes: int) -> bool:
+    return size_bytes <= _LONGEST_READ_BYTES
+
+
+def _with_own(answer: Message, merged: Merged) -> Message:
+    body = section(answer, "body")
+    own = merged.of_client(body.get("breakpoints"))
+    return {**answer, "body": {**body, "breakpoints": own}}
+
+
+def _as_disconnect(answer: Message) -> Message:
+    return {**answer, "command": "disconnect", "success": True, "body": {}}

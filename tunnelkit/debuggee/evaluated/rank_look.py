@@ -4,6 +4,7 @@ The session has pydevd evaluate it in a thread of pydevd's (debug/ranks/question
 nothing that the program has not imported, and never calls code of the program. Python 3.8.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -53,10 +54,8 @@ def look() -> str:
     if len(frames) > _OUTER + _INNER:
         frames[_OUTER:-_INNER] = []
     groups: List[Dict[str, object]] = []
-    try:
+    with contextlib.suppress(Exception):
         groups = _groups()
-    except Exception:
-        pass
     return json.dumps(
         {
             "frames": frames,
@@ -97,10 +96,8 @@ def _groups() -> List[Dict[str, object]]:
         return []
     names, members = world.pg_names, world.pg_group_ranks
     operations: Dict[str, str] = {}
-    try:
+    with contextlib.suppress(Exception):
         operations = _operations()
-    except Exception:
-        pass
     groups = []
     for group in list(world.pg_map)[:_MOST_GROUPS]:
         name = str(names.get(group, ""))[:_LONGEST_NAME]

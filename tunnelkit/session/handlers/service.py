@@ -20,6 +20,7 @@ from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers import loops, mirror
 from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
+from tunnelkit.session.handlers.console import ConsoleStream
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import where_is_everyone
 from tunnelkit.session.handlers.session_status import status_of
@@ -110,6 +111,8 @@ class ControlHandlers:
             if kind == calls.ExecStream.NAME and connection.mux is not None:
                 process = calls.ExecStream.parse(header)
                 start(self._tasks, self._processes.run(connection.mux, channel, process))
+            elif kind == calls.ConsoleStream.NAME:
+                start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:
                 start(self._tasks, self._loop(channel, calls.LoopAdopt.parse(header)))
             elif kind == calls.LoopStream.NAME:
@@ -252,6 +255,15 @@ class ControlHandlers:
             channel.close({"failure": error.to_json()})
             return
         await loops.show(self._session, loop, channel, notes)
+
+    async def _console(self, channel: Channel, stream: calls.ConsoleStream) -> None:
+        try:
+            self._check_alive()
+            loop = self._session.loops.get(stream.loop).loop
+        except TunnelkitError as error:
+            channel.close({"failure": error.to_json()})
+            return
+        await ConsoleStream(self._session, loop, channel).run()
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:
         await self._session.loops.get(request.loop).loop.restart("restarted by you")

@@ -157,7 +157,7 @@ class LookInfo(TypedDict):
 class RanksAnswer(TypedDict):
     """The ranks of a loop's run.
 
-    world_size: 0 if unknown; ranks that have not dialled in (yet) have no sample. looks: one or two.
+    world_size: 0 if unknown. looks: one or two; a rank that has not dialled in has no sample.
     """
 
     loop: int

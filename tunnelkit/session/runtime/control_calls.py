@@ -266,6 +266,13 @@ class LoopAdopt(Message):
     adopt: int
 
 
+class ConsoleStream(Message):
+    """A console over the ranks of a loop (debug/ranks/console_messages.py). loop: None: the newest."""
+
+    NAME = "console"
+    loop: int | None = None
+
+
 # -- notices --------------------------------------------------------------------
 
 SAY: Final = Notice["a.SayNotice"]("say")

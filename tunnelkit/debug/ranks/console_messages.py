@@ -1,0 +1,111 @@
+"""Messages between the session and a console over the ranks of a loop.
+
+Each is a JSON object in a DAP frame, on a stream of the control socket. A console is one of several
+clients of each rank: an editor may be another.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from tunnelkit.debug.dap.messages import Message
+
+#: Commands of DAP that a console may send. The session merges the breakpoints of all clients; no
+#: console may end the connection that it shares.
+COMMANDS = frozenset(
+    {
+        "completions",
+        "continue",
+        "evaluate",
+        "exceptionInfo",
+        "goto",
+        "gotoTargets",
+        "next",
+        "pause",
+        "scopes",
+        "setBreakpoints",
+        "setVariable",
+        "source",
+        "stackTrace",
+        "stepIn",
+        "stepOut",
+        "threads",
+        "variables",
+    }
+)
+
+#: "waiting": its program has not begun, and waits for an editor or a console.
+State = Literal["waiting", "running", "stopped", "ended"]
+
+
+class Ask(TypedDict):
+    """One request of DAP to one rank. id: chosen by the console; the answer has it."""
+
+    id: int
+    rank: int
+    command: str
+    arguments: Message
+
+
+class AskAll(TypedDict):
+    """Requests of the console: all are sent before any answer is awaited, as a collective needs."""
+
+    type: Literal["ask"]
+    asks: list[Ask]
+
+
+class Release(TypedDict):
+    """Let the programs of waiting ranks begin. id: each of these ranks answers with it."""
+
+    type: Literal["release"]
+    id: int
+    ranks: list[int]
+
+
+class RankEntry(TypedDict):
+    """One rank. stops: the `stopped` events (their bodies) of its threads that stand."""
+
+    rank: int
+    node: str
+    local: int
+    pid: int
+    state: State
+    stops: list[Message]
+
+
+class RosterMessage(TypedDict):
+    """All ranks of the run, sent first and with each change. A new generation has other processes."""
+
+    type: Literal["roster"]
+    loop: int
+    command: str
+    generation: int
+    world_size: int
+    ranked: bool
+    ranks: list[RankEntry]
+
+
+class AnswerMessage(TypedDict):
+    """A rank's answer. message: the reason if `success` is False. lost: it hung up instead."""
+
+    type: Literal["answer"]
+    id: int
+    rank: int
+    success: bool
+    message: str
+    body: Message
+    lost: NotRequired[bool]
+
+
+class EventMessage(TypedDict):
+    """`stopped`, `continued`, `terminated` or `exited` of a rank; `output` only while it owes this
+    console an answer."""
+
+    type: Literal["event"]
+    rank: int
+    event: str
+    body: Message
+
+
+FromConsole = AskAll | Release
+ToConsole = RosterMessage | AnswerMessage | EventMessage

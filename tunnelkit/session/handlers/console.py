@@ -1,0 +1,296 @@
+"""A console over the ranks of a loop: its stream, joined with the debuggees' connections."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Coroutine, Mapping
+
+from tunnelkit.debug.dap.attach_arguments import correct_attach
+from tunnelkit.debug.dap.messages import Message, dump, objects, parse, section, text, whole
+from tunnelkit.debug.debug_target import DebugTarget
+from tunnelkit.debug.generation import Generation
+from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.rank_looks import look
+from tunnelkit.debug.ranks.console_messages import (
+    COMMANDS,
+    AnswerMessage,
+    EventMessage,
+    RankEntry,
+    RosterMessage,
+    State,
+    ToConsole,
+)
+from tunnelkit.debug.ranks.sample import RankState
+from tunnelkit.debug.shared_debuggee import SharedDebuggee
+from tunnelkit.errors import DebugError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.dap_framing import DapError, DapReader, frame
+from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.session.session import Session
+
+#: A console that is this far behind gets no more output.
+_BEHIND_BYTES = 8 << 20
+#: Of one console at a time: 1,024 ranks, some requests each.
+_MOST_ASKED = 16_384
+_PATIENCE_S = 1.5
+_STATES: dict[RankState, State] = {
+    RankState.WAITING: "waiting",
+    RankState.STOPPED: "stopped",
+    RankState.ENDED: "ended",
+}
+
+
+class ConsoleStream:
+    """One console. `run` serves it until it hangs up."""
+
+    def __init__(self, session: Session, loop: DebugLoop, channel: Channel) -> None:
+        self._session = session
+        self._loop = loop
+        self._channel = channel
+        self._run: Generation | None = None
+        self._ranks: dict[int, _ConsoleRank] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked = 0
+        self._told: RosterMessage | None = None
+
+    async def run(self) -> None:
+        """Serve the console."""
+        following = asyncio.create_task(self._follow())
+        try:
+            frames = DapReader()
+            while data := await self._channel.read():
+                for body in frames.feed(data):
+                    self._take(parse(body))
+        except DapError as error:
+            self._channel.close({"error": str(error)})
+        finally:
+            await cancel_all(following, *self._tasks)
+            for rank in self._ranks.values():
+                rank.close()
+            if not self._channel.is_over:
+                self._channel.close({})
+
+    # -- the console's messages ----------------------------------------------
+
+    def _take(self, message: Message) -> None:
+        if message.get("type") == "ask":
+            for one in objects(message.get("asks")):
+                self._ask(one)
+        elif message.get("type") == "release" and isinstance(message.get("ranks"), list):
+            for number in {whole(rank) for rank in list_of(message.get("ranks"))}:
+                self._spawn(self._release(whole(message.get("id")) or 0, number or 0))
+
+    def _ask(self, one: Message) -> None:
+        number, rank = whole(one.get("id")) or 0, whole(one.get("rank")) or 0
+        command, arguments = text(one.get("command")), section(one, "arguments")
+        if command not in COMMANDS:
+            self._refuse(number, rank, f"a console can't send {command!r}")
+        elif self._asked >= _MOST_ASKED:
+            self._refuse(number, rank, "too many requests have no answer yet")
+        else:
+            # The request is written before the next one is looked at.
+            self._asked += 1
+            self._spawn(self._answer(number, rank, command, arguments))
+
+    async def _answer(self, number: int, rank: int, command: str, arguments: Message) -> None:
+        try:
+            known = self._ranks.get(rank)
+            if known is None:
+                self._refuse(number, rank, "there is no such rank")
+                return
+            response = await known.ask(command, arguments)
+            self._send(
+                {
+                    "type": "answer",
+                    "id": number,
+                    "rank": rank,
+                    "success": response.get("success") is True,
+                    "message": text(response.get("message")),
+                    "body": section(response, "body"),
+                }
+            )
+        except ConnectionError as error:
+            self._refuse(number, rank, str(error), lost=True)
+        finally:
+            self._asked -= 1
+
+    async def _release(self, number: int, rank: int) -> None:
+        known = self._ranks.get(rank)
+        if known is None or known.state != "waiting":
+            self._refuse(number, rank, "it does not wait for a debugger")
+            return
+        try:
+            await known.begin()
+        except (DebugError, ConnectionError) as error:
+            self._refuse(number, rank, str(error), lost=isinstance(error, ConnectionError))
+            return
+        answer: AnswerMessage = {
+            "type": "answer",
+            "id": number,
+            "rank": rank,
+            "success": True,
+            "message": "",
+            "body": {},
+        }
+        self._send(answer)
+        self.tell_roster()
+
+    def _refuse(self, number: int, rank: int, why: str, *, lost: bool = False) -> None:
+        answer: AnswerMessage = {
+            "type": "answer",
+            "id": number,
+            "rank": rank,
+            "success": False,
+            "message": why,
+            "body": {},
+        }
+        if lost:
+            answer["lost"] = True
+        self._send(answer)
+
+    # -- the ranks ------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Take every rank of the run in front, and of those that come after it."""
+        while not self._channel.is_over:
+            changed = self._loop.changed
+            await self._take_ranks()
+            self.tell_roster()
+            await changed.wait()
+
+    async def _take_ranks(self) -> None:
+        run = self._loop.first()
+        if run is not self._run:
+            for rank in self._ranks.values():
+                rank.close()
+            self._run, self._ranks = run, {}
+        newest = {one.who.rank or 0: one for one in (run.targets if run is not None else ())}
+        coming = []
+        for number, target in newest.items():
+            known = self._ranks.get(number)
+            if target.asked is None or (known is not None and known.shared is target.asked):
+                continue
+            if known is not None:
+                known.close()
+            self._ranks[number] = rank = _ConsoleRank(self, number, target, target.asked)
+            coming.append(rank)
+        await asyncio.gather(*(rank.join() for rank in coming))
+
+    def attach_arguments(self) -> Mapping[str, object]:
+        """Return the arguments of `attach` for ranks that no editor has."""
+        place = self._session.files.place()
+        attach: Message = {"command": "attach", "arguments": {"justMyCode": True}}
+        corrected, _ = correct_attach(attach, place.mirror if place is not None else None)
+        return section(corrected, "arguments")
+
+    def tell_roster(self) -> None:
+        """Send all ranks, if something about them has changed."""
+        info = self._loop.info
+        run = self._run
+        roster: RosterMessage = {
+            "type": "roster",
+            "loop": self._loop.id,
+            "command": info.get("shown") or shlex.join(info.get("argv") or []),
+            "generation": run.number if run is not None else 0,
+            "world_size": run.world_size if run is not None else 0,
+            "ranked": self._loop.ranked,
+            "ranks": [self._ranks[number].entry() for number in sorted(self._ranks)],
+        }
+        if roster != self._told:
+            self._told = roster
+            self._send(roster)
+
+    def event(self, rank: int, event: Message, *, owes: bool) -> None:
+        """Send an event of a rank. owes: it owes this console an answer."""
+        name = text(event.get("event"))
+        if name == "output" and (not owes or self._channel.queued_bytes > _BEHIND_BYTES):
+            return
+        message: EventMessage = {
+            "type": "event",
+            "rank": rank,
+            "event": name,
+            "body": section(event, "body"),
+        }
+        self._send(message)
+
+    def _send(self, message: ToConsole) -> None:
+        if not self._channel.is_over:
+            self._channel.write_nowait(frame(dump(message)))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        start(self._tasks, work)
+
+
+class _ConsoleRank:
+    """One rank, as one console knows it. `join` it, `close` it."""
+
+    def __init__(
+        self, console: ConsoleStream, number: int, target: DebugTarget, shared: SharedDebuggee
+    ) -> None:
+        self._console = console
+        self._number = number
+        self._target = target
+        self.shared = shared
+        self.state: State = "running"
+        self._owed = 0
+
+    async def join(self) -> None:
+        """Find out how it is, and take part in a program that has begun."""
+        self.shared.watch(self, self._event)
+        found = (await look([self._target], _PATIENCE_S))[0].state
+        self.state = _STATES.get(found, "running")
+        if self.state in ("waiting", "ended"):
+            return
+        if not self.shared.connection.configured and self._target.editor is None:
+            # Adopted from a killed session: the agent tells again who stands.
+            await self.begin()
+        self.state = "stopped" if self.shared.connection.is_stopped else "running"
+
+    async def begin(self) -> None:
+        """Let the program begin. Raises DebugError, ConnectionError."""
+        await self.shared.begin(self._console.attach_arguments())
+        self._target.begun_by_console()
+        self.state = "stopped" if self.shared.connection.is_stopped else "running"
+
+    async def ask(self, command: str, arguments: Message) -> Message:
+        """Send a request; return its response. Raises ConnectionError."""
+        self._owed += 1
+        try:
+            if command == "setBreakpoints":
+                path = text(section(arguments, "source").get("path"))
+                return await self.shared.set_breakpoints(
+                    self, path, objects(arguments.get("breakpoints"))
+                )
+            return await self.shared.ask(command, arguments)
+        finally:
+            self._owed -= 1
+
+    def entry(self) -> RankEntry:
+        """Return the rank as a JSON object."""
+        who = self._target.who
+        return {
+            "rank": self._number,
+            "node": who.node,
+            "local": who.local_rank,
+            "pid": self._target.debugged_pid,
+            "state": "ended" if self._target.over else self.state,
+            "stops": [section(stop, "body") for stop in self.shared.connection.stops],
+        }
+
+    def close(self) -> None:
+        """Leave it as it is."""
+        self.shared.unwatch(self)
+
+    def _event(self, event: Message) -> None:
+        name = event.get("event")
+        if name in ("stopped", "continued"):
+            self.state = "stopped" if self.shared.connection.is_stopped else "running"
+        elif name in ("terminated", "exited"):
+            self.state = "ended"
+        self._console.event(self._number, event, owes=bool(self._owed))
+
+
+def list_of(value: object) -> list[object]:
+    """Return a list; [] for anything else."""
+    return value if isinstance(value, list) else []
