@@ -129,9 +129,10 @@ FOLDERS = {
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
         "dap",
-        "adapter agent_api loop_command rank_set",
-        "debug_target loop_log loop_status rank_ports vscode",
-        "generation",
+        "adapter agent_api loop_command rank_set ranks",
+        "shared_debuggee loop_log loop_status rank_ports vscode",
+        "debug_target",
+        "generation rank_looks",
         "editor_dispatch interrupt rank_sessions runs",
         "loop",
         "attachment",

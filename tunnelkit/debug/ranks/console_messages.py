@@ -74,7 +74,10 @@ class RankEntry(TypedDict):
 
 
 class RosterMessage(TypedDict):
-    """All ranks of the run, sent first and with each change. A new generation has other processes."""
+    """All ranks of the run, sent first and with each change.
+
+    A new generation has other processes.
+    """
 
     type: Literal["roster"]
     loop: int
