@@ -267,7 +267,7 @@ class LoopAdopt(Message):
 
 
 class ConsoleStream(Message):
-    """A console over the ranks of a loop (debug/ranks/console_messages.py). loop: None: the newest."""
+    """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest."""
 
     NAME = "console"
     loop: int | None = None
