@@ -51,7 +51,7 @@ ROOMS = {
     "mount": _room("sshfs: the remote directory on the laptop", "errors model remote_script"),
     "debug": _room(
         "the laptop's side of a loop: adapters, editor port, DAP sessions, VS Code's files",
-        "debuggee errors file_changes messages model mux",
+        "debuggee errors file_changes messages model mux text_format",
     ),
     "config": _room(
         "tunnelkit.toml, profiles, environment, flags; each value knows its origin",
@@ -129,7 +129,8 @@ FOLDERS = {
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
         "dap",
-        "adapter agent_api loop_command rank_set ranks",
+        "ranks",
+        "adapter agent_api loop_command rank_set",
         "shared_debuggee loop_log loop_status rank_ports vscode",
         "debug_target",
         "generation rank_looks",
