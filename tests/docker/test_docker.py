@@ -14,7 +14,7 @@ from tests.support.main_job import STOP, main_job
 from tunnelkit.errors import ExitCode
 
 # The first test waits for the image to be built, on a new machine for Debian itself.
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(600)]
 _DIAL = "import socket, sys; socket.create_connection((sys.argv[1], 22), 3)"
 
 

@@ -27,6 +27,8 @@ from tunnelkit.cli.registry import COMMANDS, TOPICS
 from tunnelkit.config.schema import KEYS
 from tunnelkit.errors import MEANINGS
 
+pytestmark = pytest.mark.slow
+
 with contextlib.suppress(ImportError):  # then the tests of the browser skip
     from playwright.async_api import async_playwright
 

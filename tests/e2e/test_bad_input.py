@@ -16,6 +16,8 @@ import pytest
 from tests.support.tkrig import _TK, PATIENCE_S, Done, Project, free_port
 from tunnelkit.errors import ExitCode
 
+pytestmark = pytest.mark.slow
+
 OPTION = "-oProxyCommand=touch /tmp/tk-was-here"
 
 

@@ -15,6 +15,8 @@ import pytest
 from tests.lab_fixtures import why_no_lab
 from tunnelkit.lab.programs import SLURM_PROGRAMS, missing
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

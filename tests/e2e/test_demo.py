@@ -210,6 +210,7 @@ def test_a_reader_who_goes_away_leaves_nothing(stage: Stage) -> None:
         demo.wait()
 
 
+@pytest.mark.slow
 def test_two_at_once_are_in_nobodys_way(stage: Stage) -> None:
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda _: stage.run(), range(2)))

@@ -92,6 +92,7 @@ async def test_a_node_of_ones_own_without_a_scheduler(project: Project) -> None:
     await project.nothing_left()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_100_f5_in_a_row_each_the_moment_the_last_one_terminated(project: Project) -> None:
     """0 refused, 0 lost: every one stops where it should, in a process of its own."""
@@ -133,6 +134,7 @@ async def test_f5_right_after_disconnect_is_served_by_a_new_debuggee(project: Pr
     assert len(pids) == 25
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_edit_sync_f5_runs_the_new_code_50_of_50(project: Project) -> None:
     """And what the job writes on the cluster survives all syncs."""

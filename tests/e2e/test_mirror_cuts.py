@@ -25,6 +25,7 @@ from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mux.tasks import cancel_all
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("rsync"), reason="rsync is needed: apt install rsync"),
     pytest.mark.timeout(600),
 ]

@@ -160,6 +160,7 @@ async def test_a_successor_takes_the_job_over(project: Project, server: StandIn)
     assert list(server.jobs()) == [server.first]
 
 
+@pytest.mark.slow
 async def test_a_cancelled_job_that_is_still_ending_is_not_taken_over(
     project: Project, server: StandIn
 ) -> None:
@@ -180,6 +181,7 @@ async def test_a_cancelled_job_that_is_still_ending_is_not_taken_over(
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["torque", "pbs"])
 @pytest.mark.parametrize("session", ["lives", "killed"])
 async def test_tk_up_at_once_after_a_qdel_by_hand_gets_another_job(
@@ -221,6 +223,7 @@ async def test_ctrl_c_in_the_moment_of_the_submission(
     assert list(server.jobs()) == [server.first]
 
 
+@pytest.mark.slow
 async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
     project: Project, server: StandIn
 ) -> None:

@@ -23,6 +23,8 @@ from tunnelkit.errors import AllocationError
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["pbs", "torque"])
 async def by_hand(project: Project, server: StandIn, request: pytest.FixtureRequest) -> str:

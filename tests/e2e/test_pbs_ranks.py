@@ -18,6 +18,8 @@ from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """\
     import os
     rank = int(os.environ["PMI_RANK"])

@@ -24,6 +24,7 @@ async def reconnected(project: Project) -> None:
     await project.tk("run", "true")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("counted_logins")
 @pytest.mark.logins(4)  # it cuts three times

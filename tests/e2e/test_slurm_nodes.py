@@ -88,6 +88,7 @@ async def works(project: Project, number: int) -> None:
     await editor.close()
 
 
+@pytest.mark.slow
 async def test_every_node_is_at_hand_and_the_login_host_is_left_in_peace(
     asked: Path, project: Project
 ) -> None:

@@ -62,6 +62,7 @@ async def answer(port: int) -> bytes:
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("counted_logins")
 async def test_preempted_it_waits_and_goes_on_where_it_runs_again(project: Project) -> None:

@@ -14,6 +14,8 @@ import pytest
 from tests.support.tkrig import PROGRAM, Project, eventually, line_of
 from tunnelkit.errors import DebugError
 
+pytestmark = pytest.mark.slow
+
 RUNS = int(os.environ.get("TK_SOAK", "80"))
 #: What is allocated once is, by then.
 WARM = min(RUNS // 2, 100)

@@ -23,6 +23,8 @@ from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 
+pytestmark = pytest.mark.slow
+
 CUTS = int(os.environ.get("TK_SOAK_CUTS", "8"))
 SEED = int(os.environ.get("TK_SOAK_SEED", time.time_ns() % 1_000_000))
 #: What is allocated once is, by then.

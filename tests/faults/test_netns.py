@@ -42,6 +42,7 @@ def _reaches(lab: LabInfo, host: str) -> bool:
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.logins(2)
 async def test_the_main_job_and_a_link_down_for_30_s_while_stopped(far_project: Project) -> None:

@@ -24,6 +24,7 @@ def _stop(project: Project, number: signal.Signals) -> None:
         os.kill(one.pid, number)
 
 
+@pytest.mark.slow
 @pytest.mark.logins(2)
 async def test_sleep_and_wake(login: LoginHost, by_login: Project) -> None:
     """All of the laptop stands still; meanwhile the login host has forgotten it."""

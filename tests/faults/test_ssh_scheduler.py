@@ -73,6 +73,7 @@ async def test_the_reply_of_sbatch_is_lost_and_the_job_is_not_submitted_twice(
     assert len(host.accepted()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_once_settled_the_login_host_sees_two_processes_and_a_question_each_30_s(
     host: LoginHost, programs: Programs, project: Project

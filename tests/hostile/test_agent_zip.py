@@ -11,6 +11,8 @@ from tests.hostile.other_version import Store, aged
 from tests.support import processes
 from tests.support.tkrig import Project, eventually
 
+pytestmark = pytest.mark.slow
+
 _OLD_DAYS = 400
 
 

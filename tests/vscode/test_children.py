@@ -9,7 +9,7 @@ import pytest
 from tests.support.tkrig import Project, line_of
 from tests.vscode.window import Window
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SOURCE = """\
 import multiprocessing

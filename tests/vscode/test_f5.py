@@ -68,6 +68,7 @@ async def test_edit_and_f5_again(project: Project, vscode: Window) -> None:
     await vscode.session_over()
 
 
+@pytest.mark.slow
 async def test_without_a_session_f5_says_what_to_do(project: Project, vscode: Window) -> None:
     project.write("main.py", SOURCE)
     await project.tk("vscode")

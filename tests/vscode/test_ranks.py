@@ -8,7 +8,7 @@ from tests.support.tkrig import Project, Terminal, line_of
 from tests.vscode.window import Window
 from tunnelkit.debug.vscode.vscode import ATTACH_NAME
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SOURCE = """\
 import os

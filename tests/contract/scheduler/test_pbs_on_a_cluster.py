@@ -22,6 +22,8 @@ from tunnelkit.scheduler.job_script import parse_status, read_status
 from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.poller import Poller
 
+pytestmark = pytest.mark.slow
+
 
 class OnLogin(Cluster):
     """Runs its commands on the login host directly: ssh has tests of its own."""
