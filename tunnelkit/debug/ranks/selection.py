@@ -39,7 +39,10 @@ class Selection:
     terms: tuple[Term, ...]
 
     def resolve(self, roster: Roster) -> tuple[int, ...]:
-        """Return the selected ranks, ascending, each once: in all dimensions, in any other term.
+        """Return the selected ranks, ascending, each once.
+
+        They are in all dimensions; or in any of the other terms and in none that `!` excludes:
+        `0-7, !3` is without 3.
 
         Raises SelectionError: a rank, node, class or dimension that is not there; nobody is left.
         """
@@ -48,7 +51,12 @@ class Selection:
         if isinstance(self.terms[0].what, InDimension):
             chosen = set[int].intersection(*found)
         else:
-            chosen = set[int]().union(*found)
+            taken = [
+                ranks for term, ranks in zip(self.terms, found, strict=True) if not term.negated
+            ]
+            left = [ranks for term, ranks in zip(self.terms, found, strict=True) if term.negated]
+            chosen = set[int]().union(*taken) if taken else set(roster.by_rank)
+            chosen.intersection_update(*left)
         if not chosen:
             message = f"{quoted(shown(self.text.strip()))} selects nobody"
             why = "" if roster.entries else ": no ranks are there yet"

@@ -152,9 +152,20 @@ class _Parser:
             cursor.refuse(f"the last number of the range is missing: {first.value}-N")
         if last < first.value:
             cursor.refuse(f"a range goes up: {last}-{first.value}", column)
-        if cursor.peek() == "/":
-            cursor.refuse(f"a step is written after a colon: {first.value}:{last + 1}:STEP")
-        return Numbers(first.value, last + 1, named=(first, NamedNumber(last, column)))
+        step = self._step_after_slash()
+        ends = (first, NamedNumber(last, column))
+        return Numbers(first.value, last + 1, step, named=ends)
+
+    def _step_after_slash(self) -> int:
+        """The step as tk prints folded ranks: `0-12/4`."""
+        cursor = self._cursor
+        if not cursor.take("/"):
+            return 1
+        column = cursor.column
+        step = cursor.take_number()
+        if not step:
+            cursor.refuse("the step of a range is at least 1", column)
+        return step
 
     def _half_open(self, start: int) -> Numbers:
         cursor = self._cursor

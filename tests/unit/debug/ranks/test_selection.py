@@ -73,7 +73,8 @@ def test_the_seeds_selections(text: str, ranks: str) -> None:
         ("12345678", 1, "at most 7 digits"),
         ("node=00000001", 6, "at most 7 digits"),
         ("7-3", 3, "3-7"),
-        ("0-12/4", 5, "0:13:STEP"),
+        ("0-12/0", 6, "at least 1"),
+        ("0-12/", 6, "at least 1"),
         ("0-3:2", 4, "a range is written"),
         ("gpus=(0-3-5)", 10, "a range is written"),
         ("node=(node1:2)", 12, "a comma or ) must follow, not ':'"),
@@ -141,8 +142,11 @@ def test_the_seeds_refusals_at_its_columns(text: str, column: int) -> None:
         ("running", "0-12/4"),
         ("waiting, ended", "2-3,6-7,10-11,14-15"),
         ("!stopped", "0,2-4,6-8,10-12,14-15"),
-        # A list of others is a union, with ! too.
-        ("0-3, !3", "0-15"),
+        # As tk prints them.
+        ("0-12/4", "0-12/4"),
+        ("0-3, !3", "0-2"),
+        ("!3, 0-3, 9", "0-2,9"),
+        ("!3, !0", "1-2,4-15"),
         ("pp=1", "8-15"),
         ("pp=1, dp=(0,3), tp=1", "9,15"),
         ("dp=2:, tp=0, node=1", "4,6"),
@@ -282,7 +286,7 @@ def test_any_text_is_read_or_refused_at_a_column(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["0," * 2047 + "0", "::," * 1365 + ":", "!0," * 1365 + "0", "node=(" + "0," * 2000 + "0)"],
+    ["0," * 2047 + "0", "::," * 1365 + ":", "!0," * 1365 + "1", "node=(" + "0," * 2000 + "0)"],
 )
 def test_the_longest_texts_are_resolved_at_1024_ranks(text: str) -> None:
     assert parse_selection(text).resolve(square(128, 8))

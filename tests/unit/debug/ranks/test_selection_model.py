@@ -49,6 +49,7 @@ class Part:
     meant: Callable[[RosterEntry, Roster], bool]
     there: Callable[[Roster], bool]
     dimension: str = ""
+    negated: bool = False
 
 
 def place(dimension: str, entry: RosterEntry, roster: Roster) -> int:
@@ -86,10 +87,13 @@ def _numbers(draw: st.DrawFn, dimension: str) -> Part:
             lambda roster: has(dimension, first, roster),
         )
     if kind == "inclusive":
-        last = first + draw(_small)
+        last, apart = first + draw(_small), draw(st.integers(1, 3))
         return Part(
-            f"{first}{blank}-{blank}{last}",
-            lambda entry, roster: first <= place(dimension, entry, roster) <= last,
+            f"{first}{blank}-{blank}{last}" + (f"/{apart}" if apart > 1 else ""),
+            lambda entry, roster: (
+                first <= place(dimension, entry, roster) <= last
+                and (place(dimension, entry, roster) - first) % apart == 0
+            ),
             lambda roster: has(dimension, first, roster) and has(dimension, last, roster),
         )
     start, stop = draw(st.none() | _small), draw(st.none() | _small | st.just(9_999_999))
@@ -164,6 +168,7 @@ def _negated(part: Part, blank: str) -> Part:
         lambda entry, roster: not part.meant(entry, roster),
         part.there,
         part.dimension,
+        not part.negated,
     )
 
 
@@ -208,14 +213,15 @@ def expected(parts: list[Part], roster: Roster) -> tuple[int, ...]:
         return ()
     if not all(part.there(roster) for part in parts):
         return ()
-    joined = all if dimensions[0] else any
-    return tuple(
-        sorted(
-            entry.rank
-            for entry in roster.entries
-            if joined(part.meant(entry, roster) for part in parts)
-        )
-    )
+
+    def selected(entry: RosterEntry) -> bool:
+        meant = [part.meant(entry, roster) for part in parts if not part.negated]
+        excluded = [not part.meant(entry, roster) for part in parts if part.negated]
+        if dimensions[0]:
+            return all(meant) and not any(excluded)
+        return (any(meant) or not meant) and not any(excluded)
+
+    return tuple(sorted(entry.rank for entry in roster.entries if selected(entry)))
 
 
 @given(_lists, _rosters(), _blank)
