@@ -128,7 +128,7 @@ FOLDERS = {
     ),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
-        "dap",
+        "dap ranks",
         "adapter agent_api loop_command rank_set",
         "debug_target loop_log loop_status rank_ports vscode",
         "generation",
