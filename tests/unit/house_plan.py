@@ -51,7 +51,7 @@ ROOMS = {
     "mount": _room("sshfs: the remote directory on the laptop", "errors model remote_script"),
     "debug": _room(
         "the laptop's side of a loop: adapters, editor port, DAP sessions, VS Code's files",
-        "debuggee errors file_changes messages model mux",
+        "debuggee errors file_changes messages model mux text_format",
     ),
     "config": _room(
         "tunnelkit.toml, profiles, environment, flags; each value knows its origin",

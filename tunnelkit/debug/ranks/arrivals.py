@@ -1,4 +1,4 @@
-"""Who has not reached a collective that other ranks wait in.
+"""Ranks that have not reached a collective in which others wait.
 
 A rank is accused only if two samples agree, nothing of it has moved between them but its stack, and
 another rank provably waits in that very collective. In doubt nobody is. The sequence numbers must
@@ -232,7 +232,7 @@ _MPI_METHODS = _MPI_FUNCTIONS | {name.lower() for name in _MPI_FUNCTIONS} | {"Wa
 
 @dataclass(frozen=True)
 class BlockingCalls:
-    """Who is at which of MPI's blocking calls. It does not tell who is late, nor for whom.
+    """Ranks by the blocking call of MPI that they are at. It does not tell who is late.
 
     calls: (name, its ranks), by the lowest rank. none: the answering ranks at no such call.
     """

@@ -1,4 +1,4 @@
-"""Whose code a frame is: the project's, a library's, the launcher's; which collective it is in."""
+"""The owner of a frame: project, library or launcher; and the collective that a stack ends in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FEW = 3
 
 
 class Owner(Enum):
-    """Whose code a file is."""
+    """The one whose code a file is."""
 
     PROJECT = auto()
     LIBRARY = auto()
@@ -61,7 +61,7 @@ class Project:
         self._owners: dict[str, Owner] = {}
 
     def owner(self, file: str) -> Owner:
-        """Whose code `file` is. Libraries of an environment inside the project are libraries."""
+        """The owner of `file`. Libraries of an environment inside the project are libraries."""
         known = self._owners.get(file)
         if known is None:
             known = self._owners[file] = self._find_owner(file)
