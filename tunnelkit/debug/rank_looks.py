@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.ranks.question import Position, position, where_are_you
@@ -26,11 +27,18 @@ async def look(targets: Iterable[DebugTarget], patience_s: float = PATIENCE_S) -
 
 async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
     who = target.who
-    place = who.rank or 0, who.node, target.debugged_pid
     found = await _ask(target, patience_s)
+    state = RankState.SILENT
     if target.over or target.asked is None:
-        return RankSample(*place, RankState.ENDED)
-    return RankSample(*place, RankState.SILENT) if found is None else RankSample(*place, **found)
+        state, found = RankState.ENDED, None
+    sample = RankSample(
+        rank=who.rank or 0,
+        node=who.node,
+        pid=target.debugged_pid,
+        state=state,
+        local_rank=who.local_rank,
+    )
+    return sample if found is None else replace(sample, **found)
 
 
 async def _ask(target: DebugTarget, patience_s: float) -> Position | None:

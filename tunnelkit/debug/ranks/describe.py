@@ -155,6 +155,7 @@ _STATE = {
     Activity.WAITING: "waits for a debugger",
     Activity.BUSY_NATIVE: "busy in native code",
     Activity.BLOCKED: "blocked in the kernel",
+    Activity.ASLEEP: "asleep, maybe in native code that holds the GIL",
     Activity.SIGNAL_STOPPED: "stopped by a signal",
     Activity.ENDED: "has ended",
 }
@@ -165,6 +166,8 @@ def state_text(found: StackClass, unmoved_s: float | None = None) -> str:
     text = _STATE.get(found.activity)
     if text is None:
         text = "runs" if did_answer(found.state) else "no answer"
+    elif found.activity is Activity.SPINS and found.cpu_share is not None:
+        text += f" ({found.cpu_share:.0%} of a CPU)"
     process = found.sample.process
     if found.state is RankState.SILENT and process and found.activity is not Activity.ENDED:
         details = [f"state {shown(process.letter)}", *filter(None, [shown(process.wchan)])]

@@ -1,4 +1,4 @@
-"""Where one rank is: its main thread's frames, its process as /proc has it, its collectives."""
+"""One rank at one time: its main thread's frames, its process in /proc, its collectives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class RankState(Enum):
-    """What a rank could be asked. The values are for `--json`."""
+    """How a rank answered. The values are for `--json`."""
 
     #: It answered while its program runs.
     RUNNING = "running"
@@ -65,7 +65,7 @@ class RankSample:
     frames: of the main thread, outermost first, without the debugger's and the launcher's; () if it
     did not answer. instruction: the offset within the innermost frame's code, which tells a loop on
     one line from a wait. cpu_s: CPU of the main thread so far; None if unknown. process: only asked
-    for where the rank is silent.
+    for where the rank is silent. local_rank: its number on its node.
     """
 
     rank: int
@@ -77,3 +77,4 @@ class RankSample:
     cpu_s: float | None = None
     groups: tuple[GroupProgress, ...] = ()
     process: ProcessState | None = None
+    local_rank: int = 0

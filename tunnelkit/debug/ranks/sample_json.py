@@ -50,6 +50,7 @@ class SampleInfo(TypedDict):
     cpu_s: float | None
     groups: list[GroupInfo]
     process: ProcessInfo | None
+    local_rank: int
 
 
 def to_json(sample: RankSample) -> SampleInfo:
@@ -77,6 +78,7 @@ def to_json(sample: RankSample) -> SampleInfo:
         "process": None
         if process is None
         else {"letter": process.letter, "wchan": process.wchan, "cpu_s": process.cpu_s},
+        "local_rank": sample.local_rank,
     }
 
 
@@ -96,4 +98,5 @@ def from_json(info: SampleInfo) -> RankSample:
             for one in info["groups"]
         ),
         process=None if process is None else ProcessState(**process),
+        local_rank=info["local_rank"],
     )

@@ -10,8 +10,9 @@ from enum import Enum
 from tunnelkit.debug.ranks.frames import Project
 from tunnelkit.debug.ranks.sample import RankSample, RankState, StackFrame
 
-#: CPU over time between two samples: from here on the main thread computes or polls.
-_MOST_OF_THE_TIME = 0.5
+#: CPU over time between two samples: from here on the main thread computes or polls. A wait costs
+#: 3 % of a CPU at most; where ranks share CPUs, each has only a part of one.
+_BUSY_SHARE = 0.1
 
 
 def normal_form(frames: Sequence[StackFrame], roots: Sequence[str]) -> tuple[StackFrame, ...]:
@@ -28,9 +29,9 @@ def normal_form(frames: Sequence[StackFrame], roots: Sequence[str]) -> tuple[Sta
 class Activity(Enum):
     """The state of a class of ranks, judged by two samples. The values are for `--json`."""
 
-    #: Both samples are equal, and the main thread used a CPU for less than half of the time.
+    #: Both samples are equal, and the main thread used next to no CPU.
     WAITS = "waits"
-    #: Both samples are equal, and the main thread used a CPU for half of the time or more.
+    #: Both samples are equal, and the main thread used a CPU meanwhile.
     SPINS = "spins"
     #: Stack or instruction differ.
     MOVES = "moves"
@@ -38,10 +39,12 @@ class Activity(Enum):
     STOPPED = "stopped"
     #: It waits for a debugger.
     WAITING = "waiting"
-    #: It did not answer and runs: native code that keeps Python's lock.
+    #: It did not answer and runs: native code that holds the GIL.
     BUSY_NATIVE = "busy-native"
     #: It did not answer and waits in the kernel, where no signal reaches it (state D).
     BLOCKED = "blocked"
+    #: It did not answer and sleeps (state S): native code may hold the GIL.
+    ASLEEP = "asleep"
     #: A signal or a tracer has stopped it (state T).
     SIGNAL_STOPPED = "signal-stopped"
     #: Its process has ended.
@@ -139,6 +142,7 @@ _BY_STATE = {
 _BY_LETTER = {
     "R": Activity.BUSY_NATIVE,
     "D": Activity.BLOCKED,
+    "S": Activity.ASLEEP,
     "T": Activity.SIGNAL_STOPPED,
     "t": Activity.SIGNAL_STOPPED,
     "Z": Activity.ENDED,
@@ -165,7 +169,7 @@ def _activity(
         return Activity.MOVES
     if share is None:
         return Activity.UNKNOWN
-    return Activity.SPINS if share >= _MOST_OF_THE_TIME else Activity.WAITS
+    return Activity.SPINS if share >= _BUSY_SHARE else Activity.WAITS
 
 
 def _same_place(
@@ -242,6 +246,6 @@ class MovementHistory:
         ):
             return _Stay(sample, time_s, time_s)
         share = _cpu_share(before.sample, sample, time_s - before.time_s)
-        spins = before.spins if share is None else share >= _MOST_OF_THE_TIME
+        spins = before.spins if share is None else share >= _BUSY_SHARE
         same = before.spins in (None, spins)
         return _Stay(sample, time_s, before.since_s if same else before.time_s, spins)

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import shlex
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.sample import ProcessState, RankSample, RankState
 from tunnelkit.debug.ranks.sample_json import to_json
+from tunnelkit.debug.ranks.stacks import MovementHistory
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.session.agent.command_output import output_of
 from tunnelkit.session.debugging import process_states
-from tunnelkit.session.runtime.control_answers import LookInfo, RanksAnswer
+from tunnelkit.session.runtime.control_answers import LookInfo, RanksAnswer, RootInfo
 from tunnelkit.session.runtime.control_calls import Ranks
 from tunnelkit.session.session import Session
 
@@ -24,30 +26,55 @@ _PROC_S = 2.0
 _MOST_GAP_S = 60.0
 
 
-async def where_is_everyone(session: Session, request: Ranks) -> RanksAnswer:
-    """Ask all ranks where they are.
+class RankLooks:
+    """Looks at the ranks of a session's runs, and remembers since when they have not moved."""
 
-    Raises DebugError if no program runs under the debugger.
-    """
-    loop = session.loops.get(request.loop).loop
-    run = _run_of(loop)
-    looks = [await _look(session, run)]
-    if request.gap_s > 0:
-        await asyncio.sleep(min(request.gap_s, _MOST_GAP_S))
-        looks.append(await _look(session, run))
-    mirrors = session.files.mirrors
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._histories: WeakKeyDictionary[Generation, MovementHistory] = WeakKeyDictionary()
+
+    async def look(self, request: Ranks) -> RanksAnswer:
+        """Ask all ranks where they are.
+
+        Raises DebugError if no program runs under the debugger.
+        """
+        loop = self._session.loops.get(request.loop).loop
+        run = _run_of(loop)
+        roots = _roots(self._session)
+        history = self._histories.setdefault(run, MovementHistory([one["remote"] for one in roots]))
+        looks = [await _look(self._session, run, history)]
+        if request.gap_s > 0:
+            await asyncio.sleep(min(request.gap_s, _MOST_GAP_S))
+            looks.append(await _look(self._session, run, history))
+        return _answer(loop, run, looks, roots, history)
+
+
+def _answer(
+    loop: DebugLoop,
+    run: Generation,
+    looks: list[LookInfo],
+    roots: list[RootInfo],
+    history: MovementHistory,
+) -> RanksAnswer:
+    since = ((one["rank"], history.since(one["rank"])) for one in looks[-1]["samples"])
     return {
         "loop": loop.id,
         "command": loop.info.get("shown") or shlex.join(loop.info.get("argv") or []),
         "generation": run.number,
         "world_size": run.world_size,
         "looks": looks,
-        "roots": [
-            {"local": one.local_root, "remote": one.remote_root}
-            for one in (mirrors.all if mirrors is not None else ())
-            if one.remote_root
-        ],
+        "roots": roots,
+        "still_s": {str(rank): looks[-1]["time_s"] - at for rank, at in since if at is not None},
     }
+
+
+def _roots(session: Session) -> list[RootInfo]:
+    mirrors = session.files.mirrors
+    return [
+        {"local": one.local_root, "remote": one.remote_root}
+        for one in (mirrors.all if mirrors is not None else ())
+        if one.remote_root
+    ]
 
 
 def _run_of(loop: DebugLoop) -> Generation:
@@ -61,11 +88,12 @@ def _run_of(loop: DebugLoop) -> Generation:
     return run
 
 
-async def _look(session: Session, run: Generation) -> LookInfo:
+async def _look(session: Session, run: Generation, history: MovementHistory) -> LookInfo:
     clock = asyncio.get_running_loop().time
     begun_s = clock()
     samples = await look(run.targets)
     samples = await _with_processes(session, samples)
+    history.feed(begun_s, samples)
     return {
         "time_s": begun_s,
         "took_s": clock() - begun_s,

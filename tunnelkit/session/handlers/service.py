@@ -22,7 +22,7 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleStream
 from tunnelkit.session.handlers.processes import Processes
-from tunnelkit.session.handlers.ranks import where_is_everyone
+from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
@@ -55,6 +55,7 @@ class ControlHandlers:
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._processes = Processes(session)
+        self._rank_looks = RankLooks(session)
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
         """Return the handlers for one connected command."""
@@ -270,7 +271,7 @@ class ControlHandlers:
 
     async def _ranks(self, request: calls.Ranks) -> RanksAnswer:
         self._check_alive()
-        return await where_is_everyone(self._session, request)
+        return await self._rank_looks.look(request)
 
     async def _loop_interrupt(self, request: calls.LoopInterrupt) -> InterruptAnswer:
         all_loops = self._session.loops

@@ -158,6 +158,7 @@ class RanksAnswer(TypedDict):
     """The ranks of a loop's run.
 
     world_size: 0 if unknown. looks: one or two; a rank that has not dialled in has no sample.
+    still_s: for how long a rank has not moved, as far as tk has looked, by rank.
     """
 
     loop: int
@@ -166,6 +167,7 @@ class RanksAnswer(TypedDict):
     world_size: int
     looks: list[LookInfo]
     roots: list[RootInfo]
+    still_s: dict[str, float]
 
 
 class InterruptAnswer(TypedDict):

@@ -200,7 +200,7 @@ def test_what_two_samples_tell(
         ("T", Activity.SIGNAL_STOPPED),
         ("t", Activity.SIGNAL_STOPPED),
         ("Z", Activity.ENDED),
-        ("S", Activity.UNKNOWN),
+        ("S", Activity.ASLEEP),
         ("", Activity.UNKNOWN),
     ],
 )

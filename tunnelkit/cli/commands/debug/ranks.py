@@ -1,16 +1,48 @@
-"""`tk ranks`: where every rank is, who waits for whom."""
+"""`tk ranks`: where every rank of a program is, and who has not come."""
 
 from __future__ import annotations
 
-import json
+from typing import Annotated
 
-from tunnelkit.cli.terminal.output import say
+from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
 
 
-def ranks() -> None:
-    """x"""
-    from tunnelkit.cli.terminal.context import find_session
-    from tunnelkit.session.runtime.blocking_client import ask
-    from tunnelkit.session.runtime.control_calls import Ranks
+def ranks(
+    selection: Annotated[
+        str | None,
+        typer.Argument(metavar="SEL", help="Only these ranks, such as 0-3,7 or node=1."),
+    ] = None,
+    each: Annotated[bool, typer.Option("--all", help="Print a line for each rank.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print all classes and stacks whole.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again.")] = False,
+    loop: Annotated[
+        int | None,
+        typer.Option(
+            "--loop",
+            metavar="ID",
+            help="Another loop than the newest.",
+            autocompletion=sources.loops,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Show where every rank is, without stopping any.
 
-    say(json.dumps(ask(find_session(), Ranks())))
+    Ranks at the same place are one line. Of a collective that some ranks wait in, those who have
+    not come are named. tk asks the ranks of a `tk loop` twice, a second apart.
+
+    tk ranks               all ranks, and the stack of each class but the biggest
+    tk ranks 0-3,7         some ranks; also node=1, local=0, stopped, !0
+    tk ranks --all         a line for each rank
+    tk ranks --watch       until Ctrl-C
+    """
+    from tunnelkit.cli.views.ranks import RanksOptions, show_ranks
+
+    show_ranks(
+        RanksOptions(
+            selection=selection, each=each, full=full, watch=watch, loop=loop, as_json=as_json
+        )
+    )

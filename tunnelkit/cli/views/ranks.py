@@ -1,0 +1,144 @@
+"""The ranks as `tk ranks` prints them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from tunnelkit.cli.terminal.context import find_session
+from tunnelkit.cli.terminal.output import safe
+from tunnelkit.debug.ranks.arrivals import arrivals
+from tunnelkit.debug.ranks.describe import describe
+from tunnelkit.debug.ranks.rank_lines import rank_lines
+from tunnelkit.debug.ranks.ranks_view import RanksView
+from tunnelkit.debug.ranks.roster import Roster, RosterEntry
+from tunnelkit.debug.ranks.sample import RankSample
+from tunnelkit.debug.ranks.sample_json import from_json
+from tunnelkit.debug.ranks.selection import Selection, parse_selection
+from tunnelkit.debug.ranks.stacks import classify
+from tunnelkit.debug.ranks.view_json import look_json
+from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import Ranks
+
+if TYPE_CHECKING:
+    from tunnelkit.session.runtime.control_answers import RanksAnswer, RootInfo
+
+_WATCH_S = 2.0
+_PIPED_COLUMNS = 100
+_LONGEST_SOURCE_BYTES = 4 << 20
+#: Clears a terminal before the next look.
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@dataclass(frozen=True)
+class RanksOptions:
+    """The options of `tk ranks`."""
+
+    selection: str | None
+    each: bool
+    full: bool
+    watch: bool
+    loop: int | None
+    as_json: bool
+
+
+def show_ranks(options: RanksOptions) -> None:
+    """Ask the session, and print the answer; with `watch` again and again.
+
+    Raises UsageError for a selection that can't be read, or that selects nobody.
+    """
+    selection = parse_selection(options.selection) if options.selection is not None else None
+    paths = find_session()
+    while True:
+        answer = ask(paths, Ranks(loop=options.loop))
+        view = view_of(answer, selection)
+        if options.as_json:
+            text = json.dumps(look_json(view))
+        else:
+            text = "\n".join(_lines(view, source_of(answer["roots"]), options))
+        if options.watch and sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+        print(safe(text), flush=True)
+        if not options.watch:
+            return
+        time.sleep(_WATCH_S)
+
+
+def _lines(
+    view: RanksView, source: Callable[[str, int], str | None], options: RanksOptions
+) -> list[str]:
+    columns = _PIPED_COLUMNS
+    if sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+    if options.each:
+        return rank_lines(view, columns)
+    return describe(view, columns, source, full=options.full)
+
+
+def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksView:
+    """Return the session's answer as a view of the selected ranks.
+
+    Raises SelectionError.
+    """
+    roots = [one["remote"] for one in answer["roots"]]
+    looks = [[from_json(one) for one in look["samples"]] for look in answer["looks"]]
+    first, last = looks[0], looks[-1]
+    again = last if len(looks) > 1 else None
+    gap_s = answer["looks"][-1]["time_s"] - answer["looks"][0]["time_s"]
+    classes = classify(first, again, roots, gap_s)
+    late = arrivals(first, last, roots) if again is not None else []
+    if selection is not None:
+        roster = _roster(last, {one.name: one.ranks for one in classes})
+        chosen = set(selection.resolve(roster))
+        first, last = _of(chosen, first), _of(chosen, last)
+        classes = classify(first, last if again is not None else None, roots, gap_s)
+        late = [one for one in late if chosen & {rank.rank for rank in one.late}]
+    return RanksView(
+        samples=last,
+        classes=classes,
+        arrivals=late,
+        roots=roots,
+        program=answer["command"],
+        took_s=answer["looks"][-1]["took_s"],
+        clock=time.strftime("%H:%M:%S"),
+        still_s={int(rank): seconds for rank, seconds in answer["still_s"].items()},
+    )
+
+
+def _of(chosen: set[int], samples: Sequence[RankSample]) -> list[RankSample]:
+    return [one for one in samples if one.rank in chosen]
+
+
+def _roster(samples: Sequence[RankSample], classes: dict[str, tuple[int, ...]]) -> Roster:
+    entries = (RosterEntry(one.rank, one.node, one.local_rank, one.state) for one in samples)
+    return Roster(tuple(entries), classes)
+
+
+def source_of(roots: Sequence[RootInfo]) -> Callable[[str, int], str | None]:
+    """Return what reads a line of a mirrored file from the laptop's copy."""
+
+    @lru_cache(maxsize=64)
+    def lines(path: Path) -> list[str]:
+        try:
+            if path.stat().st_size > _LONGEST_SOURCE_BYTES:
+                return []
+            return path.read_text("utf-8", "replace").splitlines()
+        except (OSError, ValueError):
+            return []
+
+    def source(file: str, line: int) -> str | None:
+        for root in roots:
+            # The node names the file: it must not lead out of the project.
+            if PurePosixPath(file).is_relative_to(root["remote"]) and ".." not in file.split("/"):
+                found = lines(Path(root["local"], PurePosixPath(file).relative_to(root["remote"])))
+                return found[line - 1].strip() if 0 < line <= len(found) else None
+        return None
+
+    return source

@@ -1,0 +1,36 @@
+"""The ranks as a table of plain text, a line each."""
+
+from __future__ import annotations
+
+from tunnelkit.debug.ranks.describe import place_text, state_text
+from tunnelkit.debug.ranks.frames import Project
+from tunnelkit.debug.ranks.ranks_view import RanksView
+from tunnelkit.debug.ranks.text_width import cut, padded, width
+from tunnelkit.text_format import shown
+
+_GAP = "  "
+_LONGEST_NODE = 20
+
+
+def rank_lines(view: RanksView, columns: int = 80) -> list[str]:
+    """Lines for a terminal of `columns`, without escape sequences, none of them wider."""
+    project = Project(view.roots)
+    classes = {rank: one for one in view.classes for rank in one.ranks}
+    rows = [("rank", "node", "pid", "class", "where", "state")]
+    for sample in sorted(view.samples, key=lambda one: one.rank):
+        found = classes[sample.rank]
+        where = place_text(project, found.form, columns)
+        state = state_text(found, view.still_s.get(sample.rank))
+        node = cut(shown(sample.node), _LONGEST_NODE)
+        rows.append((str(sample.rank), node, str(sample.pid), found.name, where, state))
+    widths = [max(width(row[at]) for row in rows) for at in range(len(rows[0]))]
+    room = columns - sum(widths[:4]) - len(_GAP) * 5
+    widths[4] = max(5, min(widths[4], room - min(widths[5], max(12, room // 2))))
+    return [cut(_line(row, widths), columns).rstrip() for row in rows]
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    cells = [padded(cut(text, columns), columns) for text, columns in zip(row, widths, strict=True)]
+    # Numbers stand below one another.
+    cells[0], cells[2] = row[0].rjust(widths[0]), row[2].rjust(widths[2])
+    return _GAP.join(cells)
