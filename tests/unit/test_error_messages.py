@@ -19,6 +19,7 @@ CAUGHT = {
     "AdapterGone": "another adapter is started",
     "Failed": "the demo's own, with the log below it",
     "NotThere": "the mirror takes another way",
+    "SelectionError": "its hint is the text, with a caret below the column",
 }
 #: Places whose errors are not told to the person who gave the command.
 ELSEWHERE = {

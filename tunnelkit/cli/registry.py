@@ -44,6 +44,7 @@ TOPICS = (
     "schedulers",
     "mirror",
     "debugging",
+    "ranks",
     "editors",
     "ports",
     "troubleshooting",

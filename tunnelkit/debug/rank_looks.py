@@ -1,4 +1,4 @@
-"""Where the ranks of a run are: all are asked at once, and none is stopped."""
+"""Samples of all ranks of a run: they are asked at once, and none is stopped."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ class SharedDebuggee:
                 raise DebugError(
                     "the debugger refuses the console",
                     cause=f"{command}: {response.get('message')}",
+                    hint="is debugpy on the node older than 1.8? `tk doctor` tells",
                 )
         self.connection.configured = True
 
@@ -117,7 +118,7 @@ class SharedDebuggee:
         for answer in answers:
             if not answer.done():
                 answer.set_exception(ConnectionError("the process has hung up"))
-                # Whoever asked may have given it up.
+                # The task that asked may have given it up.
                 answer.exception()
 
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import safe
 from tunnelkit.debug.ranks.arrivals import arrivals
-from tunnelkit.debug.ranks.describe import describe
-from tunnelkit.debug.ranks.rank_lines import rank_lines
-from tunnelkit.debug.ranks.ranks_view import RanksView
 from tunnelkit.debug.ranks.roster import Roster, RosterEntry
 from tunnelkit.debug.ranks.sample import RankSample
 from tunnelkit.debug.ranks.sample_json import from_json
 from tunnelkit.debug.ranks.selection import Selection, parse_selection
 from tunnelkit.debug.ranks.stacks import classify
-from tunnelkit.debug.ranks.view_json import look_json
+from tunnelkit.debug.ranks_view.describe import describe
+from tunnelkit.debug.ranks_view.rank_lines import rank_lines
+from tunnelkit.debug.ranks_view.view import RanksView
+from tunnelkit.debug.ranks_view.view_json import look_json
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Ranks
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _WATCH_S = 2.0
 _PIPED_COLUMNS = 100
 _LONGEST_SOURCE_BYTES = 4 << 20
-#: Clears a terminal before the next look.
+#: Clears a terminal.
 _CLEAR = "\x1b[H\x1b[2J"
 
 

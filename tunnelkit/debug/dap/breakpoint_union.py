@@ -13,7 +13,7 @@ from tunnelkit.debug.dap.messages import Message, objects
 
 
 class Merged(NamedTuple):
-    """What to send for a file. places: where each breakpoint of the client is in it."""
+    """The breakpoints to send for a file. places: of the client's own, among them."""
 
     breakpoints: list[Message]
     places: list[int]
@@ -36,7 +36,7 @@ class BreakpointUnion:
         clients[client] = list(breakpoints)
         lines: dict[object, int] = {}
         merged: list[Message] = []
-        # Whoever asks is answered about its own; the others' come after them.
+        # The client is answered about its own; the others' come after them.
         for one in (client, *(other for other in clients if other != client)):
             for breakpoint in clients[one]:
                 if breakpoint.get("line") not in lines:

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class RankState(Enum):
-    """How a rank answered. The values are for `--json`."""
+    """The state of a rank when it was asked. The values are for `--json`."""
 
     #: It answered while its program runs.
     RUNNING = "running"

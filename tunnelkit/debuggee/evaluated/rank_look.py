@@ -1,4 +1,4 @@
-"""Where this process is, asked while its program runs or stands at a breakpoint.
+"""The place of this process, while its program runs or stands at a breakpoint.
 
 The session has pydevd evaluate it in a thread of pydevd's (debug/ranks/question.py). It imports
 nothing that the program has not imported, and never calls code of the program. Python 3.8.
@@ -12,11 +12,11 @@ import threading
 import time
 from typing import Dict, List, Optional
 
-#: Frames of a stack that are told: the outermost and the innermost ones of a longer one.
+#: Frames of a longer stack that are kept: the outermost and the innermost ones.
 _OUTER, _INNER = 20, 80
 _LONGEST_NAME = 500
 _MOST_GROUPS = 64
-#: A group of more ranks is told without them: all ranks are in it, or nobody reads the list.
+#: A group of more ranks is reported without them: all ranks are in it, or nobody reads the list.
 _MOST_MEMBERS = 4096
 _MOST_TRACE_BYTES = 65536
 #: Functions of debugpy that hold the main thread.

@@ -1,4 +1,4 @@
-"""Why a rank does not answer: its process, as /proc on its node describes it."""
+"""The process of a rank that does not answer, as /proc on its node describes it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,11 @@ from tunnelkit.cli.lazy_typer import typer
 def ranks(
     selection: Annotated[
         str | None,
-        typer.Argument(metavar="SEL", help="Only these ranks, such as 0-3,7 or node=1."),
+        typer.Argument(
+            metavar="SEL",
+            help="Only these ranks, such as 0-3,7 or node=1.",
+            autocompletion=sources.ranks,
+        ),
     ] = None,
     each: Annotated[bool, typer.Option("--all", help="Print a line for each rank.")] = False,
     full: Annotated[

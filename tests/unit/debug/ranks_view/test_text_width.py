@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.debug.ranks.text_width import cut, short_place, short_ranks, width, wrapped
+from tunnelkit.debug.ranks_view.text_width import cut, short_place, short_ranks, width, wrapped
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import given
 from tests.unit.debug.ranks import rank_samples
 from tests.unit.debug.ranks.rank_samples import LOADS, ROOTS, sample, within, world
 from tunnelkit.debug.ranks.arrivals import BlockingCalls, arrivals
-from tunnelkit.debug.ranks.ranks_view import RanksView
 from tunnelkit.debug.ranks.sample import ProcessState, RankSample, RankState
 from tunnelkit.debug.ranks.stacks import classify
-from tunnelkit.debug.ranks.view_json import look_json
+from tunnelkit.debug.ranks_view.view import RanksView
+from tunnelkit.debug.ranks_view.view_json import look_json
 
 
 def view_of(samples: list[RankSample]) -> RanksView:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from tunnelkit.debug.ranks.arrivals import Arrival, BlockingCalls, LateRank
-from tunnelkit.debug.ranks.ranks_view import RanksView
 from tunnelkit.debug.ranks.sample import ProcessState, RankSample, StackFrame
 from tunnelkit.debug.ranks.stacks import StackClass
+from tunnelkit.debug.ranks_view.view import RanksView
 
 
 class FrameJson(TypedDict):

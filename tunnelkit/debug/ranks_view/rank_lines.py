@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tunnelkit.debug.ranks.describe import place_text, state_text
 from tunnelkit.debug.ranks.frames import Project
-from tunnelkit.debug.ranks.ranks_view import RanksView
-from tunnelkit.debug.ranks.text_width import cut, padded, width
+from tunnelkit.debug.ranks_view.describe import place_text, state_text
+from tunnelkit.debug.ranks_view.text_width import cut, padded, width
+from tunnelkit.debug.ranks_view.view import RanksView
 from tunnelkit.text_format import shown
 
 _GAP = "  "

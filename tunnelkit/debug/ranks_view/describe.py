@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from tunnelkit.debug.ranks.arrivals import Arrival, BlockingCalls
 from tunnelkit.debug.ranks.fold import fold_ranks
 from tunnelkit.debug.ranks.frames import Owner, Project
-from tunnelkit.debug.ranks.ranks_view import RanksView, did_answer
 from tunnelkit.debug.ranks.sample import RankState, StackFrame
 from tunnelkit.debug.ranks.stacks import Activity, StackClass
-from tunnelkit.debug.ranks.text_width import (
+from tunnelkit.debug.ranks_view.text_width import (
     cut,
     padded,
     short_place,
@@ -19,6 +18,7 @@ from tunnelkit.debug.ranks.text_width import (
     width,
     wrapped,
 )
+from tunnelkit.debug.ranks_view.view import RanksView, did_answer
 from tunnelkit.text_format import shown
 
 #: A line of a file on the node, counted from 1; None if it is unknown.

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.unit.debug.ranks import rank_samples
 from tests.unit.debug.ranks.rank_samples import LOADS, MAIN, ROOTS, own, sample, within, world
 from tunnelkit.debug.ranks.arrivals import Arrival, BlockingCalls, LateRank, arrivals
-from tunnelkit.debug.ranks.describe import arrival_text, describe, duration, state_text
-from tunnelkit.debug.ranks.ranks_view import RanksView
 from tunnelkit.debug.ranks.sample import ProcessState, RankSample, RankState, StackFrame
 from tunnelkit.debug.ranks.stacks import Activity, StackClass, classify
+from tunnelkit.debug.ranks_view.describe import arrival_text, describe, duration, state_text
+from tunnelkit.debug.ranks_view.view import RanksView
 
 LINES = {
     80: "    for batch in loader:\n",

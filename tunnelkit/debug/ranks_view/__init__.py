@@ -1,0 +1,1 @@
+"""The ranks at one time, as text and as JSON."""
