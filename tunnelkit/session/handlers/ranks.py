@@ -14,7 +14,7 @@ from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.sample import ProcessState, RankSample, RankState
 from tunnelkit.debug.ranks.sample_json import to_json
 from tunnelkit.debug.ranks.stacks import MovementHistory
-from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.errors import ConnectionFailed, DebugError, TunnelkitError
 from tunnelkit.session.agent.command_output import output_of
 from tunnelkit.session.debugging import process_states
 from tunnelkit.session.runtime.control_answers import LookInfo, RanksAnswer, RootInfo
@@ -36,7 +36,7 @@ class RankLooks:
     async def look(self, request: Ranks) -> RanksAnswer:
         """Ask all ranks where they are.
 
-        Raises DebugError if no program runs under the debugger.
+        Raises DebugError if no program runs under the debugger, ConnectionFailed without a link.
         """
         loop = self._session.loops.get(request.loop).loop
         run = _run_of(loop)
@@ -92,13 +92,24 @@ async def _look(session: Session, run: Generation, history: MovementHistory) -> 
     clock = asyncio.get_running_loop().time
     begun_s = clock()
     samples = await look(run.targets)
-    samples = await _with_processes(session, samples)
+    if any(one.state is RankState.SILENT for one in samples):
+        _check_link(session)
+        samples = await _with_processes(session, samples)
     history.feed(begun_s, samples)
     return {
         "time_s": begun_s,
         "took_s": clock() - begun_s,
         "samples": [to_json(one) for one in samples],
     }
+
+
+def _check_link(session: Session) -> None:
+    """A rank that can't be reached is not silent. Raises ConnectionFailed."""
+    if not session.agent().is_up:
+        raise ConnectionFailed(
+            "the ranks can't be asked: the connection to the node is lost at the moment",
+            hint="tk reconnects by itself; `tk status` shows how it goes",
+        )
 
 
 async def _with_processes(session: Session, samples: list[RankSample]) -> list[RankSample]:
