@@ -103,9 +103,12 @@ def arrivals(
     groups = _groups(seen, newest)
     waits = _waits(seen, groups)
     found = [_arrival(seen, groups[at], waits[at]) for at in sorted(waits)]
-    return sorted(
-        (one for one in found if one), key=lambda one: [late.rank for late in one.late[:1]]
-    )
+    return sorted(filter(None, found), key=_lowest_late)
+
+
+def _lowest_late(found: Arrival) -> tuple[bool, int]:
+    """Those without a late rank come last."""
+    return (not found.late, found.late[0].rank if found.late else 0)
 
 
 def _comparable(then: RankSample, now: RankSample) -> bool:
@@ -216,18 +219,14 @@ def _arrival(seen: Mapping[int, _Seen], group: _Group, waits: Sequence[int]) -> 
     )
 
 
-_MPI_FUNCTIONS = frozenset(
-    re.findall(
-        r"\w+",
-        "Barrier Bcast Allreduce Reduce Allgather Allgatherv Gather Gatherv Scatter Scatterv "
-        "Alltoall Alltoallv Alltoallw Reduce_scatter Scan Exscan Send Ssend Recv Sendrecv Probe "
-        "Waitall",
-    )
+#: MPI's blocking functions: mpi4py has them with and without a capital.
+_MPI_FUNCTION = re.compile(
+    r"barrier|bcast|(all)?reduce|(all)?gatherv?|scatterv?|alltoall[vw]?|reduce_scatter|(ex)?scan"
+    r"|s?send|recv|sendrecv|probe|wait(all)?"
 )
 #: mpi4py's calls are native: Python has only the program's line. A communicator or a request, by
 #: its name, since `sock.recv` and `threading.Barrier` are common.
 _MPI_CALL = re.compile(r"(?i:\b\w*(?:comm|req)\w*)\.([A-Za-z_]+)\s*\(")
-_MPI_METHODS = _MPI_FUNCTIONS | {name.lower() for name in _MPI_FUNCTIONS} | {"Wait", "wait"}
 
 
 @dataclass(frozen=True)
@@ -259,8 +258,12 @@ def blocking_calls(
 
 def _mpi_call(sample: RankSample, source: Callable[[str, int], str | None] | None) -> str:
     frame = sample.frames[-1]
-    if frame.function in _MPI_FUNCTIONS:
+    if frame.function[:1].isupper() and _is_mpi(frame.function):
         return frame.function
     line = source(frame.file, frame.line) if source else None
     called = _MPI_CALL.findall((line or "").partition("#")[0])
-    return next((name for name in called if name in _MPI_METHODS), "")
+    return next(filter(_is_mpi, called), "")
+
+
+def _is_mpi(name: str) -> bool:
+    return name[1:].islower() and _MPI_FUNCTION.fullmatch(name.lower()) is not None

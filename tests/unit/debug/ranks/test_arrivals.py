@@ -192,6 +192,18 @@ def test_a_rank_that_waits_in_another_group_is_not_late() -> None:
     ]
 
 
+def test_those_with_a_late_rank_come_first() -> None:
+    found = twice(
+        sample(0, REDUCES, GroupProgress("a", (0, 1), 2)),
+        sample(1, (), state=SILENT),
+        sample(2, REDUCES, GroupProgress("b", (2, 3), 2)),
+        sample(3, LOADS, GroupProgress("b", (2, 3), 1)),
+        sample(4, REDUCES, GroupProgress("c", (4, 5), 2)),
+        sample(5, LOADS, GroupProgress("c", (4, 5), 1)),
+    )
+    assert [one.group for one in found] == ["b", "c", "a"]
+
+
 def test_names_tell_two_groups_apart() -> None:
     tp = (0, 1)
     found = twice(
