@@ -32,10 +32,12 @@ _COLLECTIVE = re.compile(
     r"_?(reduce_scatter|all_reduce|all_gather|all_to_all|broadcast|scatter|gather|reduce|barrier)"
     r"(_[a-z0-9_]+)?"
 )
+#: It waits for a collective that was begun before, which may not be the newest.
+_WAIT = "wait_tensor"
 _POINT_TO_POINT = re.compile(r"_?(i?send|i?recv|batch_isend_irecv)(_object_list)?|recv_any_source")
 #: Frames that a decorator or torch.nn puts between a call and the function that was called.
 _BETWEEN = re.compile(
-    r"_?(wrapper|wrapped|inner)|_fn|decorate_context|_(wrapped_)?call_impl|__call__"
+    r"_?(wrapper|wrapped|inner)|_fn|decorate_context|__torch_\w+__|_(wrapped_)?call_impl|__call__"
 )
 #: A native call goes at most a few Python frames below torch.distributed.
 _NEAR, _FAR = 3, 6
@@ -128,7 +130,7 @@ class Project:
         Only names of collectives count, and only just above the native call.
         """
         found = _collective_frame(self._below(frames))
-        return found.function.lstrip("_") if found else ""
+        return found.function.lstrip("_") if found and found.function != _WAIT else ""
 
     def in_distributed(self, frames: Sequence[StackFrame]) -> bool:
         """Tell whether the stack may end in torch.distributed: in doubt, yes."""
@@ -183,11 +185,13 @@ def is_point_to_point(operation: str) -> bool:
 
 
 def _collective_frame(below: Sequence[StackFrame]) -> StackFrame | None:
-    """The innermost frame with a collective's name, if one of torch.distributed is near the end."""
+    """The innermost frame of a collective or of a wait for one; None far from torch.distributed."""
     if not any(is_distributed(frame.file) for frame in below[-_NEAR:]):
         return None
     for frame in reversed(below):
-        if frame.file.endswith(_COLLECTIVES_FILES) and _COLLECTIVE.fullmatch(frame.function):
+        if frame.file.endswith(_COLLECTIVES_FILES) and (
+            frame.function == _WAIT or _COLLECTIVE.fullmatch(frame.function)
+        ):
             return frame
     return None
 

@@ -27,6 +27,7 @@ from tunnelkit.debug.ranks.arrivals import Arrival, LateRank, arrivals, blocking
 from tunnelkit.debug.ranks.sample import GroupProgress, RankSample, RankState, StackFrame
 
 REDUCES = within("all_reduce")
+FUNCTIONAL = f"{TORCH}/distributed/_functional_collectives.py"
 BARRIER = within("barrier", 95)
 SILENT, ENDED = RankState.SILENT, RankState.ENDED
 #: The user waits for an asynchronous collective: torch's Work.wait is native.
@@ -154,6 +155,11 @@ INNOCENT: dict[str, list[RankSample]] = {
         sample(2, LOADS, world(20)),
     ],
     "the recorder has a send": [sample(0, REDUCES, world(25)), sample(1, LOADS, world(9, "send"))],
+    # It may be the one before, which both have begun.
+    "it waits for one of its asynchronous collectives": [
+        sample(0, (MAIN, StackFrame(FUNCTIONAL, 7, "wait_tensor")), world(5)),
+        sample(1, LOADS, world(4)),
+    ],
     "a wait for a message is no collective": [
         sample(0, within("recv"), world(5)),
         sample(1, LOADS, world(4)),

@@ -31,6 +31,7 @@ from tunnelkit.debug.ranks.stacks import (
     normal_form,
 )
 
+FUNCTIONAL = f"{TORCH}/distributed/_functional_collectives.py"
 LIBRARY = "/opt/env/lib/python3.11/site-packages/lib"
 
 
@@ -60,6 +61,17 @@ BEGIN = ["train.py:70 main", "train.py:88 step"]
         (
             (MAIN, lib("fit"), lib("loop"), StackFrame(C10D, 5, "barrier")),
             ["train.py:70 main", "fit", "barrier"],
+        ),
+        # A tensor of a functional collective is used.
+        (
+            (
+                MAIN,
+                StackFrame(FUNCTIONAL, 9, "__torch_dispatch__"),
+                StackFrame(FUNCTIONAL, 8, "unwrap"),
+                StackFrame(FUNCTIONAL, 7, "wait_tensor"),
+                StackFrame(f"{TORCH}/_ops.py", 6, "__call__"),
+            ),
+            ["train.py:70 main", "unwrap", "wait_tensor"],
         ),
         # The library between two frames of the project does not count.
         ((MAIN, lib("_call_impl"), STEP), BEGIN),
