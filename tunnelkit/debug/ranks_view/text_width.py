@@ -48,11 +48,11 @@ def short_place(path: str, line: int, columns: int) -> str:
 
 def wrapped(text: str, columns: int, between: str = " ") -> Iterator[str]:
     """Lines of at most `columns`, broken at `between`; a longer word is cut."""
-    line = ""
-    for word in (cut(word, columns) for word in text.split(between)):
-        if line and width(line) + width(between) + width(word) > columns:
+    line, *words = (cut(word, columns) for word in text.split(between))
+    for word in words:
+        if width(line) + width(between) + width(word) > columns:
             yield line
             line = word
         else:
-            line = f"{line}{between}{word}" if line else word
+            line += between + word
     yield line

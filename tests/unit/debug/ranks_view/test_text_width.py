@@ -57,4 +57,4 @@ def test_nothing_is_wider_than_asked(text: str, columns: int) -> None:
     assert width(short_ranks(text, columns)) <= max(room, 2)
     assert width(short_place(text, 7, columns)) <= room
     assert all(width(line) <= room for line in wrapped(text, columns))
-    assert list(wrapped(text, 200 + len(text))) == [text] or width(text) > 200
+    assert list(wrapped(text, width(text))) == [text]
