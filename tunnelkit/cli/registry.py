@@ -13,6 +13,7 @@ COMMANDS = {
     "auth": "start.auth:auth",
     "loop": "debug.loop:loop",
     "ranks": "debug.ranks:ranks",
+    "console": "debug.console:console",
     "attach": "debug.attach:attach",
     "interrupt": "debug.interrupt:interrupt",
     "ready": "debug.ready:ready",

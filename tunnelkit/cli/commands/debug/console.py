@@ -1,0 +1,126 @@
+"""`tk console`: one console over all ranks of a program."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from tunnelkit.cli.completion import sources
+from tunnelkit.cli.lazy_typer import typer
+from tunnelkit.cli.terminal.output import note
+
+if TYPE_CHECKING:
+    from tunnelkit.cli.views.console_shell import ConsoleShell
+    from tunnelkit.session.runtime.paths import SessionPaths
+
+_SILENT_S = 5.0
+
+
+def console(
+    selection: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SEL",
+            help="Whom lines go to at first, such as 0-3,7 or node=1.",
+            autocompletion=sources.ranks,
+        ),
+    ] = None,
+    line: Annotated[
+        list[str] | None,
+        typer.Option("-c", metavar="LINE", help="Run this line and end; may be given again."),
+    ] = None,
+    loop: Annotated[
+        int | None,
+        typer.Option(
+            "--loop",
+            metavar="ID",
+            help="Another loop than the newest.",
+            autocompletion=sources.loops,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With -c: print the answers as JSON.")
+    ] = False,
+) -> None:
+    """Debug all ranks of `tk loop` in one console; equal answers are one.
+
+    tk console                  then: p loss, n, on 3, w, c, help
+    tk console 0-3              lines go to these ranks
+    tk console -c 'p loss'      for scripts; exit code 0 only if all ranks answered
+
+    An editor may debug the same ranks. Leaving the console leaves the program as it is.
+    """
+    from tunnelkit.cli.terminal.context import find_session, run
+    from tunnelkit.debug.ranks.selection import parse_selection
+    from tunnelkit.errors import UsageError
+
+    if as_json and not line:
+        raise UsageError("--json needs a line", hint="for example: tk console --json -c 'p loss'")
+    if selection is not None:
+        parse_selection(selection)
+    lines = list(line or ())
+    if not lines and not sys.stdin.isatty():
+        lines = sys.stdin.read().splitlines()
+    paths = find_session()
+    if lines:
+        sys.exit(run(_script(paths, loop, selection, lines, as_json=as_json)))
+    sys.exit(run(_interactive(paths, loop, selection)))
+
+
+async def _script(
+    paths: SessionPaths, loop: int | None, selection: str | None, lines: list[str], *, as_json: bool
+) -> int:
+    from tunnelkit.cli.terminal.output import say
+    from tunnelkit.cli.views.console_files import new_core
+    from tunnelkit.cli.views.console_shell import ConsoleShell, results_json, run_lines
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import ConsoleStream
+
+    def show(texts: object) -> None:
+        if not as_json and isinstance(texts, list | tuple):
+            print("\n".join(map(str, texts)), flush=True)
+
+    shell = ConsoleShell(new_core(paths), show)
+    first = [] if selection is None else [f"on {selection}"]
+    async with control_client.connect(paths) as session:
+        async with shell.running(session.open(ConsoleStream(loop=loop))) as lost:
+            code = await run_lines(shell, [*first, *lines], lost)
+    if as_json:
+        say(results_json(shell.results[len(first) :]))
+    return code
+
+
+async def _interactive(paths: SessionPaths, loop: int | None, selection: str | None) -> int:
+    from tunnelkit.cli.views.console_files import history_of, new_core
+    from tunnelkit.cli.views.console_prompt import ConsolePrompt, show_lines
+    from tunnelkit.cli.views.console_shell import ConsoleShell
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import ConsoleStream
+
+    core = new_core(paths)
+    shell = ConsoleShell(core, show_lines)
+    prompt = ConsolePrompt(core, history_of())
+    while True:
+        async with control_client.connect(paths) as session:
+            async with shell.running(session.open(ConsoleStream(loop=loop))) as lost:
+                if selection is not None:
+                    shell.type(f"on {selection}")
+                    selection = None
+                if await prompt.serve(shell, lost):
+                    return 0
+        if not await _session_again(paths, shell):
+            return 1
+
+
+async def _session_again(paths: SessionPaths, shell: ConsoleShell) -> bool:
+    """Wait for the successor of a killed session; False if the user had ended it."""
+    import asyncio
+
+    from tunnelkit.session.runtime.blocking_client import is_alive
+
+    note("[tk] the session is gone; the ranks stay as they are. Waiting for `tk up` ...")
+    while not is_alive(paths):
+        if not paths.launch.exists():
+            return False
+        await asyncio.sleep(0.2)
+    return True

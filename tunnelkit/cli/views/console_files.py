@@ -1,0 +1,62 @@
+"""Files that a console uses: sources on the laptop, and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from tunnelkit.debug.console.console import Console
+from tunnelkit.session.runtime.blocking_client import ask
+from tunnelkit.session.runtime.control_calls import Status
+from tunnelkit.session.runtime.paths import SessionPaths, private_directory, state_root
+
+_LONGEST_SOURCE_BYTES = 4 << 20
+
+
+def new_core(paths: SessionPaths, columns: int = 80) -> Console:
+    """Return a console that knows the laptop's files and the session's ports."""
+    return Console(
+        columns=columns,
+        local_source=_source(),
+        resolve=_resolve,
+        editor=lambda rank: _editor(paths, rank),
+    )
+
+
+def history_of() -> Path:
+    """Return the file of the lines that were typed; only its owner reads it."""
+    path = private_directory(state_root()) / "console_history"
+    path.touch(mode=0o600)
+    return path
+
+
+def _source() -> Callable[[str], list[str] | None]:
+    @lru_cache(maxsize=64)
+    def source(file: str) -> list[str] | None:
+        path = Path(file)
+        try:
+            if not path.is_absolute() or path.stat().st_size > _LONGEST_SOURCE_BYTES:
+                return None
+            return path.read_text("utf-8", "replace").splitlines()
+        except (OSError, ValueError):
+            return None
+
+    return source
+
+
+def _resolve(name: str) -> str | None:
+    path = Path(name).expanduser().absolute()
+    return str(path) if path.is_file() else None
+
+
+def _editor(paths: SessionPaths, rank: int) -> list[str]:
+    """Return what leads an editor to a rank."""
+    for loop in ask(paths, Status())["loops"]:
+        for one in loop["ranks"] or ():
+            if one["rank"] == rank and one["port"] is not None:
+                return [
+                    f"rank {rank}: attach an editor to 127.0.0.1:{one['port']}",
+                    "in VS Code: `tk vscode --ranks N` writes a configuration for each rank",
+                ]
+    return [f"rank {rank} has no port of its own; F5 opens a session for each rank"]
