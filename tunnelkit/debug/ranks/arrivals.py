@@ -57,12 +57,14 @@ class Arrival:
 class _Seen:
     """A rank that answered both times as the same process.
 
-    still: it began no collective of any group meanwhile. collective: the one that it was in both
-    times, "" if none. away: it was outside of torch.distributed both times.
+    still: it began no collective of any group meanwhile. stuck: nor has its program moved.
+    collective: the one that it was in both times, "" if none. away: it was outside of
+    torch.distributed both times.
     """
 
     now: RankSample
     still: bool
+    stuck: bool
     collective: str
     away: bool
     point_to_point: bool
@@ -123,6 +125,8 @@ def _compare(project: Project, then: RankSample, now: RankSample) -> _Seen:
     return _Seen(
         now=now,
         still=sequences(then) == sequences(now),
+        stuck=then.state is now.state is RankState.RUNNING
+        and (then.frames, then.instruction) == (now.frames, now.instruction),
         collective=name if waits else "",
         away=not (project.in_distributed(then.frames) or project.in_distributed(now.frames)),
         point_to_point=project.in_point_to_point(then.frames)
@@ -163,17 +167,24 @@ def _waits(seen: Mapping[int, _Seen], groups: Sequence[_Group]) -> dict[int, lis
 
     A rank waits in one collective only, and its stack does not tell in which group. So it counts
     where one group alone explains it: its newest collective lacks a member, and the names agree.
+    A stack that stands elsewhere, as in `Work.wait()`, counts if the flight recorder has the
+    collective as unfinished, and the rank itself is late nowhere.
     """
+    behind = {
+        rank
+        for group in groups
+        for rank, progress in group.progress.items()
+        if progress.sequence < max(one.sequence for one in group.progress.values())
+    }
     reasons: dict[int, list[int]] = {}
     for at, group in enumerate(groups):
         for rank, progress in group.progress.items():
             one = seen[rank]
             if (
-                one.collective
-                and one.still
+                one.still
                 and progress.sequence > 0
                 and (group.gone or progress.sequence > group.lowest)
-                and _agree(progress.operation, one.collective)
+                and _waits_in(one, progress.operation, late=rank in behind)
             ):
                 reasons.setdefault(rank, []).append(at)
     found: dict[int, list[int]] = {}
@@ -181,6 +192,13 @@ def _waits(seen: Mapping[int, _Seen], groups: Sequence[_Group]) -> dict[int, lis
         if len(possible) == 1 and groups[possible[0]].fit:
             found.setdefault(possible[0], []).append(rank)
     return found
+
+
+def _waits_in(one: _Seen, unfinished: str, *, late: bool) -> bool:
+    """unfinished: the group's newest operation, as the flight recorder has it; "" if unknown."""
+    if one.collective:
+        return _agree(unfinished, one.collective)
+    return one.stuck and bool(unfinished) and not late
 
 
 def _agree(operation: str, function: str) -> bool:

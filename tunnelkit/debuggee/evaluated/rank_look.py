@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 #: Frames of a longer stack that are kept: the outermost and the innermost ones.
 _OUTER, _INNER = 20, 80
@@ -19,6 +19,10 @@ _MOST_GROUPS = 64
 #: A group of more ranks is reported without them: all ranks are in it, or nobody reads the list.
 _MOST_MEMBERS = 4096
 _MOST_TRACE_BYTES = 65536
+#: How an entry begins in a trace, and what follows the entries: keys are in alphabetical order.
+_ENTRY, _AFTER_ENTRIES = b'{"collective_seq_id"', b'"nccl_comm_state"'
+#: The place of the last question.
+_last: List[object] = []
 #: Functions of debugpy that hold the main thread.
 _HOLDING = {
     "wait_for_ready_to_run": "client",
@@ -54,8 +58,10 @@ def look() -> str:
     if len(frames) > _OUTER + _INNER:
         frames[_OUTER:-_INNER] = []
     groups: List[Dict[str, object]] = []
+    place: List[object] = [frames, instruction]
+    before, _last[:] = _last[:], place
     with contextlib.suppress(Exception):
-        groups = _groups()
+        groups = _groups(waits=place == before)
     return json.dumps(
         {
             "frames": frames,
@@ -88,16 +94,20 @@ def _cpu_s(thread: Optional[int]) -> Optional[float]:
         return None
 
 
-def _groups() -> List[Dict[str, object]]:
-    """The process groups of torch.distributed, if the program uses it."""
+def _groups(waits: bool) -> List[Dict[str, object]]:
+    """The process groups of torch.distributed, if the program uses it.
+
+    waits: the program has not moved since the last question: then its flight recorder is read.
+    """
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     world = getattr(c10d, "_world", None)
     if world is None:
         return []
     names, members = world.pg_names, world.pg_group_ranks
     operations: Dict[str, str] = {}
-    with contextlib.suppress(Exception):
-        operations = _operations()
+    if waits:
+        with contextlib.suppress(Exception):
+            operations = _operations()
     groups = []
     for group in list(world.pg_map)[:_MOST_GROUPS]:
         name = str(names.get(group, ""))[:_LONGEST_NAME]
@@ -123,11 +133,19 @@ def _operations() -> Dict[str, str]:
     found: Dict[str, str] = {}
     for recorder in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):
         dump = getattr(library, recorder, None)
-        trace = dump(includeCollectives=True, onlyActive=True) if dump is not None else b"{}"
-        # The second one tells finished ones, too: thousands, in a program that runs for long.
-        for entry in (
-            json.loads(trace).get("entries", ()) if len(trace) <= _MOST_TRACE_BYTES else ()
-        ):
-            if not entry["retired"]:
-                found[str(entry["process_group"][0])] = str(entry["profiling_name"])[:_LONGEST_NAME]
+        if dump is not None:
+            for entry in _newest_entries(dump(includeCollectives=True, onlyActive=True)):
+                if not entry["retired"]:
+                    name = str(entry["process_group"][0])
+                    found[name] = str(entry["profiling_name"])[:_LONGEST_NAME]
     return found
+
+
+def _newest_entries(trace: bytes) -> List[Dict[str, Any]]:
+    """The entries at the end of a trace, which may have thousands of finished ones."""
+    if len(trace) > _MOST_TRACE_BYTES:
+        end = trace.rindex(b"]," + _AFTER_ENTRIES)
+        begin = trace.index(_ENTRY, max(0, end - _MOST_TRACE_BYTES))
+        trace = b'{"entries":[' + trace[begin:end] + b"]}"
+    entries: List[Dict[str, Any]] = json.loads(trace).get("entries", [])
+    return entries

@@ -210,6 +210,24 @@ def test_those_with_a_late_rank_come_first() -> None:
     assert [one.group for one in found] == ["b", "c", "a"]
 
 
+def test_an_asynchronous_collective_is_waited_in_if_the_flight_recorder_has_it_open() -> None:
+    """NCCL: the stack stands where the GPU is waited for."""
+    waits = (MAIN, own("train.py", 90, "step"))
+    open_ones = [sample(rank, waits, world(7, "all_reduce")) for rank in range(3)]
+    [found] = twice(*open_ones, sample(3, LOADS, world(6)))
+    assert (found.operation, found.waiting, found.late) == (
+        "all_reduce",
+        (0, 1, 2),
+        (LateRank(3, 1),),
+    )
+    # One that moves on is not waiting.
+    moved = [
+        dataclasses.replace(one, instruction=one.instruction + 2, cpu_s=9.0) for one in open_ones
+    ]
+    late = sample(3, LOADS, world(6))
+    assert arrivals([*open_ones, late], [*moved, late], ROOTS) == []
+
+
 def test_names_tell_two_groups_apart() -> None:
     tp = (0, 1)
     found = twice(
