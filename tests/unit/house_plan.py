@@ -130,6 +130,7 @@ FOLDERS = {
     "debug": (
         "dap",
         "ranks",
+        "console",
         "adapter agent_api loop_command rank_set",
         "shared_debuggee loop_log loop_status rank_ports vscode",
         "debug_target",
