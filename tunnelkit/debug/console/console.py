@@ -85,7 +85,7 @@ class Console:
 
     @property
     def prompt(self) -> str:
-        """`(tk 0-63) `, `(tk 13 · node4) `: the ranks that lines go to; `(tk) ` if none is there."""
+        """`(tk 0-63) `, `(tk 13 · node4) `: those that lines go to; `(tk) ` if none is there."""
         return self._listeners.prompt
 
     @property

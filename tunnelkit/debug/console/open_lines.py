@@ -14,6 +14,7 @@ from tunnelkit.debug.dap.messages import Message, section, text, whole
 from tunnelkit.debug.ranks.console_messages import Ask, FromConsole
 
 _LIST = Patience(whole_s=1.5, early=False)
+_QUIET = Patience(early=False)
 _PAUSE = Patience(whole_s=3.0, reason="has not stopped: it is in native code, or about to stop")
 _INTERRUPTED = "has not answered yet"
 _LONGEST_LATE = 500
@@ -139,7 +140,7 @@ class OpenLines:
 
     def open_quietly(self, plans: Mapping[int, Plan], now_s: float) -> None:
         """Begin what the console asks for itself."""
-        line = OpenLine("", self.outbox, plans, lambda _part, _all: [], Patience(), quiet=True)
+        line = OpenLine("", self.outbox, plans, lambda _part, _all: [], _QUIET, quiet=True)
         self._start(line, now_s)
 
     def _start(self, line: OpenLine, now_s: float) -> None:

@@ -51,7 +51,7 @@ def evaluate(rank: RankThere, command: Evaluate) -> Plan:
     asked = value_arguments(frame.id, command.source, command.how, longest)
     reply = yield Request("evaluate", asked, together=True, prints=True)
     reading = read_value(reply.success, reply.message, reply.content, longest)
-    output = reply.output
+    output = reply.output + reading.output
     if reading.kind == "statement":
         asked = statement_arguments(frame.id, command.source)
         reply = yield Request("evaluate", asked, together=True, prints=True)

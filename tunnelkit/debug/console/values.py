@@ -27,6 +27,7 @@ LONGEST_WHOLE = 200_000
 _FAILURE = "tk-console-failure "
 _LONGEST_ERROR = 2_000
 _MOST_LINES = 5_000
+_LONGEST_OUTPUT = 20_000
 _KINDS: dict[object, Kind] = {
     "value": "value",
     "nothing": "nothing",
@@ -94,13 +95,15 @@ class Reading:
     """A rank's answer, checked.
 
     text: of a value or an error; its line breaks are kept. size: characters of the value; more than
-    `text` has if it was cut. checksum: of a cut one, "" of others. lines: of a source file.
+    `text` has if it was cut. checksum: of a cut one, "" of others. output: what the
+    expression has printed. lines: of a source file.
     """
 
     kind: Kind
     text: str = ""
     size: int = 0
     checksum: str = ""
+    output: str = ""
     lines: tuple[str, ...] = ()
 
 
@@ -119,6 +122,7 @@ def read_value(success: bool, message: str, body: Message, longest: int) -> Read
         told,
         max(whole(answer.get("size")) or 0, len(told)),
         text(answer.get("sum"))[:8],
+        text(answer.get("output"))[:_LONGEST_OUTPUT],
         tuple(text(one) for one in lines[:_MOST_LINES]) if isinstance(lines, list) else (),
     )
 

@@ -5,6 +5,7 @@ The console has pydevd evaluate these functions (debug/console/values.py). Each 
 but pprint when the user asks for it. Python 3.8.
 """
 
+import io
 import json
 import linecache
 import re
@@ -15,6 +16,7 @@ from typing import Dict, List, Optional
 
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,}")
 _LONGEST_ERROR = 2000
+_LONGEST_OUTPUT = 20000
 _MOST_ARGUMENTS = 100
 _LONGEST_ARGUMENT = 500
 _MOST_LINES = 5000
@@ -34,14 +36,31 @@ def value(source: str, names: Dict[str, object], how: str, longest: int) -> str:
         return _error(error)
     except BaseException as error:
         return _error(error)
+    kept = sys.stdout, sys.stderr
+    written = sys.stdout = sys.stderr = _Output()
     try:
         found = eval(code, names)  # noqa: S307 - the user has typed it
         if how == "line" and found is None:
-            return json.dumps({"kind": "nothing"})
-        return _cut(_text(found, how), longest)
+            return _with_output(json.dumps({"kind": "nothing"}), written)
+        return _with_output(_cut(_text(found, how), longest), written)
     except BaseException as error:
         # SystemExit, too: pydevd would never answer.
-        return _error(error)
+        return _with_output(_error(error), written)
+    finally:
+        sys.stdout, sys.stderr = kept
+
+
+class _Output(io.StringIO):
+    """Takes what an expression prints; the debugger sends that of statements only."""
+
+    def write(self, text: str) -> int:
+        super().write(text[: max(_LONGEST_OUTPUT - self.tell(), 0)])
+        return len(text)
+
+
+def _with_output(answer: str, written: io.StringIO) -> str:
+    output = written.getvalue()
+    return json.dumps(dict(json.loads(answer), output=output)) if output else answer
 
 
 def failure() -> str:
