@@ -159,8 +159,9 @@ def parse_line(text: str, *, outer: bool) -> Command:
 
 def parse_rank_line(text: str) -> RankLine:
     """Read a line for ranks. Raises LineError for one that only the console could answer."""
-    found = _WORD.match(text.lstrip())
-    if found is not None and found[1] == "cast":
+    stripped = text.lstrip()
+    found = _WORD.match(stripped)
+    if found and found[1] == "cast" and not _ASSIGNMENT.match(stripped, found.end()):
         raise LineError("a cast is no line for ranks: cast ranks(0-3) n")
     command = parse_line(text, outer=False)
     if isinstance(command, RankLine):

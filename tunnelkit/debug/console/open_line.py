@@ -2,8 +2,9 @@
 
 Rules of this file:
 
-- Requests that a collective needs (`together`) go to all ranks at once: they wait until every rank
-  is prepared, 2 s at most. A rank that is not prepared by then is never sent the line.
+- Requests that a collective needs (`together`) go to all ranks at once, and waiting ranks begin at
+  once: they wait until every rank is prepared, 2 s at most. A rank that is not prepared by then is
+  never sent the line.
 - What has been answered is shown after 1 s, and late answers 0.2 s after the first of them.
 - When its patience is over, the ranks without an answer are named with a reason.
 """
@@ -207,12 +208,9 @@ class OpenLine:
             self._finish(rank, slot, end.value)
             return
         slot.need = need
-        if isinstance(need, Begin):
-            self.sender.begin(self, rank)
-        elif isinstance(need, Request):
-            slot.held = need.together
-            if not slot.held:
-                self.sender.ask(self, rank, need)
+        slot.held = isinstance(need, Begin) or (isinstance(need, Request) and need.together)
+        if isinstance(need, Request) and not slot.held:
+            self.sender.ask(self, rank, need)
 
     def _finish(self, rank: int, slot: _Slot, outcome: Outcome) -> None:
         if isinstance(outcome, Said) and len(outcome.text) > _LONGEST_ANSWER:
@@ -258,6 +256,8 @@ class OpenLine:
             slot.held, slot.sent = False, True
             if isinstance(slot.need, Request):
                 self.sender.ask(self, rank, slot.need)
+            else:
+                self.sender.begin(self, rank)
 
     def _give_up(self) -> None:
         for rank, slot in self._slots.items():

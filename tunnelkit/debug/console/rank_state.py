@@ -12,7 +12,7 @@ MOST_FRAMES = 200
 _LONGEST_NAME = 1_000
 _LONGEST_EXCEPTION = 300
 _MOST_STOPS = 64
-_STATES: dict[object, State] = {
+_STATES: dict[str, State] = {
     "waiting": "waiting",
     "running": "running",
     "stopped": "stopped",
@@ -80,7 +80,7 @@ class RankThere:
         stops = {
             str(stop.get("threadId")): stop for stop in objects(entry.get("stops"))[:_MOST_STOPS]
         }
-        state = _STATES.get(entry.get("state"), "running")
+        state = _STATES.get(text(entry.get("state")), "running")
         if state != "stopped":
             stops = {}
         if stops != self.stops:

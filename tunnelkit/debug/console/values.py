@@ -28,7 +28,7 @@ _FAILURE = "tk-console-failure "
 _LONGEST_ERROR = 2_000
 _MOST_LINES = 5_000
 _LONGEST_OUTPUT = 20_000
-_KINDS: dict[object, Kind] = {
+_KINDS: dict[str, Kind] = {
     "value": "value",
     "nothing": "nothing",
     "error": "error",
@@ -118,7 +118,7 @@ def read_value(success: bool, message: str, body: Message, longest: int) -> Read
     told = text(answer.get("text"))[:longest]
     lines = answer.get("lines")
     return Reading(
-        _KINDS.get(answer.get("kind"), "error"),
+        _KINDS.get(text(answer.get("kind")), "error"),
         told,
         max(whole(answer.get("size")) or 0, len(told)),
         text(answer.get("sum"))[:8],

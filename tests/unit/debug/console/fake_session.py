@@ -56,7 +56,8 @@ def resolve(path: str) -> str | None:
 
 @dataclass
 class FakeRank:
-    """One rank. names: of its innermost frame. mute: commands that it does not answer."""
+    """One rank. names: of its innermost frame. mute: commands that it does not answer. stays:
+    a pause does not stop it."""
 
     rank: int
     node: str
@@ -68,6 +69,7 @@ class FakeRank:
     names: dict[str, object] = field(default_factory=dict)
     breakpoints: dict[str, list[Message]] = field(default_factory=dict)
     mute: set[str] = field(default_factory=set)
+    stays: bool = False
     pid: int = 0
     epoch: int = 1
 
@@ -246,6 +248,8 @@ class FakeSession:
                 return [self._answer(number, one.rank, {})]
             case "pause":
                 answer = self._answer(number, one.rank, {})
+                if one.stays:
+                    return [answer]
                 one.state, one.reason, one.epoch = "stopped", "pause", one.epoch + 1
                 return [answer, self._event(one, "stopped", one.stop())]
             case "evaluate":

@@ -109,5 +109,5 @@ def test_moves_and_frames(debuggee: RealDebuggee) -> None:
     assert debuggee.type("r") == "train.py:17 outer   first = inner(values[0], 8, 9)"
     assert debuggee.type("b 19") == "Breakpoint 1 at train.py:19"
     assert debuggee.type("c") == "runs on"
-    assert debuggee.until_news() == ['rank 0 stopped: train.py:19 outer   print("second", second)']
+    assert debuggee.until_news() == ['rank 0 stopped: train.py:19 outer print("second", second)']
     assert debuggee.type("p second") == "3"
