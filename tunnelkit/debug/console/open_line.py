@@ -96,6 +96,8 @@ class OpenLine:
         self._prepare_until_s = now_s + _PREPARE_S
         self._show_at_s: float | None = now_s + FIRST_SHOWN_S if self.patience.early else None
         self._unshown: set[int] = set()
+        # With 1,024 ranks nothing may look at all of them for each answer.
+        self._left, self._held, self._stopping = len(self._slots), 0, 0
         for rank, slot in self._slots.items():
             self._advance(rank, slot, None)
         self._settle(now_s)
@@ -119,7 +121,7 @@ class OpenLine:
         times = [self._until_s]
         if self._show_at_s is not None:
             times.append(self._show_at_s)
-        if any(slot.held for slot in self._slots.values()):
+        if self._held:
             times.append(self._prepare_until_s)
         return min(times)
 
@@ -200,21 +202,28 @@ class OpenLine:
     def _advance(self, rank: int, slot: _Slot, reply: Reply | None) -> None:
         """Go on with a plan until it needs an answer. reply: None to begin it."""
         stopped_early = slot.need is _EARLY_STOP
+        self._stopping -= isinstance(slot.need, NextStop)
         try:
             need = next(slot.plan) if reply is None else slot.plan.send(reply)
             if stopped_early and isinstance(need, NextStop):
                 need = slot.plan.send(Reply())
         except StopIteration as end:
+            slot.need = None
             self._finish(rank, slot, end.value)
             return
         slot.need = need
+        self._stopping += isinstance(need, NextStop)
         slot.held = isinstance(need, Begin) or (isinstance(need, Request) and need.together)
+        self._held += slot.held
         if isinstance(need, Request) and not slot.held:
             self.sender.ask(self, rank, need)
 
     def _finish(self, rank: int, slot: _Slot, outcome: Outcome) -> None:
         if isinstance(outcome, Said) and len(outcome.text) > _LONGEST_ANSWER:
             outcome = Said(outcome.text[:_LONGEST_ANSWER] + "...", outcome.is_value)
+        self._left -= 1
+        self._held -= slot.held
+        self._stopping -= isinstance(slot.need, NextStop)
         slot.outcome, slot.need, slot.held = outcome, None, False
         self._unshown.add(rank)
 
@@ -225,7 +234,7 @@ class OpenLine:
         self._release_held(now_s)
         if now_s >= self._until_s:
             self._give_up()
-        if all(slot.outcome is not None for slot in self._slots.values()):
+        if not self._left:
             self.over = True
         if self.over:
             self._show(everything=True)
@@ -238,19 +247,16 @@ class OpenLine:
             self._show_at_s = None
 
     def _release_held(self, now_s: float) -> None:
-        held = [rank for rank, slot in self._slots.items() if slot.held]
-        late = [
-            rank
-            for rank, slot in self._slots.items()
-            if slot.outcome is None and not slot.held and not isinstance(slot.need, NextStop)
-        ]
-        if not held or (late and now_s < self._prepare_until_s):
+        late = self._left - self._held - self._stopping
+        if not self._held or (late and now_s < self._prepare_until_s):
             return
-        for rank in late:
-            slot = self._slots[rank]
-            if not slot.sent:
+        held = [rank for rank, slot in self._slots.items() if slot.held]
+        for rank, slot in self._slots.items() if late else ():
+            waits = slot.held or isinstance(slot.need, NextStop)
+            if slot.outcome is None and not waits and not slot.sent:
                 slot.plan.close()
                 self._finish(rank, slot, Missing("did not answer, and was not sent the line"))
+        self._held = 0
         for rank in held:
             slot = self._slots[rank]
             slot.held, slot.sent = False, True

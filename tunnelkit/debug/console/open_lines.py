@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from tunnelkit.debug.console.commands import Evaluate, RankLine
@@ -89,17 +90,20 @@ class OpenLines:
         self._there = there
         self._rendering = rendering
         self._open: list[OpenLine] = []
+        #: Those that the console has begun itself, oldest first: one for each stop of a rank.
+        self._quiet: deque[OpenLine] = deque()
         self._shown: list[str] = []
 
     @property
     def busy(self) -> bool:
         """True while a line that the user typed is open."""
-        return any(not line.quiet and not line.over for line in self._open)
+        return any(not line.over for line in self._open)
 
     @property
     def due_s(self) -> float | None:
         """The time of the next `tick`; None if no line is open."""
-        times = [line.due_s for line in self._open if line.due_s is not None]
+        lines = [*self._open, *([self._quiet[0]] if self._quiet else [])]
+        times = [line.due_s for line in lines if line.due_s is not None]
         return min(times, default=None)
 
     # -- new lines ------------------------------------------------------------------
@@ -141,7 +145,8 @@ class OpenLines:
     def open_quietly(self, plans: Mapping[int, Plan], now_s: float) -> None:
         """Begin what the console asks for itself."""
         line = OpenLine("", self.outbox, plans, lambda _part, _all: [], _QUIET, quiet=True)
-        self._start(line, now_s)
+        self._quiet.append(line)
+        line.start(now_s)
 
     def _start(self, line: OpenLine, now_s: float) -> None:
         self._open.append(line)
@@ -193,13 +198,15 @@ class OpenLines:
     def interrupt(self) -> None:
         """Wait for no line any more."""
         for line in self._open:
-            if not line.quiet:
-                line.end(_INTERRUPTED)
+            line.end(_INTERRUPTED)
 
     def tick(self, now_s: float) -> None:
         """Time has passed."""
         for line in self._open:
             line.tick(now_s)
+        # All have the same patience, and are settled by their answers.
+        while self._quiet and (self._quiet[0].over or (self._quiet[0].due_s or 0) <= now_s):
+            self._quiet.popleft().tick(now_s)
 
     def take(self) -> tuple[list[str], list[LineResult]]:
         """Return the lines to show, and the results of the lines that are finished."""
@@ -208,7 +215,7 @@ class OpenLines:
         for line in self._open:
             lines, line.shown = line.shown, []
             shown += lines
-            if line.over and not line.quiet:
+            if line.over:
                 done.append(self._result(line))
         self._open = [line for line in self._open if not line.over]
         return shown, done
