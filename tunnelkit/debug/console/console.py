@@ -144,7 +144,7 @@ class Console:
     def _step(self, now_s: float) -> Step:
         self._lines.tick(now_s)
         for news in self._news.tick(now_s):
-            self._show += self._rendering.wrapped(news)
+            self._show += self._rendering.sentence(news)
         shown, done = self._lines.take()
         show, self._show = self._show + shown, []
         all_done, self._done = self._done + done, []

@@ -64,7 +64,10 @@ class RanksThere:
             self.by_rank = {}
             self.classes = {}
         self.generation = generation
-        self.world_size = whole(message.get("world_size")) or 0
+        world_size = whole(message.get("world_size")) or 0
+        if world_size != self.world_size:
+            self.mesh = None
+        self.world_size = world_size
         self.command = shown(text(message.get("command"))[:_LONGEST_COMMAND])
         replaced = self._take_entries(objects(message.get("ranks"))[:MOST_RANKS])
         ended = [
@@ -73,8 +76,6 @@ class RanksThere:
             if lived and (new_run or rank in replaced or not self._lives(rank))
         ]
         came = [one for one in self.by_rank if new_run or one not in before or one in replaced]
-        if self.mesh is not None and new_run:
-            self.mesh = None
         return RosterChange(new_run, tuple(sorted(ended)), tuple(sorted(came)))
 
     def _take_entries(self, entries: Iterable[Message]) -> set[int]:

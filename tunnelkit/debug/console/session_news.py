@@ -10,12 +10,14 @@ from tunnelkit.debug.console.rank_state import RankThere
 from tunnelkit.debug.console.ranks_there import RanksThere, counted
 from tunnelkit.debug.console.rendering import plain, ranks_text
 from tunnelkit.debug.dap.messages import Message, section, text, whole
-from tunnelkit.debug.ranks.fold import fold_answers
+from tunnelkit.debug.ranks.fold import AnswerBlock, fold_answers
 
 _NEW_RUN = "ended: a new run has begun"
 _LONGEST_OUTPUT = 20_000
 _WINDOW_S = 0.2
 _WIDEST_RANKS = 40
+#: How the news of an exception begin.
+_FAILED = "stopped at "
 
 
 class Notices:
@@ -44,11 +46,14 @@ class Notices:
         if self.due_s is None or now_s < self.due_s:
             return []
         news, self._news, self.due_s = self._news, {}, None
-        return [
-            f"{'rank' if len(block.ranks) == 1 else 'ranks'} "
-            f"{ranks_text(block.ranks, _WIDEST_RANKS)} {' '.join(plain(block.text).split())}"
-            for block in fold_answers(news)
-        ]
+        return [self._line(block) for block in fold_answers(news)]
+
+    @staticmethod
+    def _line(block: AnswerBlock) -> str:
+        noun = "rank" if len(block.ranks) == 1 else "ranks"
+        ranks = ranks_text(block.ranks, _WIDEST_RANKS)
+        kept = f"   kept for you: on {ranks}" if block.text.startswith(_FAILED) else ""
+        return f"{noun} {ranks} {' '.join(plain(block.text).split())}{kept}"
 
 
 class SessionNews:
@@ -196,5 +201,5 @@ class SessionNews:
     def _news_of(self, rank: RankThere) -> str:
         if not rank.exception:
             return f"stopped: {stopped_at(rank, self._source)}"
-        place = f"  ({rank.frame.place})" if rank.frame is not None else ""
-        return f"stopped at {rank.exception}{place}"
+        place = f" ({rank.frame.place})" if rank.frame is not None else ""
+        return f"{_FAILED}{rank.exception}{place}"

@@ -57,7 +57,7 @@ def resolve(path: str) -> str | None:
 @dataclass
 class FakeRank:
     """One rank. names: of its innermost frame. mute: commands that it does not answer. stays:
-    a pause does not stop it."""
+    no step or pause stops it."""
 
     rank: int
     node: str
@@ -263,6 +263,9 @@ class FakeSession:
             one.function, one.line = "to_debug", STOPPED_AT + 1
         else:
             one.line += 1
+        if one.stays:
+            one.state = "running"
+            return [self._answer(number, one.rank, {})]
         one.epoch, one.reason = one.epoch + 1, "step"
         if one.function == "inner_function" and one.line == 6:
             one.names["x"] = 655

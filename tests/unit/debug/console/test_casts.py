@@ -206,6 +206,15 @@ def test_a_rank_that_does_not_stop_is_still_running() -> None:
     assert session.wait(0.3) == "rank 2 stopped: train.py:12 to_debug rank += 1"
 
 
+def test_a_step_that_does_not_end_is_still_running() -> None:
+    session = FakeSession(1, 3)
+    session.ranks[2].stays = True
+    session.type("n")
+    session.wait(3)
+    assert session.shown[-2:] == ["2           still running", "2 of 3 answered"]
+    assert session.type("p loss").splitlines()[1].startswith("2           running: `pause`")
+
+
 def test_a_stop_may_come_before_the_answer_to_its_step() -> None:
     session = FakeSession(1, 1)
     session.holds = True
@@ -435,8 +444,8 @@ def test_one_process_is_a_pdb() -> None:
 def test_an_exception_names_itself() -> None:
     session = FakeSession(1, 3, state="running")
     session.stops(2, 11, "exception", text="ValueError", description="bad rank 2")
-    assert session.wait(0.3).startswith(
-        "rank 2 stopped at ValueError: bad rank 2 (train.py:11 to_debug)"
+    assert " ".join(session.wait(0.3).split()) == (
+        "rank 2 stopped at ValueError: bad rank 2 (train.py:11 to_debug) kept for you: on 2"
     )
     session.type("on failed")
     assert session.console.prompt == "(tk 2 · node0) "
