@@ -130,7 +130,8 @@ FOLDERS = {
     "debug": (
         "dap",
         "ranks",
-        "ranks_view",
+        "ranks",
+        "console ranks_view",
         "adapter agent_api loop_command rank_set",
         "shared_debuggee loop_log loop_status rank_ports vscode",
         "debug_target",

@@ -17,6 +17,7 @@ PACKAGE = Path(tunnelkit.__file__).parent
 CAUGHT = {
     "AgentGone": "told as the end of the allocation, with the scheduler's reason",
     "AdapterGone": "another adapter is started",
+    "LineError": "the console's own, shown below the line",
     "Failed": "the demo's own, with the log below it",
     "NotThere": "the mirror takes another way",
     "SelectionError": "its hint is the text, with a caret below the column",

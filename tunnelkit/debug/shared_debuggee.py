@@ -16,8 +16,6 @@ from tunnelkit.mux.channel import Channel
 Client = object
 OnEvent = Callable[[Message], None]
 
-_HANDSHAKE = ("initialize", "attach", "configurationDone")
-
 
 class SharedDebuggee:
     """The connection of one debuggee over `channel`. `close` it with the channel.
@@ -35,6 +33,8 @@ class SharedDebuggee:
         self._on_end = on_end
         self._consoles: dict[Client, OnEvent] = {}
         self._answers: set[asyncio.Future[Message]] = set()
+        self._joining = asyncio.Lock()
+        self._joined = False
         #: The question where it is that has no answer yet; it ends with the connection.
         self.look: asyncio.Task[Position | None] | None = None
 
@@ -59,24 +59,32 @@ class SharedDebuggee:
         self._send(self.connection.set_breakpoints(client, path, breakpoints, _sets(answer)))
         return await self._answer(answer)
 
-    async def begin(self, attach: Mapping[str, object]) -> None:
-        """Let the program begin, or take part in one that has begun; breakpoints come first.
+    async def join(self, attach: Mapping[str, object]) -> None:
+        """Get ready to set breakpoints in a program that has not begun. Idempotent.
 
         attach: arguments of `attach`. Raises DebugError if the debuggee refuses, ConnectionError.
         """
-        arguments: dict[str, Mapping[str, object]] = {
-            "initialize": {"adapterID": "tunnelkit", "pathFormat": "path"},
-            "attach": attach,
-        }
-        for command in _HANDSHAKE:
-            response = await self.ask(command, arguments.get(command, {}))
-            if response.get("success") is not True:
-                raise DebugError(
-                    "the debugger refuses the console",
-                    cause=f"{command}: {response.get('message')}",
-                    hint="is debugpy on the node older than 1.8? `tk doctor` tells",
-                )
+        async with self._joining:
+            if not self._joined:
+                arguments = {"adapterID": "tunnelkit", "pathFormat": "path"}
+                await self._grant("initialize", arguments)
+                await self._grant("attach", attach)
+                self._joined = True
+
+    async def begin(self, attach: Mapping[str, object]) -> None:
+        """Let the program begin, or take part in one that has begun. As `join`."""
+        await self.join(attach)
+        await self._grant("configurationDone", {})
         self.connection.configured = True
+
+    async def _grant(self, command: str, arguments: Mapping[str, object]) -> None:
+        response = await self.ask(command, arguments)
+        if response.get("success") is not True:
+            raise DebugError(
+                "the debugger refuses the console",
+                cause=f"{command}: {response.get('message')}",
+                hint="is debugpy on the node older than 1.8? `tk doctor` tells",
+            )
 
     def _expect(self) -> asyncio.Future[Message]:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Limit of the wait for the session's first list of ranks.
 _FIRST_S = 15.0
+#: Limit of the wait for ranks that a script let run: they stop again, or they don't.
+_STOP_S = 10.0
 
 
 class ConsoleShell:
@@ -76,6 +78,19 @@ class ConsoleShell:
         while self.core.busy and not self.over:
             await self._changed.wait()
 
+    async def give(self, line: str, *, last: bool) -> None:
+        """Take a line of a script; return once it is answered.
+
+        Ranks that it lets run have some time to stop: the next line is for where they stop.
+        """
+        stood = not self.core.moving and not last
+        self.type(line)
+        await self.idle()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                while stood and self.core.moving and not self.over:
+                    await self._changed.wait()
+
     async def _read(self, channel: Channel) -> None:
         frames = DapReader()
         with contextlib.suppress(DapError):
@@ -114,9 +129,8 @@ async def run_lines(shell: ConsoleShell, lines: Sequence[str], lost: asyncio.Tas
 
     Raises NoSessionError if the session ends meanwhile.
     """
-    for line in lines:
-        shell.type(line)
-        waiting = asyncio.create_task(shell.idle())
+    for number, line in enumerate(lines, 1):
+        waiting = asyncio.create_task(shell.give(line, last=number == len(lines)))
         try:
             await asyncio.wait([waiting, lost], return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():

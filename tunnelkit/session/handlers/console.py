@@ -110,6 +110,8 @@ class ConsoleStream:
                     "body": section(response, "body"),
                 }
             )
+        except DebugError as error:
+            self._refuse(number, rank, error.one_line())
         except ConnectionError as error:
             self._refuse(number, rank, str(error), lost=True)
         finally:
@@ -259,6 +261,8 @@ class _ConsoleRank:
         try:
             if command == "setBreakpoints":
                 path = text(section(arguments, "source").get("path"))
+                if self.state == "waiting":
+                    await self.shared.join(self._console.attach_arguments())
                 return await self.shared.set_breakpoints(
                     self, path, objects(arguments.get("breakpoints"))
                 )

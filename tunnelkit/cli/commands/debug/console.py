@@ -82,9 +82,11 @@ async def _script(
 
     shell = ConsoleShell(new_core(paths), show)
     first = [] if selection is None else [f"on {selection}"]
-    async with control_client.connect(paths) as session:
-        async with shell.running(session.open(ConsoleStream(loop=loop))) as lost:
-            code = await run_lines(shell, [*first, *lines], lost)
+    async with (
+        control_client.connect(paths) as session,
+        shell.running(session.open(ConsoleStream(loop=loop))) as lost,
+    ):
+        code = await run_lines(shell, [*first, *lines], lost)
     if as_json:
         say(results_json(shell.results[len(first) :]))
     return code
@@ -101,13 +103,15 @@ async def _interactive(paths: SessionPaths, loop: int | None, selection: str | N
     shell = ConsoleShell(core, show_lines)
     prompt = ConsolePrompt(core, history_of())
     while True:
-        async with control_client.connect(paths) as session:
-            async with shell.running(session.open(ConsoleStream(loop=loop))) as lost:
-                if selection is not None:
-                    shell.type(f"on {selection}")
-                    selection = None
-                if await prompt.serve(shell, lost):
-                    return 0
+        async with (
+            control_client.connect(paths) as session,
+            shell.running(session.open(ConsoleStream(loop=loop))) as lost,
+        ):
+            if selection is not None:
+                shell.type(f"on {selection}")
+                selection = None
+            if await prompt.serve(shell, lost):
+                return 0
         if not await _session_again(paths, shell):
             return 1
 

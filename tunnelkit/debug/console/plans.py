@@ -1,0 +1,160 @@
+"""Plans: a line for one rank as requests of DAP, one after another, and its outcome.
+
+A plan is a generator: it yields what it needs, is sent the reply, and returns its outcome. It knows
+one rank; `open_line` runs those of all ranks side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from tunnelkit.debug.console.console_breakpoints import ConsoleBreakpoints
+from tunnelkit.debug.console.rank_state import MOST_FRAMES, RankThere, StoppedFrame
+from tunnelkit.debug.console.values import helper_arguments
+from tunnelkit.debug.dap.messages import Message, objects, text
+
+#: The lines of a file on the laptop; None if it is not there.
+LocalSource = Callable[[str], list[str] | None]
+
+RUNNING = "running: `pause` stops it once it is back in Python"
+WAITING = "waits for a debugger: `c` lets it run"
+ENDED = "ended"
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request. together: it is sent to all ranks at once, as a collective in it needs. prints:
+    what the program writes meanwhile belongs to the answer."""
+
+    command: str
+    arguments: Message
+    together: bool = False
+    prints: bool = False
+
+
+@dataclass(frozen=True)
+class NextStop:
+    """Wait until the rank stops."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Let the program of a waiting rank begin."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a need. output: what the program has written meanwhile."""
+
+    success: bool = True
+    message: str = ""
+    body: Message | None = None
+    output: str = ""
+
+    @property
+    def content(self) -> Message:
+        """The body; {} if there is none."""
+        return self.body or {}
+
+
+@dataclass(frozen=True)
+class Said:
+    """A rank's answer. text: unescaped. is_value: numbers of many ranks may become a grid."""
+
+    text: str
+    is_value: bool = False
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A rank gave no answer. reason: why."""
+
+    reason: str
+
+
+Outcome = Said | Missing
+Need = Request | NextStop | Begin
+Plan = Generator[Need, Reply, Outcome]
+
+
+def says(outcome: Outcome) -> Plan:
+    """A plan that asks nothing."""
+    yield from ()
+    return outcome
+
+
+def not_stopped(rank: RankThere) -> Missing | None:
+    """The reason why a rank can't be asked for a value; None if it can."""
+    reasons = {"running": RUNNING, "waiting": WAITING, "ended": ENDED}
+    reason = reasons.get(rank.state)
+    return Missing(reason) if reason else None
+
+
+# -- parts of plans ---------------------------------------------------------------
+
+
+def learn_frames(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | None]:
+    """Ask for the stack, if it is not known. Returns the frame that lines are for."""
+    if rank.frames is None and rank.thread is not None:
+        epoch = rank.epoch
+        reply = yield Request(
+            "stackTrace", {"threadId": rank.thread, "startFrame": 0, "levels": MOST_FRAMES}
+        )
+        if reply.success and rank.epoch == epoch:
+            rank.take_frames(reply.content)
+    return rank.frame
+
+
+def bring_helper(rank: RankThere) -> Generator[Need, Reply, None]:
+    """Bring the code for values to the rank, if it does not have it."""
+    if not rank.has_helper:
+        reply = yield Request("evaluate", helper_arguments())
+        rank.has_helper = reply.success
+
+
+def prepare_frame(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | Missing]:
+    """Prepare a question in the chosen frame of a stopped rank."""
+    missing = not_stopped(rank)
+    if missing is not None:
+        return missing
+    yield from bring_helper(rank)
+    frame = yield from learn_frames(rank)
+    if frame is None:
+        return not_stopped(rank) or Missing("the debugger gives no frames")
+    return frame
+
+
+def set_breakpoints(
+    rank: RankThere, breakpoints: ConsoleBreakpoints
+) -> Generator[Need, Reply, dict[tuple[str, int], str]]:
+    """Send the files whose breakpoints have changed. Returns what is wrong, by path and line."""
+    wrong: dict[tuple[str, int], str] = {}
+    wanted = breakpoints.wanted(rank.rank)
+    for path in sorted({*wanted, *rank.breakpoints}):
+        lines = wanted.get(path, ())
+        if rank.breakpoints.get(path, ()) == lines:
+            continue
+        before = rank.breakpoints.get(path, ())
+        rank.breakpoints[path] = lines
+        asked: list[Message] = [
+            {"line": line, "condition": condition} if condition else {"line": line}
+            for line, condition in lines
+        ]
+        reply = yield Request("setBreakpoints", {"source": {"path": path}, "breakpoints": asked})
+        if not reply.success:
+            rank.breakpoints[path] = before
+            wrong.update(((path, line), reply.message) for line, _ in lines)
+            continue
+        told = objects(reply.content.get("breakpoints"))
+        for (line, _), answered in zip(lines, told, strict=False):
+            if answered.get("verified") is False:
+                wrong[path, line] = text(answered.get("message")) or "it can't be reached"
+    return wrong
+
+
+def refused(reply: Reply) -> Missing:
+    """The outcome of a request that the debugger has refused."""
+    lines = reply.message.strip().splitlines()
+    return Missing(lines[-1][:_LONGEST_REASON] if lines else "the debugger refuses")

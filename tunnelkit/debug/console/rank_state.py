@@ -1,0 +1,173 @@
+"""One rank as the console knows it: stopped where, in which frame the user looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tunnelkit.debug.dap.messages import Message, objects, section, text, whole
+from tunnelkit.debug.ranks.console_messages import State
+
+#: Of a stack; pydevd is asked for no more.
+MOST_FRAMES = 200
+_LONGEST_NAME = 1_000
+_LONGEST_EXCEPTION = 300
+_MOST_STOPS = 64
+_STATES: dict[str, State] = {
+    "waiting": "waiting",
+    "running": "running",
+    "stopped": "stopped",
+    "ended": "ended",
+}
+
+
+@dataclass(frozen=True)
+class StoppedFrame:
+    """A frame of a stopped thread. id: for requests, until the thread runs on. path: on the laptop
+    where the mirror maps it. line: from 1."""
+
+    id: int
+    path: str
+    line: int
+    function: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file, without its directories."""
+        return self.path.replace("\\", "/").rpartition("/")[2]
+
+    @property
+    def place(self) -> str:
+        """`train.py:88 step`."""
+        return f"{self.file}:{self.line} {self.function}"
+
+
+@dataclass
+class RankThere:
+    """One rank.
+
+    frames: of the thread that has stopped last, innermost first; None if it was not asked for
+    them. at: index of the frame that lines are for. epoch: grows whenever it stops or runs on, so
+    that a late answer is known as one. has_helper, knows_look: it has the console's code.
+    breakpoints: as they were sent, by file. offered: those sent unasked.
+    said: the text of its last answer. next_line: of `l`; 0 to begin. exit_code: None if it is not
+    known.
+    """
+
+    rank: int
+    node: str = ""
+    local: int = 0
+    pid: int = 0
+    state: State = "running"
+    thread: int | str | None = None
+    stops: dict[str, Message] = field(default_factory=dict)
+    frames: tuple[StoppedFrame, ...] | None = None
+    at: int = 0
+    epoch: int = 0
+    has_helper: bool = False
+    knows_look: bool = False
+    breakpoints: dict[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    offered: dict[str, tuple[tuple[int, str], ...]] | None = None
+    said: str = ""
+    next_line: int = 0
+    exit_code: int | None = None
+    _before: tuple[int, dict[str, Message], int | str | None] | None = None
+
+    def update(self, entry: Message) -> None:
+        """Take the rank's entry of a roster."""
+        self.node = text(entry.get("node"))[:_LONGEST_NAME]
+        self.local = whole(entry.get("local")) or 0
+        self.pid = whole(entry.get("pid")) or 0
+        stops = {
+            str(stop.get("threadId")): stop for stop in objects(entry.get("stops"))[:_MOST_STOPS]
+        }
+        state = _STATES.get(text(entry.get("state")), "running")
+        if state != "stopped":
+            stops = {}
+        if stops != self.stops:
+            self._forget_frames()
+            self.stops = stops
+            self.thread = _thread(next(reversed(stops.values()))) if stops else None
+        self.state = state
+
+    def has_stopped(self, body: Message) -> None:
+        """Take a `stopped` event."""
+        if len(self.stops) < _MOST_STOPS:
+            self.stops[str(body.get("threadId"))] = body
+        self.thread = _thread(body)
+        self.state = "stopped"
+        self._forget_frames()
+
+    def has_continued(self, body: Message) -> None:
+        """Take a `continued` event."""
+        if body.get("allThreadsContinued") is not False:
+            self.runs_on()
+            return
+        self.stops.pop(str(body.get("threadId")), None)
+        if not self.stops:
+            self.runs_on()
+
+    def runs_on(self) -> None:
+        """It has been sent on: its frames are no more."""
+        before = self.stops, self.thread
+        if self.state != "ended":
+            self.state = "running"
+        self.stops = {}
+        self.thread = None
+        self._forget_frames()
+        self._before = (self.epoch, *before)
+
+    def stays(self) -> None:
+        """The debugger has refused to send it on."""
+        if self._before is not None and self._before[0] == self.epoch and self._before[1]:
+            _, self.stops, self.thread = self._before
+            self.state = "stopped"
+
+    def has_ended(self) -> None:
+        """Its program is over."""
+        self.runs_on()
+        self.state = "ended"
+
+    def _forget_frames(self) -> None:
+        self.frames, self.at, self.next_line = None, 0, 0
+        self.epoch += 1
+
+    def take_frames(self, body: Message) -> None:
+        """Take the body of the response to `stackTrace`."""
+        found = objects(body.get("stackFrames"))[:MOST_FRAMES]
+        self.frames = tuple(_frame(one) for one in found)
+        self.at = min(self.at, max(len(found) - 1, 0))
+
+    @property
+    def frame(self) -> StoppedFrame | None:
+        """The frame that lines are for; None if it is not known."""
+        return self.frames[self.at] if self.frames else None
+
+    @property
+    def exception(self) -> str:
+        """`ValueError: bad rank 2` if an exception has stopped it; else ""."""
+        for stop in self.stops.values():
+            if stop.get("reason") == "exception":
+                parts = (text(stop.get("text")), text(stop.get("description")))
+                return ": ".join(filter(None, parts))[:_LONGEST_EXCEPTION] or "an exception"
+        return ""
+
+    @property
+    def stop_reason(self) -> str:
+        """The reason of the last stop, as DAP names it; "" if it has none."""
+        stop = self.stops.get(str(self.thread))
+        return text(stop.get("reason")) if stop is not None else ""
+
+
+def _thread(body: Message) -> int | str | None:
+    thread = body.get("threadId")
+    return thread if isinstance(thread, int | str) and not isinstance(thread, bool) else None
+
+
+def _frame(told: Message) -> StoppedFrame:
+    number, line = whole(told.get("id")), whole(told.get("line"))
+    return StoppedFrame(
+        number or 0,
+        text(section(told, "source").get("path"))[-_LONGEST_NAME:],
+        line if line is not None and 0 <= line < 2**31 else 0,
+        text(told.get("name"))[:_LONGEST_NAME],
+    )

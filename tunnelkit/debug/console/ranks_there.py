@@ -1,0 +1,138 @@
+"""The ranks of the run as the session's messages describe them, and the names that select them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tunnelkit.debug.console.rank_state import RankThere
+from tunnelkit.debug.dap.messages import Message, objects, text, whole
+from tunnelkit.debug.ranks.console_messages import State
+from tunnelkit.debug.ranks.mesh import Mesh
+from tunnelkit.debug.ranks.roster import Roster, RosterEntry
+from tunnelkit.debug.ranks.sample import RankState
+from tunnelkit.text_format import shown
+
+#: Of a roster; the rest is not seen.
+MOST_RANKS = 4_096
+_LARGEST_RANK = 9_999_999
+_LONGEST_COMMAND = 200
+_STATES: dict[State, RankState] = {
+    "waiting": RankState.WAITING,
+    "running": RankState.RUNNING,
+    "stopped": RankState.STOPPED,
+    "ended": RankState.ENDED,
+}
+
+
+@dataclass(frozen=True)
+class RosterChange:
+    """The changes of a roster. new_run: its ranks replace all others. ended: ranks that were
+    there and have ended, or are no more. came: ranks that are new."""
+
+    new_run: bool
+    ended: tuple[int, ...]
+    came: tuple[int, ...]
+
+
+class RanksThere:
+    """All ranks, by number. classes: names for `@B`, from the last list."""
+
+    def __init__(self) -> None:
+        self.by_rank: dict[int, RankThere] = {}
+        self.generation: int | None = None
+        self.world_size = 0
+        self.command = ""
+        self.mesh: Mesh | None = None
+        self.classes: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """The ranks that have not ended, ascending."""
+        return tuple(sorted(one.rank for one in self.by_rank.values() if one.state != "ended"))
+
+    def in_state(self, state: State) -> list[int]:
+        """The ranks in a state, ascending."""
+        return sorted(one.rank for one in self.by_rank.values() if one.state == state)
+
+    def take(self, message: Message) -> RosterChange:
+        """Take a roster."""
+        generation = whole(message.get("generation")) or 0
+        new_run = self.generation is not None and generation != self.generation
+        before = {one: rank.state != "ended" for one, rank in self.by_rank.items()}
+        if new_run:
+            self.by_rank = {}
+            self.classes = {}
+        self.generation = generation
+        world_size = whole(message.get("world_size")) or 0
+        if world_size != self.world_size:
+            self.mesh = None
+        self.world_size = world_size
+        self.command = shown(text(message.get("command"))[:_LONGEST_COMMAND])
+        replaced = self._take_entries(objects(message.get("ranks"))[:MOST_RANKS])
+        ended = [
+            rank
+            for rank, lived in before.items()
+            if lived and (new_run or rank in replaced or not self._lives(rank))
+        ]
+        came = [one for one in self.by_rank if new_run or one not in before or one in replaced]
+        return RosterChange(new_run, tuple(sorted(ended)), tuple(sorted(came)))
+
+    def _take_entries(self, entries: Iterable[Message]) -> set[int]:
+        """Update the ranks. Returns those that are other processes now."""
+        present: dict[int, RankThere] = {}
+        replaced: set[int] = set()
+        for entry in entries:
+            number = whole(entry.get("rank"))
+            if number is None or not 0 <= number <= _LARGEST_RANK or number in present:
+                continue
+            known = self.by_rank.get(number)
+            pid = whole(entry.get("pid")) or 0
+            if known is not None and known.pid and known.pid != pid:
+                replaced.add(number)
+                known = None
+            present[number] = known = known or RankThere(number)
+            known.update(entry)
+        self.by_rank = present
+        return replaced
+
+    def _lives(self, rank: int) -> bool:
+        known = self.by_rank.get(rank)
+        return known is not None and known.state != "ended"
+
+    def roster(self) -> Roster:
+        """The ranks to select from."""
+        entries = tuple(
+            RosterEntry(one.rank, one.node, one.local, _STATES[one.state], bool(one.exception))
+            for one in self.by_rank.values()
+        )
+        return Roster(entries, dict(self.classes), self.mesh)
+
+    def summary(self) -> str:
+        """`64 ranks on 8 nodes · torchrun train.py · 60 running, 4 stopped`."""
+        ranks = list(self.by_rank.values())
+        nodes = len({one.node for one in ranks})
+        states = (
+            f"{count} {word}"
+            for state, word in _STATE_WORDS.items()
+            if (count := sum(one.state == state for one in ranks))
+        )
+        parts = (
+            f"{counted(len(ranks), 'rank')} on {counted(nodes, 'node')}",
+            self.command,
+            ", ".join(states),
+        )
+        return " · ".join(filter(None, parts))
+
+
+_STATE_WORDS: dict[State, str] = {
+    "waiting": "waiting",
+    "running": "running",
+    "stopped": "stopped",
+    "ended": "ended",
+}
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
