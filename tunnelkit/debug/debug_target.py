@@ -269,7 +269,7 @@ class DebugTarget:
             self.run.target_attached(self)
 
     def _console_end(self) -> None:
-        """Note the end of a program that no editor has, as its console was told."""
+        """Note the end of a program that no editor has: its console got `terminated`."""
         if self.editor is None and self.attached and not self.terminated:
             self.terminated = True
             self.run.target_terminated(self)

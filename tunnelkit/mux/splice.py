@@ -49,7 +49,7 @@ async def splice(
 
     Closes both. A reset on one side becomes a reset on the other.
     inbound, outbound: called with each piece for the socket, and for the channel; they return
-    what goes on. An OSError of theirs ends the splice.
+    what goes on. An OSError that they raise ends the splice.
     """
     no_delay(sock)
     if quickack:
