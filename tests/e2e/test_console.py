@@ -68,9 +68,16 @@ async def test_a_breakpoint_a_cast_and_steps_without_any_editor(four_ranks: Proj
     assert f"> train.py:{RETURN}" in texts(one)[0][1]
     [error] = await console(project, "p nothing", code=0)
     assert texts(error) == [([0, 1, 2, 3], "*** NameError: name 'nothing' is not defined")]
+    # What comes after it was meant for other ranks.
+    [refused] = await console(project, "on 9", "c", code=2)
+    assert "9" in refused["refusal"]
     [refused] = await console(project, "cast ranks(9) p 1", code=2)
     assert "9" in refused["refusal"] and not refused["answers"]
     assert all(one["state"] == "stopped" for one in (await ranks_of(project)))
+    done = await project.tk("console", "-c", "p 6 * 7")
+    assert (done.out.split(), done.err) == (["0-3", "42"], "")
+    done = await project.tk("console", code=2)
+    assert "no lines" in done.err
 
 
 async def ranks_of(project: Project) -> list[Any]:

@@ -127,6 +127,7 @@ class ConsoleShell:
 async def run_lines(shell: ConsoleShell, lines: Sequence[str], lost: asyncio.Task[None]) -> int:
     """Give the console each line once the one before is answered; return the exit code.
 
+    A line that is refused is the last one.
     Raises NoSessionError if the session ends meanwhile.
     """
     for number, line in enumerate(lines, 1):
@@ -140,7 +141,8 @@ async def run_lines(shell: ConsoleShell, lines: Sequence[str], lost: asyncio.Tas
                 )
         finally:
             await cancel_all(waiting)
-        if shell.over:
+        # What comes after a line that was refused was meant for other ranks.
+        if shell.over or any(one.refusal for one in shell.results):
             break
     return exit_code(shell.results)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tunnelkit.debug.console.ranks_there import RanksThere
 from tunnelkit.debug.ranks.terms import FAILED, STATE_WORDS
 from tunnelkit.text_format import shown
 
 _SELECTING = ("on ", "list ", "pause ", "cast ranks(")
 _MOST = 200
+_COLUMNS = 79
 #: words -> meaning.
 _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("on",), "on SEL: whom lines go to from now on; `on all`: every rank"),
@@ -43,7 +46,13 @@ def help_text(word: str) -> str:
     for words, meaning in _WORDS:
         if word in words:
             return f"{', '.join(words)}: {meaning}"
-    rows = [f"  {', '.join(words):<20} {meaning}" for words, meaning in _WORDS]
+    rows = [
+        row
+        for words, meaning in _WORDS
+        for row in textwrap.wrap(
+            f"  {', '.join(words):<20} {meaning}", _COLUMNS, subsequent_indent=" " * 23
+        )
+    ]
     return "\n".join([*rows, *_SELECTIONS])
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 #: Frames of a longer stack that are kept: the outermost and the innermost ones.
 _OUTER, _INNER = 20, 80
@@ -141,11 +141,11 @@ def _operations() -> Dict[str, str]:
     return found
 
 
-def _newest_entries(trace: bytes) -> List[Dict[str, Any]]:
+def _newest_entries(trace: bytes) -> List[Dict[str, List[object]]]:
     """The entries at the end of a trace, which may have thousands of finished ones."""
     if len(trace) > _MOST_TRACE_BYTES:
         end = trace.rindex(b"]," + _AFTER_ENTRIES)
         begin = trace.index(_ENTRY, max(0, end - _MOST_TRACE_BYTES))
         trace = b'{"entries":[' + trace[begin:end] + b"]}"
-    entries: List[Dict[str, Any]] = json.loads(trace).get("entries", [])
+    entries: List[Dict[str, List[object]]] = json.loads(trace).get("entries", [])
     return entries

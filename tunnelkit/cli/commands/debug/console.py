@@ -10,6 +10,8 @@ from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tunnelkit.cli.views.console_shell import ConsoleShell
     from tunnelkit.session.runtime.paths import SessionPaths
 
@@ -44,9 +46,9 @@ def console(
 ) -> None:
     """Debug all ranks of `tk loop` in one console; equal answers are one.
 
-    tk console                  then: p loss, n, on 3, w, c, help
-    tk console 0-3              lines go to these ranks
-    tk console -c 'p loss'      for scripts; exit code 0 only if all ranks answered
+    tk console                then: p loss, n, on 3, w, c, help
+    tk console 0-3            lines go to these ranks
+    tk console -c 'p loss'    for scripts; exit code 0 only if all ranks answered
 
     An editor may debug the same ranks. Leaving the console leaves the program as it is.
     """
@@ -59,10 +61,15 @@ def console(
     if selection is not None:
         parse_selection(selection)
     lines = list(line or ())
-    if not lines and not sys.stdin.isatty():
+    by_hand = not lines and sys.stdin.isatty()
+    if not lines and not by_hand:
         lines = sys.stdin.read().splitlines()
+        if not lines:
+            raise UsageError(
+                "the console got no lines", hint="give it some: tk console -c LINE, or a terminal"
+            )
     paths = find_session()
-    if lines:
+    if not by_hand:
         sys.exit(run(_script(paths, loop, selection, lines, as_json=as_json)))
     sys.exit(run(_interactive(paths, loop, selection)))
 
@@ -70,15 +77,18 @@ def console(
 async def _script(
     paths: SessionPaths, loop: int | None, selection: str | None, lines: list[str], *, as_json: bool
 ) -> int:
-    from tunnelkit.cli.terminal.output import say
+    from tunnelkit.cli.terminal.output import safe, say
     from tunnelkit.cli.views.console_files import new_core
     from tunnelkit.cli.views.console_shell import ConsoleShell, results_json, run_lines
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.control_calls import ConsoleStream
 
-    def show(texts: object) -> None:
-        if not as_json and isinstance(texts, list | tuple):
-            print("\n".join(map(str, texts)), flush=True)
+    began = False
+
+    def show(texts: Sequence[str]) -> None:
+        # A script asks for answers, not for what a console says as it begins.
+        if began and not as_json:
+            print(safe("\n".join(texts)), flush=True)
 
     shell = ConsoleShell(new_core(paths), show)
     first = [] if selection is None else [f"on {selection}"]
@@ -86,6 +96,7 @@ async def _script(
         control_client.connect(paths) as session,
         shell.running(session.open(ConsoleStream(loop=loop))) as lost,
     ):
+        began = True
         code = await run_lines(shell, [*first, *lines], lost)
     if as_json:
         say(results_json(shell.results[len(first) :]))
