@@ -111,7 +111,7 @@ async def test_an_editor_and_a_console_on_the_same_ranks(four_ranks: Project) ->
     frames = {rank: (await session.stopped(60))[1] for rank, session in sessions.items()}
     assert {frame["line"] for frame in frames.values()} == {DOUBLED}
     assert await sessions[2].evaluate("number", frames[2]) == "2"
-    # Breakpoints of both hold in one file, and each is told about its own.
+    # Breakpoints of both hold in one file, and each is answered about its own.
     # The outer `c` would take them away again, as that of the seed.
     await console(project, f"b train.py:{RETURN}", "cast ranks(:) c", "p 1")
     for session in sessions.values():

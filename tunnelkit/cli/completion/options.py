@@ -43,6 +43,16 @@ def login_option() -> Declaration:
     )
 
 
+def loop_id_option() -> Declaration:
+    """Return the option `--loop`."""
+    return typer.Option(
+        "--loop",
+        metavar="ID",
+        help="Another loop than the newest.",
+        autocompletion=sources.loops,
+    )
+
+
 def link_option() -> Declaration:
     """Return the option `--link`."""
     return typer.Option("--link", metavar="NAME", help="Which ssh: auto, openssh or paramiko.")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 
+from tunnelkit.cli.views.local_source import lines_of
 from tunnelkit.debug.console.console import Console
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import SessionPaths, private_directory, state_root
-
-_LONGEST_SOURCE_BYTES = 4 << 20
 
 
 def new_core(paths: SessionPaths, columns: int = 80) -> Console:
     """Return a console that knows the laptop's files and the session's ports."""
     return Console(
         columns=columns,
-        local_source=_source(),
+        local_source=lines_of,
         resolve=_resolve,
         editor=lambda rank: _editor(paths, rank),
     )
@@ -29,20 +26,6 @@ def history_of() -> Path:
     path = private_directory(state_root()) / "console_history"
     path.touch(mode=0o600)
     return path
-
-
-def _source() -> Callable[[str], list[str] | None]:
-    @lru_cache(maxsize=64)
-    def source(file: str) -> list[str] | None:
-        path = Path(file)
-        try:
-            if not path.is_absolute() or path.stat().st_size > _LONGEST_SOURCE_BYTES:
-                return None
-            return path.read_text("utf-8", "replace").splitlines()
-        except (OSError, ValueError):
-            return None
-
-    return source
 
 
 def _resolve(name: str) -> str | None:

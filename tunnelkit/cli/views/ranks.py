@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import safe
+from tunnelkit.cli.views.local_source import lines_of
 from tunnelkit.debug.ranks.arrivals import arrivals
 from tunnelkit.debug.ranks.roster import Roster, RosterEntry
 from tunnelkit.debug.ranks.sample import RankSample
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _WATCH_S = 2.0
 _PIPED_COLUMNS = 100
-_LONGEST_SOURCE_BYTES = 4 << 20
 #: Clears a terminal.
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -124,20 +123,12 @@ def _roster(samples: Sequence[RankSample], classes: dict[str, tuple[int, ...]]) 
 def source_of(roots: Sequence[RootInfo]) -> Callable[[str, int], str | None]:
     """Return what reads a line of a mirrored file from the laptop's copy."""
 
-    @lru_cache(maxsize=64)
-    def lines(path: Path) -> list[str]:
-        try:
-            if path.stat().st_size > _LONGEST_SOURCE_BYTES:
-                return []
-            return path.read_text("utf-8", "replace").splitlines()
-        except (OSError, ValueError):
-            return []
-
     def source(file: str, line: int) -> str | None:
         for root in roots:
             # The node names the file: it must not lead out of the project.
             if PurePosixPath(file).is_relative_to(root["remote"]) and ".." not in file.split("/"):
-                found = lines(Path(root["local"], PurePosixPath(file).relative_to(root["remote"])))
+                below = PurePosixPath(file).relative_to(root["remote"])
+                found = lines_of(str(Path(root["local"], below))) or []
                 return found[line - 1].strip() if 0 < line <= len(found) else None
         return None
 

@@ -52,7 +52,7 @@ def _unresolved(path: str) -> str | None:
 
 
 class Console:
-    """One console. It keeps whom lines go to, the breakpoints, and the frame of each rank.
+    """One console. It keeps the ranks that get the lines, the breakpoints, and each rank's frame.
 
     columns: of the terminal. local_source: the lines of a file on the laptop, None if it is not
     there. resolve: the absolute path of a file as the user types it, None if it is not there.

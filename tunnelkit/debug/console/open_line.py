@@ -50,12 +50,16 @@ class Sender(Protocol):
 
 @dataclass
 class _Slot:
-    """One rank. need: what its plan waits for; held: a request that waits for the other ranks."""
+    """One rank. need: what its plan waits for; held: a request that waits for the other ranks.
+
+    let_go: it was sent that it may run on, to its end if it likes.
+    """
 
     plan: Plan
     need: Need | None = None
     held: bool = False
     sent: bool = False
+    let_go: bool = False
     output: str = ""
     outcome: Outcome | None = None
     given_up: bool = False
@@ -155,7 +159,7 @@ class OpenLine:
         slot = self._slots.get(rank)
         if slot is not None and slot.outcome is None and not self.over:
             slot.plan.close()
-            self._finish(rank, slot, Missing(reason))
+            self._finish(rank, slot, Said(reason) if slot.let_go else Missing(reason))
             self._settle(now_s)
 
     def writes(self, rank: int, output: str) -> bool:
@@ -261,8 +265,10 @@ class OpenLine:
             slot = self._slots[rank]
             slot.held, slot.sent = False, True
             if isinstance(slot.need, Request):
+                slot.let_go = slot.need.command == "continue"
                 self.sender.ask(self, rank, slot.need)
             else:
+                slot.let_go = True
                 self.sender.begin(self, rank)
 
     def _give_up(self) -> None:

@@ -147,8 +147,8 @@ def set_breakpoints(
             rank.breakpoints[path] = before
             wrong.update(((path, line), reply.message) for line, _ in lines)
             continue
-        told = objects(reply.content.get("breakpoints"))
-        for (line, _), answered in zip(lines, told, strict=False):
+        found = objects(reply.content.get("breakpoints"))
+        for (line, _), answered in zip(lines, found, strict=False):
             if answered.get("verified") is False:
                 wrong[path, line] = text(answered.get("message")) or "it can't be reached"
     return wrong

@@ -163,11 +163,11 @@ def _thread(body: Message) -> int | str | None:
     return thread if isinstance(thread, int | str) and not isinstance(thread, bool) else None
 
 
-def _frame(told: Message) -> StoppedFrame:
-    number, line = whole(told.get("id")), whole(told.get("line"))
+def _frame(frame: Message) -> StoppedFrame:
+    number, line = whole(frame.get("id")), whole(frame.get("line"))
     return StoppedFrame(
         number or 0,
-        text(section(told, "source").get("path"))[-_LONGEST_NAME:],
+        text(section(frame, "source").get("path"))[-_LONGEST_NAME:],
         line if line is not None and 0 <= line < 2**31 else 0,
-        text(told.get("name"))[:_LONGEST_NAME],
+        text(frame.get("name"))[:_LONGEST_NAME],
     )

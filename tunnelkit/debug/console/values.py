@@ -115,12 +115,12 @@ def read_value(success: bool, message: str, body: Message, longest: int) -> Read
     answer = _object(result)
     if answer is None:
         return Reading("error", "*** " + (_last_line(result) or "the rank gave no answer"))
-    told = text(answer.get("text"))[:longest]
+    value = text(answer.get("text"))[:longest]
     lines = answer.get("lines")
     return Reading(
         _KINDS.get(text(answer.get("kind")), "error"),
-        told,
-        max(whole(answer.get("size")) or 0, len(told)),
+        value,
+        max(whole(answer.get("size")) or 0, len(value)),
         text(answer.get("sum"))[:8],
         text(answer.get("output"))[:_LONGEST_OUTPUT],
         tuple(text(one) for one in lines[:_MOST_LINES]) if isinstance(lines, list) else (),
@@ -131,9 +131,9 @@ def read_statement(success: bool, message: str) -> str:
     """Return the error of a statement's response, as pdb shows it; "" if it ran."""
     if success:
         return ""
-    _, marked, told = message.rpartition(_FAILURE)
+    _, marked, value = message.rpartition(_FAILURE)
     # pydevd's own text may follow the JSON.
-    answer = _object(told.strip().split("\n")[0]) if marked else None
+    answer = _object(value.strip().split("\n")[0]) if marked else None
     if answer is None:
         return "*** " + _last_line(message)
     return text(answer.get("text"))[:_LONGEST_ERROR] or "*** it failed"

@@ -13,7 +13,7 @@ _MOST = 200
 _COLUMNS = 79
 #: words -> meaning.
 _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("on",), "on SEL: whom lines go to from now on; `on all`: every rank"),
+    (("on",), "on SEL: these ranks get the lines from now on; `on all`: every rank"),
     (("attach",), "attach [NAME] N: lines go to rank N, after where it is and what it said last"),
     (("detach",), "lines go to the ranks before `on` or `attach`; nothing else changes"),
     (("cast",), "cast [NAME] ranks(SEL) LINE: one line for other ranks, which answer once"),

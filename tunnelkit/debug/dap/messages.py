@@ -105,7 +105,7 @@ def parse(body: bytes) -> Message:
     """Return the message as an object; {} if it is none."""
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 

@@ -38,6 +38,8 @@ from tunnelkit.mux.dap_framing import frame
 FIRST_SEQ = 2**30
 #: Longer messages pass unread: values and sources, of which nothing is needed here.
 _LONGEST_READ_BYTES = 1 << 20
+#: Of threads that stand: a node could send any number of `stopped`.
+_MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
 #: The events that consoles see.
 _SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
 
@@ -197,11 +199,12 @@ class SharedConnection:
     def _event(self, name: bytes, body: bytes) -> None:
         if name == b"stopped" or (name == b"continued" and self._stopped):
             event = parse(body)
-            told = section(event, "body")
-            thread = told.get("threadId")
+            body_of = section(event, "body")
+            thread = body_of.get("threadId")
             if name == b"stopped":
-                self._stopped[str(thread)] = event
-            elif told.get("allThreadsContinued"):
+                if len(self._stopped) < _MOST_STOPS and len(body) <= _LONGEST_STOP_BYTES:
+                    self._stopped[str(thread)] = event
+            elif body_of.get("allThreadsContinued"):
                 self._stopped.clear()
             else:
                 self._stopped.pop(str(thread), None)

@@ -77,31 +77,31 @@ def position(response: Message) -> Position | None:
     }
 
 
-def _frames(told: object) -> tuple[StackFrame, ...]:
-    frames = map(_frame, told[:_MOST_FRAMES]) if isinstance(told, list) else ()
+def _frames(sent: object) -> tuple[StackFrame, ...]:
+    frames = map(_frame, sent[:_MOST_FRAMES]) if isinstance(sent, list) else ()
     return tuple(frame for frame in frames if frame is not None)
 
 
-def _frame(told: object) -> StackFrame | None:
-    if not isinstance(told, list) or len(told) != 3:
+def _frame(sent: object) -> StackFrame | None:
+    if not isinstance(sent, list) or len(sent) != 3:
         return None
-    file, line, function = told
+    file, line, function = sent
     return StackFrame(_name(file), _at_least(0, line), _name(function))
 
 
-def _group(told: Message) -> GroupProgress:
-    name, description = _name(told.get("name")), _name(told.get("description"))
+def _group(sent: Message) -> GroupProgress:
+    name, description = _name(sent.get("name")), _name(sent.get("description"))
     if description == _WORLD:
         name = "world"
     elif description not in _UNNAMED:
         name = f"{description} ({name})"
-    ranks = told.get("ranks")
+    ranks = sent.get("ranks")
     members = [whole(rank) for rank in ranks[:_MOST_MEMBERS]] if isinstance(ranks, list) else []
-    operation = _name(told.get("operation")).rpartition(":")[2]
+    operation = _name(sent.get("operation")).rpartition(":")[2]
     return GroupProgress(
         name,
         tuple(sorted({rank for rank in members if rank is not None and rank >= 0})),
-        _at_least(0, told.get("sequence")),
+        _at_least(0, sent.get("sequence")),
         operation,
     )
 

@@ -30,7 +30,7 @@ class GroupInfo(TypedDict):
     operation: str
 
 
-class ProcessInfo(TypedDict):
+class ProcessStateInfo(TypedDict):
     """A `ProcessState`."""
 
     letter: str
@@ -49,7 +49,7 @@ class SampleInfo(TypedDict):
     instruction: int
     cpu_s: float | None
     groups: list[GroupInfo]
-    process: ProcessInfo | None
+    process: ProcessStateInfo | None
     local_rank: int
 
 

@@ -41,7 +41,7 @@ _STATES: dict[RankState, State] = {
 }
 
 
-class ConsoleStream:
+class ConsoleServer:
     """One console. `run` serves it until it hangs up."""
 
     def __init__(self, session: Session, loop: DebugLoop, channel: Channel) -> None:
@@ -78,7 +78,7 @@ class ConsoleStream:
             for one in objects(message.get("asks")):
                 self._ask(one)
         elif message.get("type") == "release" and isinstance(message.get("ranks"), list):
-            for number in {whole(rank) for rank in list_of(message.get("ranks"))}:
+            for number in {whole(rank) for rank in _list_of(message.get("ranks"))}:
                 self._spawn(self._release(whole(message.get("id")) or 0, number or 0))
 
     def _ask(self, one: Message) -> None:
@@ -100,16 +100,7 @@ class ConsoleStream:
                 self._refuse(number, rank, "there is no such rank")
                 return
             response = await known.ask(command, arguments)
-            self._send(
-                {
-                    "type": "answer",
-                    "id": number,
-                    "rank": rank,
-                    "success": response.get("success") is True,
-                    "message": text(response.get("message")),
-                    "body": section(response, "body"),
-                }
-            )
+            self._send(_answer(number, rank, response))
         except DebugError as error:
             self._refuse(number, rank, error.one_line())
         except ConnectionError as error:
@@ -127,26 +118,11 @@ class ConsoleStream:
         except (DebugError, ConnectionError) as error:
             self._refuse(number, rank, str(error), lost=isinstance(error, ConnectionError))
             return
-        answer: AnswerMessage = {
-            "type": "answer",
-            "id": number,
-            "rank": rank,
-            "success": True,
-            "message": "",
-            "body": {},
-        }
-        self._send(answer)
+        self._send(_answer(number, rank, {"success": True}))
         self.tell_roster()
 
     def _refuse(self, number: int, rank: int, why: str, *, lost: bool = False) -> None:
-        answer: AnswerMessage = {
-            "type": "answer",
-            "id": number,
-            "rank": rank,
-            "success": False,
-            "message": why,
-            "body": {},
-        }
+        answer = _answer(number, rank, {"message": why})
         if lost:
             answer["lost"] = True
         self._send(answer)
@@ -228,7 +204,7 @@ class _ConsoleRank:
     """One rank, as one console knows it. `join` it, `close` it."""
 
     def __init__(
-        self, console: ConsoleStream, number: int, target: DebugTarget, shared: SharedDebuggee
+        self, console: ConsoleServer, number: int, target: DebugTarget, shared: SharedDebuggee
     ) -> None:
         self._console = console
         self._number = number
@@ -295,6 +271,18 @@ class _ConsoleRank:
         self._console.event(self._number, event, owes=bool(self._owed))
 
 
-def list_of(value: object) -> list[object]:
+def _answer(number: int, rank: int, response: Message) -> AnswerMessage:
+    """Return a rank's response as the answer to a request of the console."""
+    return {
+        "type": "answer",
+        "id": number,
+        "rank": rank,
+        "success": response.get("success") is True,
+        "message": text(response.get("message")),
+        "body": section(response, "body"),
+    }
+
+
+def _list_of(value: object) -> list[object]:
     """Return a list; [] for anything else."""
     return value if isinstance(value, list) else []

@@ -118,10 +118,10 @@ async def _with_processes(session: Session, samples: list[RankSample]) -> list[R
     for one in samples:
         if one.state is RankState.SILENT:
             silent.setdefault(one.node, set()).add(one.pid)
-    told = await asyncio.gather(*(_states(session, node, pids) for node, pids in silent.items()))
+    by_node = await asyncio.gather(*(_states(session, node, pids) for node, pids in silent.items()))
     states = {
         (node, pid): state
-        for node, found in zip(silent, told, strict=True)
+        for node, found in zip(silent, by_node, strict=True)
         for pid, state in found.items()
     }
     return [

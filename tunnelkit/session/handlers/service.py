@@ -20,7 +20,7 @@ from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers import loops, mirror
 from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
-from tunnelkit.session.handlers.console import ConsoleStream
+from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
@@ -264,7 +264,7 @@ class ControlHandlers:
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
-        await ConsoleStream(self._session, loop, channel).run()
+        await ConsoleServer(self._session, loop, channel).run()
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:
         await self._session.loops.get(request.loop).loop.restart("restarted by you")

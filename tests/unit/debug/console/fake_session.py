@@ -239,8 +239,8 @@ class FakeSession:
             case "setBreakpoints":
                 path = text(section(arguments, "source").get("path"))
                 one.breakpoints[path] = objects(arguments.get("breakpoints"))
-                told: Message = {"breakpoints": [{"verified": True} for _ in one.breakpoints[path]]}
-                return [self._answer(number, one.rank, told)]
+                body: Message = {"breakpoints": [{"verified": True} for _ in one.breakpoints[path]]}
+                return [self._answer(number, one.rank, body)]
             case "next" | "stepIn" | "stepOut" as command:
                 return self._moves(one, number, command)
             case "continue":
@@ -302,3 +302,28 @@ class FakeSession:
         for part in filter(None, output.getvalue().splitlines(keepends=True)):
             replies.append(self._event(one, "output", {"category": "stdout", "output": part}))
         return [*replies, self._answer(number, one.rank, {"result": result}, failure)]
+
+
+def asked(session: FakeSession, command: str) -> list[int]:
+    return [ask["rank"] for ask in session.sent if ask["command"] == command]
+
+
+def sent_together(session: FakeSession, command: str) -> list[list[int]]:
+    """The ranks of each message that has such a request."""
+    batches = []
+    for message in session.batches:
+        if message["type"] == "ask":
+            ranks = [ask["rank"] for ask in message["asks"] if ask["command"] == command]
+            if ranks:
+                batches.append(ranks)
+    return batches
+
+
+def values_sent(session: FakeSession) -> list[list[int]]:
+    """The ranks of each message that evaluates in a frame."""
+    return [
+        ranks
+        for message in session.batches
+        if message["type"] == "ask"
+        and (ranks := [ask["rank"] for ask in message["asks"] if "frameId" in ask["arguments"]])
+    ]

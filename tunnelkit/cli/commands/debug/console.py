@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion import options, sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note
 
@@ -23,7 +23,7 @@ def console(
         str | None,
         typer.Argument(
             metavar="SEL",
-            help="Whom lines go to at first, such as 0-3,7 or node=1.",
+            help="The ranks that get the lines at first, such as 0-3,7 or node=1.",
             autocompletion=sources.ranks,
         ),
     ] = None,
@@ -31,15 +31,7 @@ def console(
         list[str] | None,
         typer.Option("-c", metavar="LINE", help="Run this line and end; may be given again."),
     ] = None,
-    loop: Annotated[
-        int | None,
-        typer.Option(
-            "--loop",
-            metavar="ID",
-            help="Another loop than the newest.",
-            autocompletion=sources.loops,
-        ),
-    ] = None,
+    loop: Annotated[int | None, options.loop_id_option()] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With -c: print the answers as JSON.")
     ] = False,

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion import options, sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
@@ -20,15 +20,7 @@ def interrupt(
         int | None,
         typer.Argument(metavar="RANK", help="Only this rank.", min=0, autocompletion=sources.ranks),
     ] = None,
-    loop: Annotated[
-        int | None,
-        typer.Option(
-            "--loop",
-            metavar="ID",
-            help="Another loop than the newest.",
-            autocompletion=sources.loops,
-        ),
-    ] = None,
+    loop: Annotated[int | None, options.loop_id_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Pause the program where it is; its editor shows it stopped.

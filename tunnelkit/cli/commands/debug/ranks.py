@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tunnelkit.cli.completion import sources
+from tunnelkit.cli.completion import options, sources
 from tunnelkit.cli.lazy_typer import typer
 
 
@@ -22,15 +22,7 @@ def ranks(
         bool, typer.Option("--full", help="Print all classes and stacks whole.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again.")] = False,
-    loop: Annotated[
-        int | None,
-        typer.Option(
-            "--loop",
-            metavar="ID",
-            help="Another loop than the newest.",
-            autocompletion=sources.loops,
-        ),
-    ] = None,
+    loop: Annotated[int | None, options.loop_id_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Show where every rank is, without stopping any.

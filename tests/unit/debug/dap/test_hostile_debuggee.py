@@ -1,0 +1,89 @@
+"""A debuggee that sends anything: what is kept of it has limits, and nothing raises but the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.unit.hostile import JSON, objects
+from tunnelkit.debug.dap.messages import Message
+from tunnelkit.debug.dap.shared_connection import FIRST_SEQ, SharedConnection
+from tunnelkit.mux.dap_framing import frame
+
+_NAMES = ("stopped", "continued", "output", "terminated", "exited", "initialized")
+_BODIES = objects(["threadId", "allThreadsContinued", "breakpoints", "output"])
+EVENTS = st.builds(
+    lambda name, body: {"seq": 1, "type": "event", "event": name, "body": body},
+    st.sampled_from(_NAMES) | JSON,
+    _BODIES | JSON,
+)
+RESPONSES = st.builds(
+    lambda seq, command, body: {
+        "type": "response",
+        "request_seq": seq,
+        "command": command,
+        "success": True,
+        "body": body,
+    },
+    st.integers(0, 3) | st.integers(FIRST_SEQ, FIRST_SEQ + 3) | JSON,
+    st.sampled_from(["setBreakpoints", "configurationDone", "evaluate"]) | JSON,
+    _BODIES | JSON,
+)
+REQUESTS = st.builds(
+    lambda seq, command, arguments: {
+        "seq": seq,
+        "type": "request",
+        "command": command,
+        "arguments": arguments,
+    },
+    st.integers(0, 3) | JSON,
+    st.sampled_from(["setBreakpoints", "configurationDone", "disconnect", "next"]) | JSON,
+    objects(["source", "breakpoints", "terminateDebuggee"]) | JSON,
+)
+
+
+@given(
+    st.lists(EVENTS | RESPONSES | JSON, max_size=8),
+    st.lists(REQUESTS | JSON, max_size=4),
+    st.booleans(),
+    st.binary(max_size=40),
+)
+def test_whatever_both_sides_send_is_passed_on_or_ends_the_connection(
+    from_debuggee: list[object], from_adapter: list[object], watched: bool, rest: bytes
+) -> None:
+    seen: list[Message] = []
+    shared = SharedConnection(on_event=seen.append)
+    shared.watched = watched
+    shared.ask("evaluate", {}, seen.append)
+    shared.set_breakpoints("console", "/x.py", [{"line": 3}], seen.append)
+    with contextlib.suppress(ConnectionAbortedError):
+        for message in from_adapter:
+            shared.from_adapter(frame(json.dumps(message).encode()))
+        for message in from_debuggee:
+            shared.from_debuggee(frame(json.dumps(message).encode()))
+        shared.from_debuggee(rest)
+    assert all(isinstance(one, dict) for one in seen)
+
+
+@given(st.sampled_from([b"[" * 100_000, b'{"a":' * 100_000]), st.booleans())
+@example(b"\xff" * 100, True)
+def test_what_is_no_message_passes_unread(body: bytes, watched: bool) -> None:
+    shared = SharedConnection()
+    shared.watched = watched
+    assert shared.from_debuggee(frame(body)) == frame(body)
+
+
+def test_stops_that_are_kept_are_few_and_small() -> None:
+    shared = SharedConnection()
+    for thread in range(5000):
+        event = {"seq": 1, "type": "event", "event": "stopped", "body": {"threadId": thread}}
+        shared.from_debuggee(frame(json.dumps(event).encode()))
+    assert len(shared.stops) == 256
+    huge = {"threadId": 1, "text": "x" * 100_000}
+    other = SharedConnection()
+    event = {"seq": 1, "type": "event", "event": "stopped", "body": huge}
+    other.from_debuggee(frame(json.dumps(event).encode()))
+    assert not other.stops
