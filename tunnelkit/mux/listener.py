@@ -1,6 +1,7 @@
 """A listening socket that serves processes of its own user."""
 
 import asyncio
+import errno
 import os
 import socket
 from typing import Callable, Optional
@@ -9,6 +10,15 @@ from tunnelkit.mux.peer_credentials import same_user
 from tunnelkit.mux.splice import no_delay, quick_ack
 
 _BACKLOG = 128
+#: The process or the machine has no descriptor or memory left: the peer goes on waiting.
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+#: How long a listener then waits. Asked at once, it would take all of a core.
+EXHAUSTED_S = 1.0
+
+
+def is_exhausted(error: OSError) -> bool:
+    """True if `accept` failed for want of descriptors or memory."""
+    return error.errno in _EXHAUSTED
 
 
 class Listener:
@@ -84,7 +94,9 @@ class Listener:
     def _accept(self, listener: socket.socket) -> None:
         try:
             peer, address = listener.accept()
-        except OSError:
+        except OSError as error:
+            if is_exhausted(error):
+                self._pause(listener)
             return
         try:
             anybody = self._shared or listener.family != socket.AF_INET
@@ -99,3 +111,13 @@ class Listener:
         except BaseException:
             peer.close()
             raise
+
+    def _pause(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener.fileno())
+
+        def again() -> None:
+            if self._socket is listener:
+                loop.add_reader(listener.fileno(), self._accept, listener)
+
+        loop.call_later(EXHAUSTED_S, again)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.descriptors import no_descriptors, refused_accepts
 from tests.support.tkrig import free_port
+from tunnelkit.mux import listener as listener_module
 from tunnelkit.mux.listener import Listener
 
 _AS_ANOTHER = (
@@ -197,3 +199,21 @@ async def test_a_peer_that_is_gone_before_it_is_accepted_is_nobody(
         assert listener.refused == 20
     finally:
         own.close()
+
+
+async def test_without_descriptors_a_peer_waits_and_no_core_is_spent(
+    listener: Listener, peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "EXHAUSTED_S", 0.5)
+    listener.open()
+    refused = asyncio.Event()
+    failed = refused_accepts(monkeypatch, refused.set)
+    with socket.create_connection(("127.0.0.1", listener.port)) as client:
+        with no_descriptors():
+            async with asyncio.timeout(10):
+                await refused.wait()
+            for _ in range(50):
+                await asyncio.sleep(0)
+        assert failed == [errno.EMFILE]
+        (await peers.first()).send(b"late")
+        assert client.recv(10) == b"late"

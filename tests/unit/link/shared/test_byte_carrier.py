@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import socket
 import struct
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.descriptors import no_descriptors, refused_accepts
+from tunnelkit.link.shared import byte_carrier
 from tunnelkit.link.shared.byte_carrier import ByteCarrier, CarriedPort
 
 Pair = tuple[socket.socket, socket.socket]
@@ -190,3 +193,48 @@ def test_a_server_whose_backlog_is_full_is_asked_again(carrier: ByteCarrier) -> 
         far.sendall(b"hello")
         assert sock.recv(64) == b"hello"
     assert not answers
+
+
+def test_without_descriptors_a_client_waits_and_no_core_is_spent(
+    carrier: ByteCarrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byte_carrier, "EXHAUSTED_S", 0.5)
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    refused = threading.Event()
+    failed = refused_accepts(monkeypatch, refused.set)
+    port = CarriedPort(listener, lambda peer: True, lambda: near)
+    other = CarriedPort(far, lambda peer: True, lambda: near)
+    client = socket.socket()
+    client.settimeout(30)
+    # The thread's own descriptors are there before the last one is taken.
+    carrier.serve(port)
+    carrier.stop(other)
+    with no_descriptors():
+        client.connect(listener.getsockname())
+        assert refused.wait(30)
+        for _ in range(20):
+            carrier.stop(other)  # a turn of the thread
+    assert failed == [errno.EMFILE]
+    with client, far:
+        far.sendall(b"late")
+        assert client.recv(64) == b"late"
+
+
+def test_a_port_without_descriptors_can_be_stopped(
+    carrier: ByteCarrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    refused = threading.Event()
+    refused_accepts(monkeypatch, refused.set)
+    port = CarriedPort(listener, lambda peer: True, socket.socket)
+    carrier.serve(port)
+    with socket.socket() as client:
+        with no_descriptors():
+            client.connect(listener.getsockname())
+            assert refused.wait(30)
+        carrier.stop(port)
+    assert listener.fileno() == -1
