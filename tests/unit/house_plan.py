@@ -30,7 +30,7 @@ ROOMS = {
         "config debug demo errors file_changes lab mirror model mount mux session text_format",
     ),
     "demo": _room("`tk demo`, and a small DAP client", "errors lab mux session"),
-    "lab": _room("a real cluster on loopback or in network namespaces", "errors"),
+    "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process config debug errors link local_ports messages mirror model mount "
@@ -46,9 +46,11 @@ ROOMS = {
     ),
     "mirror": _room(
         "watches, scans and sends files; the barrier and its proof",
-        "errors model mux remote_command remote_script text_format",
+        "errors model mount_points mux remote_command remote_script text_format",
     ),
-    "mount": _room("sshfs: the remote directory on the laptop", "errors model remote_script"),
+    "mount": _room(
+        "sshfs: the remote directory on the laptop", "errors model mount_points remote_script"
+    ),
     "debug": _room(
         "the laptop's side of a loop: adapters, editor port, DAP sessions, VS Code's files",
         "debuggee errors file_changes messages model mux text_format",
@@ -74,6 +76,7 @@ ROOMS = {
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
     "remote_script": _room("runs a small sh script on a host", "errors model"),
     "remote_command": _room("a command line whose words survive any login shell", "errors"),
+    "mount_points": _room("what is mounted on this computer"),
     "local_ports": _room("is a local port free, and who has it if not", "errors"),
     "file_changes": _room("changes to a user's files, planned first, written at once", "errors"),
     "text_format": _room("sizes and untrusted text for people"),

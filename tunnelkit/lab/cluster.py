@@ -15,6 +15,7 @@ from tunnelkit.lab import environment, layout, network, programs, proxy, slurm, 
 from tunnelkit.lab.layout import LOGIN, NODES, TAG, DaemonStatus, LabInfo, LabStatus, Layout
 from tunnelkit.lab.processes import ProcessId, end_all, lab_processes
 from tunnelkit.lab.state import PROXY, SUPERVISOR, LabDaemon, State, load, require
+from tunnelkit.mount_points import mount_points
 
 Progress = Callable[[str], None]
 #: Attempts to choose ports: between choice and use another program may take one.
@@ -298,8 +299,7 @@ def _remove(path: Path) -> None:
 
 def _unmount_below(directory: Path) -> None:
     """Unmount what is mounted inside, so that removing files never reaches into a mount."""
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
-        points = [line.split()[4].encode().decode("unicode_escape") for line in file]
+    points = [os.fsdecode(mount.path) for mount in mount_points()]
     for point in sorted((p for p in points if p.startswith(f"{directory}/")), reverse=True):
         argvs = [["fusermount3", "-u", "-z", point], ["umount", "-l", point]]
         if not any(wait_ready.failure(argv) is None for argv in argvs if shutil.which(argv[0])):

@@ -15,8 +15,9 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-_OCTAL = re.compile(rb"\\([0-7]{3})")
-_USER = re.compile(r"(?:^|,)user_id=(\d+)")
+from tunnelkit.mount_points import mount_points
+
+_USER = re.compile(rb"(?:^|,)user_id=(\d+)")
 _RECORDS = "sshfs"
 _FACTS = "mount.json"
 
@@ -77,19 +78,16 @@ def mount_user(where: Path) -> int | None:
     """Return the uid that mounted an sshfs exactly at this resolved path, or None.
 
     Reads the mount table; never blocks."""
+    user = None
     try:
-        table = Path("/proc/self/mountinfo").read_bytes()
+        for mount in mount_points():
+            if mount.path == os.fsencode(where):
+                # The last one is the mount on top.
+                match = _USER.search(mount.options)
+                is_sshfs = mount.kind == b"fuse.sshfs" and match is not None
+                user = int(match[1]) if is_sshfs and match is not None else None
     except OSError:  # not Linux: the owner is not known, and umount(8) refuses mounts of others
         return os.getuid() if os.path.ismount(where) else None
-    user = None
-    for line in table.splitlines():
-        fields, _, rest = line.partition(b" - ")
-        path = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), fields.split(b" ")[4])
-        if path == os.fsencode(where):
-            # The last line of the table is the mount on top.
-            match = _USER.search(rest.decode("utf-8", "replace").rpartition(" ")[2])
-            is_sshfs = rest.startswith(b"fuse.sshfs ") and match is not None
-            user = int(match[1]) if is_sshfs and match is not None else None
     return user
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-_OCTAL = re.compile(rb"\\([0-7]{3})")
+from tunnelkit.mount_points import TABLE, mount_points
+
 #: Linux file systems that are always local.
 _LOCAL = frozenset(
     b"bcachefs btrfs exfat ext2 ext3 ext4 f2fs overlay ramfs tmpfs vfat xfs zfs".split()
 )
-_TABLE = Path("/proc/self/mountinfo")
 
 
-def is_local(directory: str, table: Path = _TABLE) -> bool:
+def is_local(directory: str, table: Path = TABLE) -> bool:
     """Return True if a real path is on a local disk, by the mount table.
 
     An unknown file system counts as remote. Reads nothing but the table.
@@ -23,7 +22,7 @@ def is_local(directory: str, table: Path = _TABLE) -> bool:
     return os.fsencode(kind_of(directory, table)) in _LOCAL
 
 
-def kind_of(directory: str, table: Path = _TABLE) -> str:
+def kind_of(directory: str, table: Path = TABLE) -> str:
     """Return the file system type of a real path ("ext4"), or "" if it is unknown."""
     wanted = _slashed(os.fsencode(directory))
     found, kind = b"", b""
@@ -34,7 +33,7 @@ def kind_of(directory: str, table: Path = _TABLE) -> str:
     return os.fsdecode(kind)
 
 
-def remote_mounts(directory: str, table: Path = _TABLE) -> list[str]:
+def remote_mounts(directory: str, table: Path = TABLE) -> list[str]:
     """Return the mount points below a real path that may be remote, as relative paths."""
     above = _slashed(os.fsencode(directory))
     kinds = {place: kind for place, kind in _mounts(table) if place.startswith(above)}
@@ -49,15 +48,10 @@ def remote_mounts(directory: str, table: Path = _TABLE) -> list[str]:
 def _mounts(table: Path) -> Iterator[tuple[bytes, bytes]]:
     """Yield the mount point, with a slash at its end, and the file system type of each mount."""
     try:
-        lines = table.read_bytes().splitlines()
+        for mount in mount_points(table):
+            yield _slashed(mount.path), mount.kind
     except OSError:
         return
-    for line in lines:
-        fields, _, rest = line.partition(b" - ")
-        words = fields.split(b" ")
-        if len(words) >= 5:
-            place = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), words[4])
-            yield _slashed(place), rest.split(b" ", 1)[0]
 
 
 def _slashed(path: bytes) -> bytes:
