@@ -1,4 +1,4 @@
-"""What is mounted on this computer, by the kernel's table. Nothing here touches a mount."""
+"""The mounts of this computer, by the kernel's table. Nothing here touches a mount."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ ROOMS = {
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
     "remote_script": _room("runs a small sh script on a host", "errors model"),
     "remote_command": _room("a command line whose words survive any login shell", "errors"),
-    "mount_points": _room("what is mounted on this computer"),
+    "mount_points": _room("the mounts of this computer"),
     "local_ports": _room("is a local port free, and who has it if not", "errors"),
     "file_changes": _room("changes to a user's files, planned first, written at once", "errors"),
     "text_format": _room("sizes and untrusted text for people"),

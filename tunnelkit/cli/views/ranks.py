@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import safe
 from tunnelkit.cli.views.local_source import lines_of
-from tunnelkit.debug.ranks.arrivals import arrivals
+from tunnelkit.debug.ranks.arrivals import arrivals, blocking_calls
 from tunnelkit.debug.ranks.roster import Roster, RosterEntry
 from tunnelkit.debug.ranks.sample import RankSample
 from tunnelkit.debug.ranks.sample_json import from_json
@@ -108,6 +108,8 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
         took_s=answer["looks"][-1]["took_s"],
         clock=time.strftime("%H:%M:%S"),
         still_s={int(rank): seconds for rank, seconds in answer["still_s"].items()},
+        # torch's own numbers say more.
+        calls=None if late else blocking_calls(last, source_of(answer["roots"])),
     )
 
 
