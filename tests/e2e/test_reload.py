@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.tkrig import Project
 
-FILES = 5_000
+FILES = 2_000
 #: Imports all of it and says which revision that was; then it waits.
 WEB = f"""\
 import time
