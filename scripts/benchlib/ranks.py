@@ -47,7 +47,7 @@ _KEY_S = 0.05
 
 @dataclass
 class Found:
-    """whole: ways of a look -> seconds; casts: RTT in ms -> ways -> ms; steps: ms.
+    """whole: ways to know where all ranks are -> seconds; casts: RTT in ms -> ways -> ms; steps: ms.
 
     before, console_only: memory on the laptop. answer_cpu_ms: the session's CPU for one rank's
     answer. no_recipe: why there is none. load: of the machine, in the end.
@@ -96,7 +96,7 @@ def run(rig: Rig, ranks: int, rounds: int) -> Found:
 async def _consoles(rig: Rig, paths: SessionPaths, pid: int, rounds: int, found: Found) -> None:
     os.chdir(rig.project)
     async with console(paths) as shell:
-        await stand(shell, found.ranks)
+        await stand(shell, paths, found.ranks)
         lines = {ONE: "cast ranks(0) p 1", ALL: "cast ranks(:) p 1"}
         for line in lines.values():
             await answered(shell, line)  # the ranks have the console's code
@@ -113,26 +113,32 @@ async def _consoles(rig: Rig, paths: SessionPaths, pid: int, rounds: int, found:
         for _ in range(rounds):
             await answered(shell, lines[ALL])
         found.answer_cpu_ms = (cpu_s(pid) - spent_s) / (rounds * found.ranks) * 1e3
-    await _steps(rig, paths, rounds, found)
+    editor = Editor(rig)
+    await editor.attach()
+    await _steps(editor, paths, rounds, found)
     async with console(paths) as shell:
+        # With a console there, the rank stays where it is.
+        await editor.close()
+        await asyncio.to_thread(wait_until, lambda: not _editors(rig), "the editor's end")
         (rig.project / "sleep").touch()
         wait_until((rig.remote_project / "sleep").exists, "the file `sleep` on the node")
         await answered(shell, "c")
 
 
-async def _steps(rig: Rig, paths: SessionPaths, rounds: int, found: Found) -> None:
+def _editors(rig: Rig) -> list[str]:
+    loops = rig.status()["loops"]
+    assert isinstance(loops, list)
+    return [loop["editor"] for loop in loops if loop["editor"]]
+
+
+async def _steps(editor: Editor, paths: SessionPaths, rounds: int, found: Found) -> None:
     found.steps = {ALONE: Series(), BESIDE: Series()}
-    editor = Editor(rig)
-    await editor.attach()
     for name in interleaved([ALONE, BESIDE], rounds, "steps"):
         if name == ALONE:
             found.steps[name].values.append(await _median_step_ms(editor))
             continue
         async with console(paths):
             found.steps[name].values.append(await _median_step_ms(editor))
-    # With a console there, the rank stays where it is.
-    async with console(paths):
-        await editor.close()
 
 
 async def _median_step_ms(editor: Editor) -> float:

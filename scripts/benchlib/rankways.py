@@ -92,7 +92,7 @@ def cpu_s(pid: int) -> float:
 
 
 def control_paths(rig: Rig) -> SessionPaths:
-    """Where the session's control socket is: a part of the environment says so."""
+    """Paths of the session, among them its control socket; the environment says where they are."""
     kept = dict(os.environ)
     os.environ.update(rig.environ)
     try:
@@ -115,7 +115,7 @@ def looping(rig: Rig, paths: SessionPaths, ranks: int) -> Iterator[None]:
     argv = [TK, "loop", "srun", "-n", str(ranks), "python", PROGRAM]
 
     def all_wait() -> bool:
-        time.sleep(0.5)  # each look costs them something
+        time.sleep(0.5)  # every question costs them something
         with suppress(TunnelkitError):
             samples = look(paths)["looks"][-1]["samples"]
             return len(samples) == ranks and all(one["state"] == "waiting" for one in samples)
@@ -149,15 +149,23 @@ async def answered(shell: ConsoleShell, line: str) -> LineResult:
     return result
 
 
-async def stand(shell: ConsoleShell, ranks: int) -> None:
-    """Let all ranks run to the breakpoint. Raises RuntimeError if they don't come to it."""
-    await answered(shell, f"b {PROGRAM}:{STOP_LINE}")
-    await answered(shell, "c")
+async def stand(shell: ConsoleShell, paths: SessionPaths, ranks: int) -> None:
+    """Let all ranks run to the breakpoint. Raises RuntimeError if they don't come to it.
+
+    Where they are many more than the CPUs, one line is not patient enough for all of them.
+    """
     ends = time.monotonic() + _ANSWERS_S + ranks
-    while shell.core.moving:
+    await answered(shell, f"b {PROGRAM}:{STOP_LINE}")
+    while (states := await asyncio.to_thread(_states, paths)) != ["stopped"] * ranks:
         if time.monotonic() > ends:
-            raise RuntimeError("the ranks did not all stop at the breakpoint")
-        await asyncio.sleep(0.05)
+            raise RuntimeError(f"the ranks did not all stop at the breakpoint: {states}")
+        if "waiting" in states:
+            await shell.give("cast ranks(waiting) c", last=True)
+        await asyncio.sleep(0.5)
+
+
+def _states(paths: SessionPaths) -> list[str]:
+    return [one["state"] for one in look(paths)["looks"][-1]["samples"]]
 
 
 class Editor:
