@@ -20,6 +20,7 @@ from benchlib import (
     mirrorcase,
     mirrorreport,
     ranks,
+    ranksimrun,
     ranksreport,
 )
 from benchlib.disk import place
@@ -88,6 +89,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_ROUNDS} rounds")
     parser.add_argument(
         "--ranks", type=int, metavar="N", help=f"ranks: so many ({_RANKS}; quick: {_QUICK_RANKS})"
+    )
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help=f"ranks: none, but recorded answers of {ranksimrun.SIMULATED}, or --ranks",
     )
     rtts = ", ".join(f"{rtt:g}" for rtt in _F5_RTTS_MS)
     parser.add_argument(
@@ -180,6 +186,9 @@ def _cli(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
 
 
 def _ranks(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    if args.simulate:
+        simulated = ranksimrun.run(args.ranks or ranksimrun.SIMULATED, rounds)
+        return {"CPU s": simulated.cpu_s}, ranksimrun.lines(simulated)
     count = args.ranks or (_QUICK_RANKS if args.quick else _RANKS)
     with rig(0.0, ranks.cpus_of(count)) as lab_rig:
         found = ranks.run(lab_rig, count, rounds)

@@ -47,7 +47,7 @@ _KEY_S = 0.05
 
 @dataclass
 class Found:
-    """whole: ways to know where all ranks are -> seconds; casts: RTT in ms -> ways -> ms; steps: ms.
+    """whole: ways to know where all are -> seconds; casts: RTT in ms -> ways -> ms; steps: ms.
 
     before, console_only: memory on the laptop. answer_cpu_ms: the session's CPU for one rank's
     answer. no_recipe: why there is none. load: of the machine, in the end.

@@ -74,10 +74,11 @@ def memory(rig: Rig, pid: int) -> Memory:
             words = process.joinpath("cmdline").read_bytes().split(b"\0")
             if _ADAPTERS in words and mark in process.joinpath("environ").read_bytes().split(b"\0"):
                 adapters.append(int(process.name))
-    return Memory(_pss_bytes(pid), sum(map(_pss_bytes, adapters)), len(adapters))
+    return Memory(pss_bytes(pid), sum(map(pss_bytes, adapters)), len(adapters))
 
 
-def _pss_bytes(pid: int) -> int:
+def pss_bytes(pid: int | str) -> int:
+    """Proportional set size of a process, by its pid or `self`."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
