@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def bench(out: Path, *words: str) -> tuple[str, dict[str, Any]]:
-    """What `scripts/bench ranks` prints, and what it has measured."""
+    """Run `scripts/bench ranks`; return its output and what it has measured."""
     done = subprocess.run(
         [sys.executable, "-m", "benchlib", "ranks", *words, "--json", str(out)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")},
