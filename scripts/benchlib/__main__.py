@@ -10,7 +10,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchlib import cli, f5, f5report, forwards, links, mirror, mirrorcase, mirrorreport
+from benchlib import (
+    cli,
+    f5,
+    f5report,
+    forwards,
+    links,
+    mirror,
+    mirrorcase,
+    mirrorreport,
+    ranks,
+    ranksimrun,
+    ranksreport,
+)
 from benchlib.disk import place
 from benchlib.measure import to_json
 from benchlib.report import (
@@ -26,6 +38,7 @@ from benchlib.rig import DIR_VARIABLE, rig
 from tunnelkit.errors import TunnelkitError
 
 _ROUNDS, _QUICK_ROUNDS = 10, 3
+_RANKS, _QUICK_RANKS = 64, 8
 _F5_RTTS_MS = (0.0, 40.0, 150.0)
 _MIRROR_RTTS_MS = (0.0, 20.0, 60.0)
 
@@ -60,7 +73,7 @@ def _measure(args: argparse.Namespace, rounds: int) -> dict[str, dict[str, objec
         if work is None:
             results[part] = _mirror(args)
             continue
-        measures, lines = work(args.rtt, rounds)
+        measures, lines = work(args, rounds)
         print("\n".join(lines), flush=True)
         results[part] = to_json(measures)
     return results
@@ -74,12 +87,20 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds ({_ROUNDS})")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_ROUNDS} rounds")
+    parser.add_argument(
+        "--ranks", type=int, metavar="N", help=f"ranks: so many ({_RANKS}; quick: {_QUICK_RANKS})"
+    )
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help=f"ranks: none, but recorded answers of {ranksimrun.SIMULATED}, or --ranks",
+    )
     rtts = ", ".join(f"{rtt:g}" for rtt in _F5_RTTS_MS)
     parser.add_argument(
         "--rtt",
         type=float,
         metavar="MS",
-        help=f"RTT to login (none; f5: {rtts}, all in one run; mirror: 0, 20, 60)",
+        help=f"RTT to login (none; f5: {rtts}, all in one run; mirror: 0, 20, 60; ranks: 0, 60)",
     )
     parser.add_argument(
         "--dir",
@@ -91,8 +112,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _forwards(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
-    with rig(rtt_ms) as lab_rig:
+def _forwards(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    with rig(args.rtt) as lab_rig:
         found = forwards.run(lab_rig, rounds)
     lines = table("forwards", found, digits=1)
     lines.append("")
@@ -117,8 +138,8 @@ def _forwards(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     return found, lines
 
 
-def _links(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
-    with rig(rtt_ms) as lab_rig:
+def _links(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    with rig(args.rtt) as lab_rig:
         found, commands = links.run(lab_rig, rounds)
     lines = [*table("links", found, digits=1), *table("commands", commands, digits=0), ""]
     for measure in (forwards.DOWN, forwards.UP):
@@ -131,8 +152,8 @@ def _links(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     return {**found, **commands}, lines
 
 
-def _f5(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
-    rtts_ms = list(_F5_RTTS_MS) if rtt_ms is None else [rtt_ms]
+def _f5(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    rtts_ms = list(_F5_RTTS_MS) if args.rtt is None else [args.rtt]
     found = f5.Found()
     # One after the other: without a distance there is no proxy in the way.
     for through, distances in ((None, [0.0]), (0.0, [rtt for rtt in rtts_ms if rtt])):
@@ -154,8 +175,8 @@ def _mirror(args: argparse.Namespace) -> dict[str, object]:
     return mirrorreport.to_json(found)
 
 
-def _cli(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
-    with rig(rtt_ms) as lab_rig:
+def _cli(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    with rig(args.rtt) as lab_rig:
         status = cli.run_status(lab_rig, rounds)
         up = cli.run_up(lab_rig, min(rounds, 5))
     value = ratio_of(status[cli.WALL], cli.STATUS, cli.TYPER)
@@ -164,13 +185,24 @@ def _cli(rtt_ms: float | None, rounds: int) -> tuple[Measures, list[str]]:
     return {**status, **up}, lines
 
 
-_Part = Callable[[float | None, int], tuple[Measures, list[str]]]
+def _ranks(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    if args.simulate:
+        simulated = ranksimrun.run(args.ranks or ranksimrun.SIMULATED, rounds)
+        return {"CPU s": simulated.cpu_s}, ranksimrun.lines(simulated)
+    count = args.ranks or (_QUICK_RANKS if args.quick else _RANKS)
+    with rig(0.0, ranks.cpus_of(count)) as lab_rig:
+        found = ranks.run(lab_rig, count, rounds)
+    return ranksreport.measures(found), ranksreport.lines(found)
+
+
+_Part = Callable[[argparse.Namespace, int], tuple[Measures, list[str]]]
 _PARTS: dict[str, _Part | None] = {
     "forwards": _forwards,
     "links": _links,
     "f5": _f5,
     "cli": _cli,
     "mirror": None,
+    "ranks": _ranks,
 }
 
 if __name__ == "__main__":

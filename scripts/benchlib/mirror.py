@@ -64,7 +64,8 @@ from benchlib.mirrorways import (
 from benchlib.rig import NODE, Rig, background, wait_until
 from benchlib.rig import TK as TK_PROGRAM
 from tunnelkit import lab
-from tunnelkit.lab.slurm import CPUS, GPUS
+from tunnelkit.lab.layout import CPUS
+from tunnelkit.lab.slurm import GPUS
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Sync
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths

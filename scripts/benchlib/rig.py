@@ -117,11 +117,11 @@ DIR_VARIABLE = "TK_BENCH_DIR"
 
 
 @contextmanager
-def rig(rtt_ms: float | None) -> Iterator[Rig]:
+def rig(rtt_ms: float | None, cpus: int | None = None) -> Iterator[Rig]:
     """A fresh lab, gone afterwards.
 
     None: without a distance to model ssh dials login's sshd itself, since the lab's proxy is a
-    Python process, and its own speed would make all ways look alike.
+    Python process, and its own speed would make all ways look alike. cpus: of each node.
     """
     base = Path(tempfile.mkdtemp(prefix="tkb", dir=os.environ[DIR_VARIABLE]))
     try:
@@ -129,6 +129,7 @@ def rig(rtt_ms: float | None) -> Iterator[Rig]:
         info = lab.up(
             base / "lab",
             rtt_ms=rtt_ms or 0.0,
+            cpus=cpus,
             progress=lambda text: print(f"  lab: {text}", file=sys.stderr),
         )
         try:

@@ -21,6 +21,20 @@ from tests.support.processes import look
 from tunnelkit.lab.programs import SLURM_PROGRAMS, missing
 
 _DEADLINE_S = 170
+#: The chapter of the ranks, which needs srun.
+RANKS = (
+    "$ tk loop srun -n 4 --overcommit python ranks.py",
+    "$ tk console -c c",
+    "0-3 begins",
+    "$ tk ranks",
+    "A  0-1,3  3  ranks.py:",
+    "B  2      1  ranks.py:",
+    "B  rank 2 · node1",
+    "$ tk console 2 -c pause -c 'p path'",
+    "path = 'shard2.txt'",
+    "write shard2.txt; $ tk console 2 -c c",
+    "the 4 ranks met, exit code 0",
+)
 _TK = [sys.executable, "-P", "-c", "from tunnelkit.cli.main import main; main()"]
 
 
@@ -106,6 +120,7 @@ def test_tells_the_whole_story(stage: Stage) -> None:
         "epoch = 1, still process",
         "train.py ended with exit code 0",
         "y = 1.94x + 1.00",
+        *(RANKS if slurm else ()),
         "$ tk down",
         "squeue shows no job 1" if slurm else "its agent has ended",
         "$ tk lab down",
@@ -116,7 +131,7 @@ def test_tells_the_whole_story(stage: Stage) -> None:
     for line in lines:
         _, found, rest = rest.partition(line)
         assert found, f"{line!r} is missing (or too early) in:\n{done.stdout}"
-    assert len(done.stdout.splitlines()) <= 45
+    assert len(done.stdout.splitlines()) <= 65
     assert "\x1b" not in done.stdout, "colours belong on a terminal only"
     assert not done.stderr
     assert not stage.left()
@@ -128,6 +143,7 @@ def test_without_a_scheduler_it_says_so_and_plays_on(stage: Stage) -> None:
     assert "no Slurm" in done.stdout
     assert "without a scheduler there is no job" in done.stdout
     assert "loss = 2.04, down from 2.67" in done.stdout
+    assert "srun" not in done.stdout and "tk ranks" not in done.stdout
     assert not stage.left()
 
 

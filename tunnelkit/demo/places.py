@@ -95,6 +95,11 @@ class Places:
         """The output of `tk loop`."""
         return self.base / "loop.txt"
 
+    @property
+    def ranks_output(self) -> Path:
+        """The output of `tk loop srun`."""
+        return self.base / "ranks.txt"
+
     def variables(self) -> dict[str, str]:
         """The environment of a shell that uses the demo's cluster."""
         found = {

@@ -167,6 +167,7 @@ def _show_failure(show: Timeline, places: Places, error: Exception) -> int:
     logs = {
         "what it said": error.log if isinstance(error, Failed) else "",
         "tk loop": _read(places.loop_output),
+        "tk loop srun": _read(places.ranks_output),
         "tk logs --session": _read(session.session_log) if session else "",
     }
     for title, log in logs.items():

@@ -12,6 +12,7 @@ from tunnelkit.demo import leftovers
 from tunnelkit.demo.editor import DemoEditor, Stop, find_line
 from tunnelkit.demo.places import Places
 from tunnelkit.demo.programs import Failed, Tk
+from tunnelkit.demo.ranks_chapter import RanksChapter
 from tunnelkit.demo.timeline import Timeline
 from tunnelkit.demo.watch import watching
 from tunnelkit.errors import TimeoutExpired
@@ -56,6 +57,8 @@ class Story:
             await self._first_f5()
             self._edit()
             await self._second_f5()
+        if self._job is not None:
+            await RanksChapter(self._places, self._tk, self._show, self._see).play()
 
     async def end(self) -> None:
         """Take everything down, and prove that it is gone."""

@@ -32,12 +32,14 @@ def up(
     flavour: str = "loopback",
     scheduler: str = "auto",
     rtt_ms: float = 0.0,
+    cpus: int | None = None,
     progress: Progress = _silent,
 ) -> LabInfo:
     """Bring up a lab and return once ssh reaches every node and sinfo calls all idle.
 
     flavour: loopback, or netns (root). scheduler: slurm, none, or auto (slurm where it is
-    installed). A healthy lab of that kind already there is left as it is, but for `rtt_ms`;
+    installed). cpus: of each node, as Slurm counts them, None for 4 or as many as there are.
+    A healthy lab of that kind already there is left as it is, but for `rtt_ms`;
     any other lab in that directory is taken down first. On failure nothing is left behind.
     Raises UsageError, MissingProgram, SchedulerError, ConnectionFailed, TunnelkitError.
     """
@@ -46,13 +48,17 @@ def up(
             f"there is no lab with flavour {flavour!r}, scheduler {scheduler!r}",
             hint="flavour is loopback or netns, scheduler auto, slurm or none",
         )
+    if cpus is not None and not 1 <= cpus <= layout.MOST_CPUS:
+        raise UsageError(
+            f"a node of the lab can't have {cpus} CPUs", hint=f"choose 1 to {layout.MOST_CPUS}"
+        )
     rtt_ms = proxy.parse_rtt_ms(str(rtt_ms))
     found = Layout(layout.resolve_dir(dir))
     _refuse_inside(found)
     if load(found):
         with _locked(found.dir):  # waits for an `up` or `down` under way
             existing = load(found)
-            if existing and _is_as_wanted(existing, flavour, scheduler):
+            if existing and _is_as_wanted(existing, flavour, scheduler, cpus):
                 proxy.tell(found.proxy_socket, f"rtt {rtt_ms}")
                 return existing.info
             if existing:
@@ -62,7 +68,7 @@ def up(
     for left in reversed(range(_PLANS)):
         plan = network.netns(found.dir) if flavour == "netns" else network.loopback()
         try:
-            return _new(_plan(found, plan, with_slurm, notes), rtt_ms, progress)
+            return _new(_plan(found, plan, with_slurm, notes, cpus), rtt_ms, progress)
         except _PortTaken as taken:
             if not left:
                 raise taken.error from None
@@ -112,7 +118,9 @@ def _choose_scheduler(wanted: str) -> tuple[bool, list[str]]:
     return False, [f"No Slurm here (missing: {', '.join(lacking)}), so scheduler = none; {install}"]
 
 
-def _plan(found: Layout, plan: network.Network, with_slurm: bool, said: Sequence[str]) -> State:
+def _plan(
+    found: Layout, plan: network.Network, with_slurm: bool, said: Sequence[str], cpus: int | None
+) -> State:
     notes = list(said)
     if not plan.namespaces:
         notes.append(
@@ -144,6 +152,7 @@ def _plan(found: Layout, plan: network.Network, with_slurm: bool, said: Sequence
         nodes=NODES,
         enter=plan.enter_namespace("laptop"),
         notes=tuple(notes),
+        cpus=cpus or layout.CPUS,
     )
     return State(info=info, network=plan, daemons={})
 
@@ -192,7 +201,7 @@ def _ssh_daemons(state: State) -> list[LabDaemon]:
 def _start_slurm(state: State) -> State:
     found = state.layout
     task_env = {node: environment.host_environment(found, node, slurm=True) for node in NODES}
-    slurm.write_files(found, state.network, task_env)
+    slurm.write_files(found, state.network, task_env, state.info.cpus)
     for name, host, argv in slurm.daemons(found):
         state = state.start(LabDaemon(name, host, tuple(argv)))
         if name == "munged":
@@ -200,9 +209,11 @@ def _start_slurm(state: State) -> State:
     return state
 
 
-def _is_as_wanted(state: State, flavour: str, scheduler: str) -> bool:
+def _is_as_wanted(state: State, flavour: str, scheduler: str, cpus: int | None) -> bool:
     info = state.info
     if info.flavour != flavour or scheduler not in ("auto", info.scheduler):
+        return False
+    if cpus not in (None, info.cpus):
         return False
     return _status(state).healthy and info.profile == layout.profile_path()
 

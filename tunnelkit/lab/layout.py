@@ -20,6 +20,10 @@ HOSTS = (LOGIN, *NODES)
 #: Environment variable that every process of a lab carries, with the lab's directory as value.
 TAG = "TK_LAB"
 
+#: Of each node, as Slurm counts them.
+CPUS = 4
+MOST_CPUS = 1024
+
 # A Unix socket's path may hold 107 bytes; the longest one below the lab's
 # directory is slurmstepd's, s/node1/node1_4294967295.4294967295.
 _DIR_LIMIT_BYTES = 60
@@ -30,7 +34,7 @@ class LabInfo:
     """A running lab, for its users.
 
     enter: argv prefix that runs a program on the lab's laptop; empty where that is this machine.
-    notes: what this lab can't show, one sentence each.
+    notes: what this lab can't show, one sentence each. cpus: of each node, as Slurm counts them.
     """
 
     dir: Path
@@ -42,6 +46,7 @@ class LabInfo:
     nodes: tuple[str, ...]
     enter: tuple[str, ...]
     notes: tuple[str, ...]
+    cpus: int = CPUS
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as JSON types, for `from_json`."""
@@ -60,6 +65,7 @@ class LabInfo:
             nodes=tuple(data["nodes"]),
             enter=tuple(data["enter"]),
             notes=tuple(data["notes"]),
+            cpus=data.get("cpus", CPUS),
         )
 
 

@@ -1,8 +1,8 @@
 """The lab's Slurm: munged, slurmctld and one slurmd per node, run as the user of the lab.
 
 Everything is said in configuration files and argv; Debian's own units, sockets
-and directories are never touched. Every node has 4 CPUs and 2 GPUs that are
-character devices of the machine, so that Slurm hands out and counts them as it
+and directories are never touched. CPUs are only counted. Every node has 2 GPUs that
+are character devices of the machine, so that Slurm hands out and counts them as it
 would real ones.
 """
 
@@ -22,7 +22,6 @@ from tunnelkit.lab.layout import LOGIN, NODES, Layout, write_private
 from tunnelkit.lab.network import Network
 from tunnelkit.lab.programs import find_program
 
-CPUS = 4
 GPUS = 2
 #: Features of each node, for --constraint.
 FEATURES = {"node1": "a100", "node2": "a100,nvlink"}
@@ -32,16 +31,19 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 def write_files(
-    layout: Layout, network: Network, task_env: Mapping[str, Mapping[str, str]]
+    layout: Layout, network: Network, task_env: Mapping[str, Mapping[str, str]], cpus: int
 ) -> None:
-    """Write slurm.conf and its companions. `task_env`: what jobs find set, by node."""
+    """Write slurm.conf and its companions. `task_env`: what jobs find set, by node.
+
+    cpus: of each node.
+    """
     (layout.dir / "munge").mkdir(mode=0o700)
     key = os.open(layout.dir / "munge" / "key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(key, "wb") as file:
         file.write(secrets.token_bytes(128))
     for name in ("ctld", *NODES):
         (layout.spool / name).mkdir(mode=0o700)
-    write_private(layout.slurm_conf, _slurm_conf(layout, network))
+    write_private(layout.slurm_conf, _slurm_conf(layout, network, cpus))
     write_private(layout.slurm / "gres.conf", _gres_conf())
     # The lab uses no cgroups, yet slurmd loads the plugin; v1 needs nothing of the system.
     write_private(layout.slurm / "cgroup.conf", "CgroupPlugin=cgroup/v1\n")
@@ -75,7 +77,7 @@ def _munged_argv(layout: Layout) -> list[str]:
     ]
 
 
-def _slurm_conf(layout: Layout, network: Network) -> str:
+def _slurm_conf(layout: Layout, network: Network, cpus: int) -> str:
     me = user().pw_name
     here = socket.gethostname().partition(".")[0]
     controller = LOGIN if network.own_names else here
@@ -86,7 +88,7 @@ def _slurm_conf(layout: Layout, network: Network) -> str:
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={node if network.own_names else here} "
         f"NodeAddr={network.slurm_address[node]} Port={network.slurm_port[node]} "
-        f"CPUs={CPUS} RealMemory={_MEM_MB} Gres=gpu:{GPUS} Feature={FEATURES[node]} State=UNKNOWN"
+        f"CPUs={cpus} RealMemory={_MEM_MB} Gres=gpu:{GPUS} Feature={FEATURES[node]} State=UNKNOWN"
         for node in NODES
     )
     return f"""ClusterName=tklab

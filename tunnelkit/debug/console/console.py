@@ -102,7 +102,7 @@ class Console:
     @property
     def moving(self) -> bool:
         """True while a rank that lines go to runs."""
-        return bool(set(self._listeners.ranks) & set(self._there.in_state("running")))
+        return self._listeners.any_in("running")
 
     @property
     def columns(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunnelkit.debug.console.line_parser import LineError
 from tunnelkit.debug.console.ranks_there import RanksThere
 from tunnelkit.debug.console.rendering import ranks_text
+from tunnelkit.debug.ranks.console_messages import State
 from tunnelkit.debug.ranks.fold import fold_ranks
 from tunnelkit.debug.ranks.selection import parse_selection
 from tunnelkit.debug.ranks.text_errors import MarkedTextError
@@ -41,6 +42,12 @@ class Listeners:
     def is_everyone(self) -> bool:
         """True if lines go to all ranks, one or several, and to those that come later."""
         return self._chosen is None
+
+    def any_in(self, state: State) -> bool:
+        """True if one of the ranks is in that state. Asked for each event, so none is sorted."""
+        known = self._there.by_rank
+        ranks = known if self._chosen is None else self._chosen
+        return any(rank in known and known[rank].state == state for rank in ranks)
 
     @property
     def prompt(self) -> str:
@@ -90,7 +97,10 @@ class Listeners:
 
     def drop_ended(self) -> str:
         """Go back to all ranks if no chosen one is left. Returns a line about it, or ""."""
-        if self._chosen is None or set(self._chosen) & set(self._there.alive):
+        known = self._there.by_rank
+        if self._chosen is None or any(
+            one in known and known[one].state != "ended" for one in self._chosen
+        ):
             return ""
         gone, self._chosen, self._name, self._before = self._chosen, None, "", None
         self._attached = False

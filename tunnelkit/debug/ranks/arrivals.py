@@ -82,6 +82,7 @@ class _Group:
     progress: dict[int, GroupProgress]
     gone: list[RankSample]
     lowest: int = 0
+    highest: int = 0
     fit: bool = True
 
 
@@ -153,6 +154,7 @@ def _groups(seen: Mapping[int, _Seen], newest: Mapping[int, RankSample]) -> list
             progress=progress,
             gone=[gone[rank] for rank in sorted(set(members) & gone.keys())],
             lowest=min(one.sequence for one in progress.values()),
+            highest=max(one.sequence for one in progress.values()),
             fit=not any(
                 is_point_to_point(one.operation) or seen[rank].point_to_point
                 for rank, one in progress.items()
@@ -174,7 +176,7 @@ def _waits(seen: Mapping[int, _Seen], groups: Sequence[_Group]) -> dict[int, lis
         rank
         for group in groups
         for rank, progress in group.progress.items()
-        if progress.sequence < max(one.sequence for one in group.progress.values())
+        if progress.sequence < group.highest
     }
     reasons: dict[int, list[int]] = {}
     for at, group in enumerate(groups):

@@ -43,6 +43,16 @@ def fold_ranks(ranks: Iterable[int]) -> str:
     return ",".join(parts)
 
 
+def unfold_ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks that `fold_ranks` has written. Raises ValueError."""
+    ranks: set[int] = set()
+    for part in filter(None, text.split(",")):
+        ends, _, step = part.partition("/")
+        first, _, last = ends.partition("-")
+        ranks.update(range(int(first), int(last or first) + 1, int(step or 1)))
+    return tuple(sorted(ranks))
+
+
 def _end_of_sequence(members: list[int], at: int) -> int:
     """Index of the last member that follows `members[at]` with equal distances."""
     end = at

@@ -96,14 +96,25 @@ def _group(sent: Message) -> GroupProgress:
     elif description not in _UNNAMED:
         name = f"{description} ({name})"
     ranks = sent.get("ranks")
-    members = [whole(rank) for rank in ranks[:_MOST_MEMBERS]] if isinstance(ranks, list) else []
+    # Each of 1,024 ranks sends the same 1,024 members: not one by one through a function.
+    members = [
+        rank
+        for rank in (ranks[:_MOST_MEMBERS] if isinstance(ranks, list) else ())
+        if type(rank) is int and rank >= 0
+    ]
     operation = _name(sent.get("operation")).rpartition(":")[2]
     return GroupProgress(
         name,
-        tuple(sorted({rank for rank in members if rank is not None and rank >= 0})),
+        _ascending(tuple(members)),
         _at_least(0, sent.get("sequence")),
         operation,
     )
+
+
+@lru_cache(maxsize=16)
+def _ascending(members: tuple[int, ...]) -> tuple[int, ...]:
+    """One tuple for all that have the same members."""
+    return tuple(sorted(set(members)))
 
 
 def _seconds(value: object) -> float | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypedDict
 
+from tunnelkit.debug.ranks.fold import fold_ranks, unfold_ranks
 from tunnelkit.debug.ranks.sample import (
     GroupProgress,
     ProcessState,
@@ -22,10 +24,10 @@ class FrameInfo(TypedDict):
 
 
 class GroupInfo(TypedDict):
-    """A `GroupProgress`."""
+    """A `GroupProgress`. ranks: folded, as each of many ranks has the same long list."""
 
     name: str
-    ranks: list[int]
+    ranks: str
     sequence: int
     operation: str
 
@@ -69,7 +71,7 @@ def to_json(sample: RankSample) -> SampleInfo:
         "groups": [
             {
                 "name": one.name,
-                "ranks": list(one.ranks),
+                "ranks": _folded(one.ranks),
                 "sequence": one.sequence,
                 "operation": one.operation,
             }
@@ -94,9 +96,13 @@ def from_json(info: SampleInfo) -> RankSample:
         instruction=info["instruction"],
         cpu_s=info["cpu_s"],
         groups=tuple(
-            GroupProgress(one["name"], tuple(one["ranks"]), one["sequence"], one["operation"])
+            GroupProgress(one["name"], _unfolded(one["ranks"]), one["sequence"], one["operation"])
             for one in info["groups"]
         ),
         process=None if process is None else ProcessState(**process),
         local_rank=info["local_rank"],
     )
+
+
+_folded = lru_cache(maxsize=16)(fold_ranks)
+_unfolded = lru_cache(maxsize=16)(unfold_ranks)

@@ -34,6 +34,8 @@ _BEHIND_BYTES = 8 << 20
 #: Of one console at a time: 1,024 ranks, some requests each.
 _MOST_ASKED = 16_384
 _PATIENCE_S = 1.5
+#: Between two rosters: each has all ranks, and each rank that comes or begins changes it.
+_ROSTER_GAP_S = 0.2
 _STATES: dict[RankState, State] = {
     RankState.WAITING: "waiting",
     RankState.STOPPED: "stopped",
@@ -53,10 +55,12 @@ class ConsoleServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
         self._told: RosterMessage | None = None
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Serve the console."""
         following = asyncio.create_task(self._follow())
+        telling = asyncio.create_task(self._tell_rosters())
         try:
             frames = DapReader()
             while data := await self._channel.read():
@@ -65,7 +69,7 @@ class ConsoleServer:
         except DapError as error:
             self._channel.close({"error": str(error)})
         finally:
-            await cancel_all(following, *self._tasks)
+            await cancel_all(following, telling, *self._tasks)
             for rank in self._ranks.values():
                 rank.close()
             if not self._channel.is_over:
@@ -119,7 +123,7 @@ class ConsoleServer:
             self._refuse(number, rank, str(error), lost=isinstance(error, ConnectionError))
             return
         self._send(_answer(number, rank, {"success": True}))
-        self.tell_roster()
+        self._changed.set()
 
     def _refuse(self, number: int, rank: int, why: str, *, lost: bool = False) -> None:
         answer = _answer(number, rank, {"message": why})
@@ -134,8 +138,15 @@ class ConsoleServer:
         while not self._channel.is_over:
             changed = self._loop.changed
             await self._take_ranks()
-            self.tell_roster()
+            self._changed.set()
             await changed.wait()
+
+    async def _tell_rosters(self) -> None:
+        while not self._channel.is_over:
+            await self._changed.wait()
+            self._changed.clear()
+            self._tell_roster()
+            await asyncio.sleep(_ROSTER_GAP_S)
 
     async def _take_ranks(self) -> None:
         run = self._loop.first()
@@ -162,7 +173,7 @@ class ConsoleServer:
         corrected, _ = correct_attach(attach, place.mirror if place is not None else None)
         return section(corrected, "arguments")
 
-    def tell_roster(self) -> None:
+    def _tell_roster(self) -> None:
         """Send all ranks, if something about them has changed."""
         info = self._loop.info
         run = self._run

@@ -41,11 +41,15 @@ def up(
     scheduler: Annotated[
         str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
     ] = "auto",
+    cpus: Annotated[
+        int | None,
+        typer.Option("--cpus", metavar="N", help="CPUs that Slurm counts on each node (4)."),
+    ] = None,
     dir: DirOption = None,
 ) -> None:
     """Start the cluster and write the profile `lab`.
 
-    Examples:  tk lab up  |  tk lab up --rtt 60  |  sudo tk lab up --netns
+    Examples:  tk lab up  |  tk lab up --rtt 60  |  tk lab up --cpus 32  |  sudo tk lab up --netns
     """
     from tunnelkit import lab
 
@@ -54,6 +58,7 @@ def up(
         flavour="netns" if netns else "loopback",
         scheduler=scheduler,
         rtt_ms=rtt,
+        cpus=cpus,
         progress=lambda text: typer.echo(f"lab: {text}", err=True),
     )
     for note in found.notes:

@@ -1,0 +1,133 @@
+"""1,024 ranks that answer from a record, through the session's handlers and a whole console."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from tunnelkit.cli.views.ranks import view_of
+from tunnelkit.debug.dap.messages import Message, parse
+from tunnelkit.debug.ranks_view.describe import describe
+from tunnelkit.mux.dap_framing import DapReader
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.handlers.console import _ROSTER_GAP_S, ConsoleServer
+from tunnelkit.session.handlers.ranks import RankLooks
+from tunnelkit.session.runtime.control_calls import Ranks
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "scripts"))
+from benchlib.ranksim import SimRanks, console, pipes
+
+RANKS = 1024
+LATE, ODD = 47, 700
+
+
+def value(rank: int, expression: str) -> str:
+    if "rank" in expression:
+        return str(rank)
+    return "nan" if rank == ODD else "0.4127"
+
+
+async def stopped() -> SimRanks:
+    sim = SimRanks(RANKS, value, late=frozenset({LATE}))
+    sim.stop()
+    await asyncio.sleep(0)
+    return sim
+
+
+async def test_1024_ranks_are_listed_and_cast_to_and_their_answers_folded() -> None:
+    sim, shown = await stopped(), list[str]()
+    async with console(sim, shown.extend) as (shell, _):
+        assert shown == ["1,024 ranks on 128 nodes · srun python train.py · 1024 stopped"]
+        shown.clear()
+        await shell.give("list", last=True)
+        rows = [line.split()[:4] for line in shown]
+        assert rows == [
+            ["ranks", "n", "where", "state"],
+            ["A", "0-46,48-1023", "1023", "distributed_c10d.py:3252"],
+            ["B", "47", "1", "data.py:31"],
+        ]
+        shown.clear()
+        await shell.give("p loss", last=True)
+        assert shown == ["0-699,701-1023  0.4127", "700             nan"]
+        # Each is asked once, and in one message.
+        assert [one.asked.count("evaluate") for one in sim.ranks] == [3] * RANKS
+        shown.clear()
+        await shell.give("p rank", last=True)
+        assert shown[0] == "all different: 0 to 1023 (p! for a line each)"
+        cells = " ".join(shown[1:]).split()
+        pairs = {
+            int(rank): int(number) for rank, number in zip(cells[::2], cells[1::2], strict=True)
+        }
+        assert pairs == {rank: rank for rank in range(RANKS)}
+
+
+async def test_those_of_1024_that_do_not_answer_are_named() -> None:
+    sim, shown = await stopped(), list[str]()
+    async with console(sim, shown.extend) as (shell, far):
+        await shell.give("p loss", last=True)
+        sim.ranks[3].mute = sim.ranks[900].mute = True
+        shown.clear()
+        sent = far.sent
+        shell.type("p 1")
+        while far.sent < sent + RANKS - 2 or not far.is_read():
+            await asyncio.sleep(0)
+        shell.interrupt()
+        await shell.idle()
+        assert shown[-1] == f"{RANKS - 2} of {RANKS} answered"
+        assert "3,900       has not answered yet" in [line.rstrip() for line in shown]
+
+
+async def test_the_late_one_of_1024_is_found() -> None:
+    sim = SimRanks(RANKS, value, late=frozenset({LATE}))
+    answer = await RankLooks(sim.session).look(Ranks(gap_s=0.01))
+    view = view_of(answer)
+    [arrival] = view.arrivals
+    assert (arrival.operation, arrival.sequence) == ("all_reduce", 1204)
+    assert [one.rank for one in arrival.late] == [LATE]
+    assert [one.ranks for one in view.classes][1] == (LATE,)
+    text = " ".join(describe(view))
+    assert "1024 ranks on 128 nodes" in text and "all answered" in text
+    assert "rank 47 has not reached all_reduce #1204 of the group world" in text
+
+
+async def test_ranks_that_change_one_after_another_are_told_together() -> None:
+    """A roster has all ranks: one for each change would be a million entries."""
+    sim = SimRanks(RANKS, value)
+    near, far = pipes()
+    server = ConsoleServer(sim.session, sim.loop, far)
+    loop = asyncio.get_running_loop()
+    serving = asyncio.create_task(server.run())
+    rosters: list[Message] = []
+    try:
+        frames = DapReader()
+        began_s = loop.time()
+        while not rosters:
+            rosters += _rosters(frames, await near.read())
+        for target in sim.targets:
+            target.debugged_pid += 100_000
+            sim.wake()
+            await asyncio.sleep(0)
+        # The last one has everything.
+        while _pids(rosters[-1]) != [120_000 + rank for rank in range(RANKS)]:
+            rosters += _rosters(frames, await near.read())
+        took_s = loop.time() - began_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * _ROSTER_GAP_S):
+                raise AssertionError(await near.read())
+    finally:
+        near.close()
+        await cancel_all(serving)
+    assert len(rosters) <= took_s / _ROSTER_GAP_S + 2
+
+
+def _rosters(frames: DapReader, data: bytes) -> list[Message]:
+    messages = [parse(body) for body in frames.feed(data)]
+    return [one for one in messages if one["type"] == "roster"]
+
+
+def _pids(roster: Message) -> list[object]:
+    ranks = roster["ranks"]
+    assert isinstance(ranks, list)
+    return [one["pid"] for one in ranks]
