@@ -28,6 +28,9 @@ async def announce(generation: Generation, ports: RankPorts) -> None:
     if others and not facts.supports_start_debugging:
         await primary.send_to_editor([session.console(_by_hand(others, ports))])
     for one in others:
+        if facts.supports_start_debugging:
+            # Its session is a moment away.
+            one.adapter.want()
         await primary.send_to_editor([_child(session, one, editor.port)])
 
 

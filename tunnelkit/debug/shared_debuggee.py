@@ -77,6 +77,12 @@ class SharedDebuggee:
         await self._grant("configurationDone", {})
         self.connection.configured = True
 
+    async def let_run(self) -> None:
+        """Let a process run that waits for a debugger and gets none. Raises ConnectionError."""
+        await self.ask("initialize", {"adapterID": "tunnelkit"})
+        for command in ("attach", "configurationDone", "disconnect"):
+            await self.ask(command, {})
+
     async def _grant(self, command: str, arguments: Mapping[str, object]) -> None:
         response = await self.ask(command, arguments)
         if response.get("success") is not True:

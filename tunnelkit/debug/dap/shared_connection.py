@@ -7,6 +7,7 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
 - All clients see the events that say whether the program stands.
 - The debuggee has the breakpoints of all clients (breakpoint_union.py); each is answered about its
   own.
+- Without an adapter, what would be its own is dropped. One that comes later gets whole messages.
 - While a console is there, an editor that leaves does not let the program run on: its `disconnect`
   becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
   has missed.
@@ -64,13 +65,18 @@ class SharedConnection:
         self, first: int = FIRST_SEQ, on_event: Callable[[Message], None] = _nobody
     ) -> None:
         self.watched = False
+        self.has_adapter = True
+        #: The debuggee has said that it ends.
+        self.terminated = False
         #: A client has let the program begin.
         self.configured = False
         self._on_event = on_event
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
-        self._debuggee = MessageFilter(_is_short, self._debuggee_message)
+        self._debuggee = MessageFilter(
+            _is_short, self._debuggee_message, lambda: self.has_adapter
+        )
         self._breakpoints = BreakpointUnion()
         #: The adapter's requests whose answers are changed, by their numbers.
         self._rewritten: dict[int, Callable[[Message], Message]] = {}
@@ -178,6 +184,10 @@ class SharedConnection:
         return out
 
     def _debuggee_message(self, body: bytes) -> bytes | None:
+        passed = self._read_debuggee(body)
+        return passed if self.has_adapter else None
+
+    def _read_debuggee(self, body: bytes) -> bytes | None:
         kind, name, request = peek(body)
         if kind == EVENT:
             if name in _SEEN:
@@ -197,6 +207,8 @@ class SharedConnection:
         return body if rewrite is None else dump(rewrite(parse(body)))
 
     def _event(self, name: bytes, body: bytes) -> None:
+        if name == b"terminated":
+            self.terminated = True
         if name == b"stopped" or (name == b"continued" and self._stopped):
             event = parse(body)
             body_of = section(event, "body")
