@@ -5,8 +5,8 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
 - pydevd answers each request by its number, so tk's are numbered from 2**30. Their responses are
   kept from the adapter. A request is put between two messages of the adapter.
 - All clients see the events that say whether the program stands.
-- The debuggee has the breakpoints of all clients (breakpoint_union.py); each is answered about its
-  own.
+- The debuggee has the breakpoints and exception filters of all clients (breakpoint_union.py,
+  exception_filters.py); each is answered about its own breakpoints.
 - Without an adapter, what would be its own is dropped. One that comes later gets whole messages.
 - While a console is there, an editor that leaves does not let the program run on: its `disconnect`
   becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from tunnelkit.debug.dap.breakpoint_union import BreakpointUnion, Merged
+from tunnelkit.debug.dap.exception_filters import ExceptionFilters
 from tunnelkit.debug.dap.message_filter import MessageFilter
 from tunnelkit.debug.dap.messages import (
     EVENT,
@@ -74,10 +75,9 @@ class SharedConnection:
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
-        self._debuggee = MessageFilter(
-            _is_short, self._debuggee_message, lambda: self.has_adapter
-        )
+        self._debuggee = MessageFilter(_is_short, self._debuggee_message, lambda: self.has_adapter)
         self._breakpoints = BreakpointUnion()
+        self._filters = ExceptionFilters()
         #: The adapter's requests whose answers are changed, by their numbers.
         self._rewritten: dict[int, Callable[[Message], Message]] = {}
         self._configuring: int | None = None
@@ -125,11 +125,17 @@ class SharedConnection:
 
         return self.ask("setBreakpoints", arguments, answered)
 
-    def drop_breakpoints(self, client: Hashable) -> bytes:
+    def set_filters(self, client: Hashable, arguments: Message, on_answer: OnAnswer) -> bytes:
+        """Replace the exceptions at which a client wants the program to stop; as `ask`."""
+        return self.ask("setExceptionBreakpoints", self._filters.set(client, arguments), on_answer)
+
+    def drop_client(self, client: Hashable) -> bytes:
         """Remove all breakpoints of a client that leaves; as `ask`."""
         out = b""
         for path in self._breakpoints.files(client):
             out += self.set_breakpoints(client, path, [], _nobody)
+        if self._filters.has(client):
+            out += self.set_filters(client, {}, _nobody)
         return out
 
     # -- the adapter's messages ----------------------------------------------
@@ -148,6 +154,8 @@ class SharedConnection:
         _, name, _ = peek(body)
         if name == b"setBreakpoints":
             return self._adapter_breakpoints(body)
+        if name == b"setExceptionBreakpoints":
+            return self._adapter_filters(body)
         if name == b"configurationDone":
             self._configuring = whole(parse(body).get("seq"))
         elif name == b"disconnect":
@@ -165,12 +173,18 @@ class SharedConnection:
         changed = {key: value for key, value in arguments.items() if key != "lines"}
         return dump({**message, "arguments": {**changed, "breakpoints": merged.breakpoints}})
 
+    def _adapter_filters(self, body: bytes) -> bytes:
+        message = parse(body)
+        merged = self._filters.set(_ADAPTER, section(message, "arguments"))
+        return dump({**message, "arguments": merged}) if self._filters.shared(_ADAPTER) else body
+
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
         if not self.watched or section(message, "arguments").get("terminateDebuggee"):
-            # The debuggee lets all threads run, and does not say so.
+            # The debuggee drops all breakpoints, lets all threads run, and does not say so.
+            self._breakpoints, self._filters = BreakpointUnion(), ExceptionFilters()
             self._stopped.clear()
             return body
-        self._to_debuggee += self.drop_breakpoints(_ADAPTER)
+        self._to_debuggee += self.drop_client(_ADAPTER)
         self._rewritten[whole(message.get("seq")) or 0] = _as_disconnect
         return dump({**message, "command": "threads", "arguments": {}})
 
