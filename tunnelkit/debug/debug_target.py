@@ -183,6 +183,9 @@ class DebugTarget:
         try:
             if sock is None and self.asked is shared:
                 sock = await keep(channel, shared.connection, self.adapter)
+                if sock is None and self.adapter.is_wanted:
+                    # It waits for a debuggee that is gone, and an editor for it.
+                    await self.adapter.close()
             elif sock is None:
                 await _let_run(channel, shared)
             if sock is not None:
@@ -205,11 +208,14 @@ class DebugTarget:
 
         opening: the editor's messages that were taken (and answered) already. Raises AdapterGone if
         the adapter is or goes away before the editor attached: the editor has lost nothing
-        then and can be given to another. Raises DebugError if there can't be an adapter.
+        then and can be given to another. Raises DebugError if there can't be an adapter, or a
+        rank has ended while others may live.
         """
         try:
+            self._check_alive()
             adapter = await self.adapter.connect_editor()
         except OSError as error:
+            self._check_alive()
             raise AdapterGone(str(error)) from None
         session = editor.session
         # A rank's end is not the run's. The launch configuration does not name the rank.
@@ -238,6 +244,10 @@ class DebugTarget:
             if self._proxy is proxy:
                 self._proxy = None
             adapter.close()
+
+    def _check_alive(self) -> None:
+        if self.armed and self.asked is None and self is not self.run.primary:
+            raise DebugError(f"{self.who.name} has ended", hint="`tk ranks` shows who is there")
 
     async def send_to_editor(self, bodies: list[bytes]) -> None:
         """Send messages of tk's own to the main editor, if it is there."""

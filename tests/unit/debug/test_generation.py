@@ -10,7 +10,7 @@ import pytest
 from tests.unit.debug.test_loop_close import Agent, Pipes
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor, EditorPort
-from tunnelkit.debug.debug_target import TargetIdentity
+from tunnelkit.debug.debug_target import AdapterGone, TargetIdentity
 from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.errors import DebugError
@@ -144,4 +144,21 @@ async def test_spent_is_one_whose_ranks_are_all_over() -> None:
     first.terminated, second.left = False, False
     first.left = True
     assert one.claim is Reservation.SPENT
+    await one.close()
+
+
+async def test_a_rank_that_has_ended_is_refused_and_its_run_goes_on() -> None:
+    one = generation()
+    _, second = (one.target_for(who(rank, 10 + rank)) for rank in range(2))
+    channel = Agent().mux.open({})
+    carrying = asyncio.create_task(second.carry_debuggee(channel))
+    await asyncio.sleep(0)
+    assert second.armed and second.asked is not None and not second.adapter.is_wanted
+    channel.received_eof()
+    await carrying
+    with pytest.raises(DebugError, match="rank 1 · node1 has ended") as refusal:
+        await second.carry_editor(editor(), None)
+    # That one ends the run.
+    assert not isinstance(refusal.value, AdapterGone)
+    assert not second.adapter.is_wanted and not one.left
     await one.close()
