@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -112,6 +114,33 @@ async def test_a_console_makes_no_adapter_and_an_editor_that_comes_later_does(
     finally:
         await editor.close()
     assert terminal.text.count(" done: ") == 4
+
+
+async def test_ranks_of_a_killed_session_are_where_a_console_has_left_them(
+    four_ranks: Project,
+) -> None:
+    project = four_ranks
+    terminal = await project.loop("srun", "-n", "4", "python", "train.py")
+    await all_wait(project, 4)
+    await console(project, f"b train.py:{ADDS}", "c", "p doubled", "cast ranks(3) n")
+    os.kill((await project.tk("status", "--json")).json["pid"], signal.SIGKILL)
+    await terminal.line("the session is gone")
+    await project.up()
+    await all_wait(project, 4)
+    assert adapters(project) == 1
+    editor = at_rank(project, 3, ADDS)
+    try:
+        await editor.open()
+        assert (await editor.event("stopped"))["threadId"] == 1
+        [frame, *_] = (await editor.request("stackTrace", threadId=1))["stackFrames"]
+        assert frame["line"] == ADDS - 1
+        assert adapters(project) == 2
+        assert await console(project, "cast ranks(3) p rank", "cast ranks(2) p rank") == ["3", "2"]
+        await console(project, "cast ranks(0-2) c")
+        await editor.go_on()
+        await terminal.line(r"run 1 · ended: exit code 0")
+    finally:
+        await editor.close()
 
 
 async def test_processes_of_a_rank_without_an_editor_run_free(four_ranks: Project) -> None:
