@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tunnelkit.debug.adapter.adapter import Adapter
+from tunnelkit.debug.adapter.adapter_on_demand import AdapterOnDemand
+from tunnelkit.debug.adapter.kept_connection import keep
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import whole
@@ -17,7 +17,8 @@ from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
 from tunnelkit.debug.shared_debuggee import SharedDebuggee
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.splice import no_delay, quick_ack, splice
+from tunnelkit.mux.splice import splice
+from tunnelkit.mux.tasks import cancel_all
 
 #: One adapter serves a program with all that it starts; each costs it threads.
 _MOST_PROCESSES = 256
@@ -119,13 +120,13 @@ class TargetRun(Protocol):
 
 @dataclass(eq=False)
 class DebugTarget:
-    """One process under debugpy, with the adapter that talks to it.
+    """One process under debugpy, with the adapter that an editor talks to.
 
     Rules of this file: a target is over (`terminated`, `left`) before its editor can know it, so an
     editor that comes right after is never given the old one.
     """
 
-    adapter: asyncio.Task[Adapter]
+    adapter: AdapterOnDemand
     run: TargetRun
     who: TargetIdentity = field(default_factory=TargetIdentity)
     armed: bool = False
@@ -159,7 +160,7 @@ class DebugTarget:
     async def carry_debuggee(self, channel: Channel) -> None:
         """Carry the bytes of a debuggee that dialled in until it ends.
 
-        Raises OSError and DebugError if there is no adapter, or too many have come already.
+        Raises OSError if its adapter is gone, DebugError if too many have come already.
         """
         if self._carried >= _MOST_PROCESSES:
             raise DebugError(
@@ -173,20 +174,28 @@ class DebugTarget:
             self._carried -= 1
 
     async def _carry(self, channel: Channel) -> None:
-        sock = await _connect((await self.adapter).server_port)
-        self.armed = True
+        sock = await self.adapter.connect_debuggee()
         shared = SharedDebuggee(channel, self._console_end)
         # The first one is the rank itself, not a process that it has started.
         self.asked = self.asked or shared
+        self.armed = True
         self.run.target_armed(self)
         try:
-            await splice(
-                sock,
-                channel,
-                quickack=True,
-                inbound=shared.connection.from_debuggee,
-                outbound=shared.connection.from_adapter,
-            )
+            if sock is None and self.asked is shared:
+                sock = await keep(channel, shared.connection, self.adapter)
+                if sock is None and self.adapter.is_wanted:
+                    # It waits for a debuggee that is gone, and an editor for it.
+                    await self.adapter.close()
+            elif sock is None:
+                await _let_run(channel, shared)
+            if sock is not None:
+                await splice(
+                    sock,
+                    channel,
+                    quickack=True,
+                    inbound=shared.connection.from_debuggee,
+                    outbound=shared.connection.from_adapter,
+                )
         finally:
             shared.close()
             if self.asked is shared:
@@ -199,11 +208,14 @@ class DebugTarget:
 
         opening: the editor's messages that were taken (and answered) already. Raises AdapterGone if
         the adapter is or goes away before the editor attached: the editor has lost nothing
-        then and can be given to another.
+        then and can be given to another. Raises DebugError if there can't be an adapter, or a
+        rank has ended while others may live.
         """
         try:
-            adapter = await _connect((await self.adapter).client_port)
-        except (OSError, DebugError) as error:
+            self._check_alive()
+            adapter = await self.adapter.connect_editor()
+        except OSError as error:
+            self._check_alive()
             raise AdapterGone(str(error)) from None
         session = editor.session
         # A rank's end is not the run's. The launch configuration does not name the rank.
@@ -232,6 +244,10 @@ class DebugTarget:
             if self._proxy is proxy:
                 self._proxy = None
             adapter.close()
+
+    def _check_alive(self) -> None:
+        if self.armed and self.asked is None and self is not self.run.primary:
+            raise DebugError(f"{self.who.name} has ended", hint="`tk ranks` shows who is there")
 
     async def send_to_editor(self, bodies: list[bytes]) -> None:
         """Send messages of tk's own to the main editor, if it is there."""
@@ -276,11 +292,7 @@ class DebugTarget:
 
     async def close(self) -> None:
         """End the adapter, started or not."""
-        if not self.adapter.done():
-            self.adapter.cancel()
-        result = (await asyncio.gather(self.adapter, return_exceptions=True))[0]
-        if isinstance(result, Adapter):
-            result.close()
+        await self.adapter.close()
 
     async def _heard_editor(self, editor: Editor) -> None:
         """Note the editor's messages, before the adapter gets them."""
@@ -318,14 +330,10 @@ class DebugTarget:
             await self.run.target_left(self)
 
 
-async def _connect(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+async def _let_run(channel: Channel, shared: SharedDebuggee) -> None:
+    """Let a process run that a rank without an editor has started, to its end."""
+    letting_run = asyncio.ensure_future(shared.let_run())
     try:
-        sock.setblocking(False)
-        no_delay(sock)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-    except BaseException:
-        sock.close()
-        raise
-    quick_ack(sock)
-    return sock
+        await keep(channel, shared.connection)
+    finally:
+        await cancel_all(letting_run)

@@ -17,6 +17,7 @@ from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import AdapterGone, DebugTarget
 from tunnelkit.debug.generation import Generation, Reservation
+from tunnelkit.errors import DebugError
 from tunnelkit.mux.tasks import cancel_all
 
 #: Seconds after which a second editor is refused while another has the debuggee: the first may be
@@ -95,6 +96,11 @@ class EditorDispatch:
                 target.run.give_up("its adapter died")
                 if wish.opening is not None:
                     return
+            except DebugError as error:
+                # The program stays where it is, and the next editor tries again.
+                target.editor = None
+                await editor.refuse(error.one_line(), wish.request)
+                return
             finally:
                 if target.editor is editor:
                     target.editor = None

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from tunnelkit.debug.adapter.adapter import Adapter
+from tunnelkit.debug.adapter.adapter_on_demand import AdapterOnDemand
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
@@ -21,7 +22,7 @@ _LOWEST_PATIENCE_S = 10.0
 EXIT_GRACE_S = 5.0
 #: With ranks, the launcher has yet to see the end of each, and has work of its own then.
 _RANKS_GRACE_S = 30.0
-#: Each is a debug adapter on the laptop, and a node could invent any number.
+#: Each may become a debug adapter on the laptop, and a node could invent any number.
 MOST_TARGETS = 1024
 
 
@@ -281,13 +282,21 @@ class Generation:
         return known if known is not None and not known.over else None
 
     def _add(self, who: TargetIdentity) -> DebugTarget:
-        target = DebugTarget(self._make(), self, who)
+        target = DebugTarget(AdapterOnDemand(self._make), self, who)
         self.targets.append(target)
+        self._prepare_primary()
         if self.ranked and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_LOWEST_PATIENCE_S, self._settle)
         return target
 
+    def _prepare_primary(self) -> None:
+        """Start the adapter that F5 takes; other ranks get theirs when an editor asks."""
+        primary = self.primary
+        if primary is not None:
+            primary.adapter.want()
+
     def _settle(self) -> None:
         self._settled = True
+        self._prepare_primary()
         self._host.wake()

@@ -24,7 +24,8 @@ from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.loop_log import no_log, read_log
 from tunnelkit.debug.loop_status import InterruptStatus, LoopProgress, LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
-from tunnelkit.debug.rank_sessions import announce, describe_ranks
+from tunnelkit.debug.rank_sessions import announce, describe_ranks, open_in_editor
+from tunnelkit.debug.ranks.console_messages import EditorOfRank
 from tunnelkit.debug.runs import Runs
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.messages import agent_calls as calls
@@ -97,6 +98,10 @@ class DebugLoop:
     async def interrupt(self, rank: int | None = None) -> list[InterruptStatus]:
         """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
         return await interrupt(self.first(), rank)
+
+    async def open_in_editor(self, run: Generation, target: DebugTarget) -> EditorOfRank:
+        """Open a rank in an editor that is on others of its run (rank_sessions.py)."""
+        return await open_in_editor(run, target, self._rank_ports)
 
     async def stop(self) -> None:
         """End the loop in the agent; returns once its processes are gone."""

@@ -1,4 +1,4 @@
-"""The sessions of a loop's ranks: the editor on the lowest gets each other as a child session."""
+"""The sessions of a loop's ranks: an editor gets others than its own as child sessions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop_status import RankStatus
 from tunnelkit.debug.rank_ports import RankPorts
+from tunnelkit.debug.ranks.console_messages import EditorOfRank
 
 
 async def announce(generation: Generation, ports: RankPorts) -> None:
@@ -28,7 +29,39 @@ async def announce(generation: Generation, ports: RankPorts) -> None:
     if others and not facts.supports_start_debugging:
         await primary.send_to_editor([session.console(_by_hand(others, ports))])
     for one in others:
+        if facts.supports_start_debugging:
+            # Its session is a moment away.
+            one.adapter.want()
         await primary.send_to_editor([_child(session, one, editor.port)])
+
+
+async def open_in_editor(
+    generation: Generation, target: DebugTarget, ports: RankPorts
+) -> EditorOfRank:
+    """Open a rank in the editor that is on other ranks, if there is one that can."""
+    found: EditorOfRank = {"has": "", "opens": "", "port": ports.port_of(target.who.rank)}
+    if target.editor is not None:
+        found["has"] = target.editor.name
+        return found
+    other = _with_editor(generation)
+    if other is not None and other.editor is not None:
+        session = other.editor.session
+        if session.facts.supports_start_debugging:
+            found["opens"] = other.editor.name
+        target.announced_as_child = True
+        target.adapter.want()
+        await other.send_to_editor([_child(session, target, other.editor.port)])
+    return found
+
+
+def _with_editor(generation: Generation) -> DebugTarget | None:
+    """The rank whose editor opens others: the primary before the others."""
+    able = [
+        one
+        for one in generation.targets
+        if one.is_debugged and one.editor is not None and one.editor.session.facts.goodbye is None
+    ]
+    return min(able, key=lambda one: one is not generation.primary, default=None)
 
 
 def _waits(target: DebugTarget, primary: DebugTarget) -> bool:

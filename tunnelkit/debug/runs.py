@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 
 from tunnelkit.debug.adapter.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.dap.editor_port import Editor
@@ -60,8 +61,10 @@ class Runs:
         ahead = sum(one > self.front for one in self._generations)
         room = number == self.front or ahead < _GENERATIONS_AHEAD
         if number not in self._generations and number >= self.front and room:
+            # A run of ranks takes long to start: its first adapter is there in time.
+            make = partial(self._ahead.take, another=not ranked)
             self._generations[number] = Generation(
-                number, self._ahead.take, self._host, ranked=ranked, only=only
+                number, make, self._host, ranked=ranked, only=only
             )
         return self._generations.get(number)
 

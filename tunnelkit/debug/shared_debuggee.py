@@ -59,6 +59,12 @@ class SharedDebuggee:
         self._send(self.connection.set_breakpoints(client, path, breakpoints, _sets(answer)))
         return await self._answer(answer)
 
+    async def set_filters(self, client: Client, arguments: Message) -> Message:
+        """Replace the exceptions at which a console wants it to stop; as `ask`."""
+        answer = self._expect()
+        self._send(self.connection.set_filters(client, arguments, _sets(answer)))
+        return await self._answer(answer)
+
     async def join(self, attach: Mapping[str, object]) -> None:
         """Get ready to set breakpoints in a program that has not begun. Idempotent.
 
@@ -76,6 +82,12 @@ class SharedDebuggee:
         await self.join(attach)
         await self._grant("configurationDone", {})
         self.connection.configured = True
+
+    async def let_run(self) -> None:
+        """Let a process run that waits for a debugger and gets none. Raises ConnectionError."""
+        await self.ask("initialize", {"adapterID": "tunnelkit"})
+        for command in ("attach", "configurationDone", "disconnect"):
+            await self.ask(command, {})
 
     async def _grant(self, command: str, arguments: Mapping[str, object]) -> None:
         response = await self.ask(command, arguments)
@@ -112,7 +124,7 @@ class SharedDebuggee:
         """Forget a console that leaves, and its breakpoints."""
         if self._consoles.pop(client, None) is not None:
             self.connection.watched = self.watched
-            self._send(self.connection.drop_breakpoints(client))
+            self._send(self.connection.drop_client(client))
 
     def _event(self, event: Message) -> None:
         for on_event in list(self._consoles.values()):

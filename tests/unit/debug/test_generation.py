@@ -10,7 +10,7 @@ import pytest
 from tests.unit.debug.test_loop_close import Agent, Pipes
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor, EditorPort
-from tunnelkit.debug.debug_target import TargetIdentity
+from tunnelkit.debug.debug_target import AdapterGone, TargetIdentity
 from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.errors import DebugError
@@ -74,7 +74,7 @@ async def test_a_ranks_children_come_to_its_own_adapter() -> None:
 
 
 async def test_a_node_can_invent_only_so_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each costs the laptop a debug adapter."""
+    """Each may cost the laptop a debug adapter."""
     monkeypatch.setattr("tunnelkit.debug.generation.MOST_TARGETS", 3)
     one = generation()
     for rank in range(3):
@@ -84,6 +84,20 @@ async def test_a_node_can_invent_only_so_many_ranks(monkeypatch: pytest.MonkeyPa
     assert len(one.targets) == 3
     assert one.target_for(who(2, 12)).who.rank == 2, "those that are there stay"
     await one.close()
+
+
+async def test_only_the_rank_of_f5_has_an_adapter_ahead() -> None:
+    one = generation()
+    ranks = [one.target_for(who(rank, 10 + rank)) for rank in (2, 0, 3, 1)]
+    wanted = [target.who.rank for target in ranks if target.adapter.is_wanted]
+    assert wanted == [0]
+    # The launcher starts it again: F5 is on the new one.
+    ranks[1].terminated = True
+    assert one.target_for(who(0, 20)).adapter.is_wanted
+    await one.close()
+    plain = generation(ranked=False)
+    assert plain.targets[0].adapter.is_wanted
+    await plain.close()
 
 
 async def test_a_rank_that_the_launcher_starts_anew_is_a_new_target() -> None:
@@ -108,8 +122,10 @@ async def test_if_the_lowest_never_comes_another_takes_its_place() -> None:
     one = generation()
     second = one.target_for(who(2, 12))
     second.armed = True
+    assert not second.adapter.is_wanted
     one._settle()
     assert one.primary is second and one.claim is Reservation.FREE
+    assert second.adapter.is_wanted
     # And gives it back.
     first = one.target_for(who(0, 10))
     assert one.primary is first
@@ -128,4 +144,21 @@ async def test_spent_is_one_whose_ranks_are_all_over() -> None:
     first.terminated, second.left = False, False
     first.left = True
     assert one.claim is Reservation.SPENT
+    await one.close()
+
+
+async def test_a_rank_that_has_ended_is_refused_and_its_run_goes_on() -> None:
+    one = generation()
+    _, second = (one.target_for(who(rank, 10 + rank)) for rank in range(2))
+    channel = Agent().mux.open({})
+    carrying = asyncio.create_task(second.carry_debuggee(channel))
+    await asyncio.sleep(0)
+    assert second.armed and second.asked is not None and not second.adapter.is_wanted
+    channel.received_eof()
+    await carrying
+    with pytest.raises(DebugError, match="rank 1 · node1 has ended") as refusal:
+        await second.carry_editor(editor(), None)
+    # That one ends the run.
+    assert not isinstance(refusal.value, AdapterGone)
+    assert not second.adapter.is_wanted and not one.left
     await one.close()

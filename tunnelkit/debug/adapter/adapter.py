@@ -27,6 +27,10 @@ from tunnelkit.mux.tasks import cancel_all, first_of
 
 _START_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 5.0
+#: At a time: each takes 20 ms of a core, and many ranks may be opened at once.
+MOST_STARTING = 4
+#: Of what the process has written last.
+_LAST_WORDS_BYTES = 4096
 
 
 @dataclass
@@ -60,17 +64,20 @@ class Adapters:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._starting = asyncio.Lock()
+        #: Reads the process's stderr, which is one for all adapters.
+        self._failure: asyncio.Task[str] | None = None
+        self._starting = asyncio.Semaphore(MOST_STARTING)
+        self._serving = asyncio.Lock()
         self._capabilities: asyncio.Task[Message] | None = None
 
     async def start(self) -> Adapter:
-        """Start an adapter and wait until it listens. Raises DebugError."""
-        # One at a time: all failures come from one stderr.
+        """Start an adapter and wait until it listens; a few at a time. Raises DebugError."""
         async with self._starting:
             return await self._start()
 
     async def _start(self) -> Adapter:
-        process, control = await self._server()
+        async with self._serving:
+            control, failure = await self._server()
         life_read, life_write = os.pipe()
         answer, theirs = socket.socketpair()
         try:
@@ -78,7 +85,7 @@ class Adapters:
                 answer.setblocking(False)
                 with theirs:
                     _ask(control, theirs.fileno(), life_read)
-                ports = await asyncio.wait_for(_endpoints(answer, process), _START_TIMEOUT_S)
+                ports = await asyncio.wait_for(_endpoints(answer, failure), _START_TIMEOUT_S)
         except BaseException as error:
             os.close(life_write)
             if isinstance(error, TimeoutError):
@@ -138,24 +145,29 @@ class Adapters:
         """End the process that makes them."""
         if self._capabilities is not None:
             await cancel_all(self._capabilities)
-        process, self._process = self._process, None
-        control, self._control = self._control, None
+        await self._end_server()
+
+    async def _end_server(self) -> None:
+        control, failure = self._control, self._failure
+        self._process = self._control = self._failure = None
         if control is not None:
             control.close()
-        if process is not None:
+        if failure is not None:
             # Adapters have its stderr, too: one that hangs must not hold up `tk down`.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_END_TIMEOUT_S):
-                    await process.communicate()
+                    await failure
 
-    async def _server(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+    async def _server(self) -> tuple[socket.socket, asyncio.Task[str]]:
         if self._process is not None and self._process.returncode is not None:
-            await self.close()
-        if self._process is None or self._control is None:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            await self._end_server()
+        if self._control is None or self._failure is None:
+            control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             with theirs:
                 self._process = await _spawn(theirs.fileno())
-        return self._process, self._control
+            self._control = control
+            self._failure = asyncio.create_task(_last_words(self._process))
+        return self._control, self._failure
 
 
 class AdapterAhead:
@@ -171,11 +183,15 @@ class AdapterAhead:
         if self._spare is None and not self._closed:
             self._spare = asyncio.create_task(self._adapters.start())
 
-    def take(self) -> asyncio.Task[Adapter]:
-        """The one that is ahead, or a new one; the caller's from now on. Another is begun."""
+    def take(self, *, another: bool = True) -> asyncio.Task[Adapter]:
+        """The one that is ahead, or a new one; the caller's from now on.
+
+        another: begin the next one.
+        """
         spare, self._spare = self._spare, None
         taken = spare or asyncio.create_task(self._adapters.start())
-        self.prepare()
+        if another:
+            self.prepare()
         return taken
 
     async def close(self) -> None:
@@ -211,23 +227,23 @@ def _ask(control: socket.socket, answer_fd: int, life_fd: int) -> None:
         pass  # it has ended: waiting for the adapter tells why
 
 
-async def _endpoints(answer: socket.socket, process: asyncio.subprocess.Process) -> tuple[int, int]:
+async def _endpoints(answer: socket.socket, failure: asyncio.Task[str]) -> tuple[int, int]:
     """The ports that the adapter names: its client port and its server port."""
     reading = asyncio.ensure_future(_read_all(answer))
-    failed = asyncio.ensure_future(_failure(process))
     try:
-        await first_of(reading, failed)
+        await first_of(reading, failure)
         data = reading.result() if reading.done() else b""
         if not data:
+            ended = failure.done() and not failure.cancelled()
             raise DebugError(
                 "debugpy's adapter did not start on this machine",
-                cause=failed.result() if failed.done() else None,
+                cause=failure.result() if ended else None,
                 hint="reinstall tunnelkit, which brings debugpy with it",
             )
     finally:
         # Also when we are cancelled: the caller closes `answer`, and the event loop would
         # take the next socket with that number for one that it watches already.
-        await cancel_all(reading, failed)
+        await cancel_all(reading)
     named = json.loads(data)
     if "error" in named:
         raise DebugError(
@@ -245,11 +261,12 @@ async def _read_all(sock: socket.socket) -> bytes:
     return data
 
 
-async def _failure(process: asyncio.subprocess.Process) -> str:
+async def _last_words(process: asyncio.subprocess.Process) -> str:
     """The last line of stderr when the process has ended."""
     assert process.stderr is not None
-    lines = []
-    while line := await process.stderr.readline():
-        lines = [line.decode("utf-8", "replace").strip()]
+    tail = b""
+    while data := await process.stderr.read(_LAST_WORDS_BYTES):
+        tail = (tail + data)[-_LAST_WORDS_BYTES:]
     await process.wait()
-    return lines[-1] if lines else f"exit code {process.returncode}"
+    lines = tail.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {process.returncode}"

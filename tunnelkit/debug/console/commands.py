@@ -76,7 +76,16 @@ class Clear:
     line: int = 0
 
 
-RankLine = Evaluate | Move | Go | Where | ChooseFrame | ShowSource | ShowArguments | Break | Clear
+@dataclass(frozen=True)
+class Catch:
+    """`catch raised`, `catch uncaught`, `catch off`. filters: DAP's words; () for none."""
+
+    filters: tuple[str, ...]
+
+
+RankLine = (
+    Evaluate | Move | Go | Where | ChooseFrame | ShowSource | ShowArguments | Break | Clear | Catch
+)
 
 # -- the console's own ----------------------------------------------------------
 

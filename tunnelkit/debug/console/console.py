@@ -6,8 +6,6 @@ call `tick`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tunnelkit.debug.console.commands import (
     Attach,
     Cast,
@@ -30,9 +28,10 @@ from tunnelkit.debug.console.line_parser import LineError, parse_line
 from tunnelkit.debug.console.line_plans import LinePlans, Prepared, ResolvePath
 from tunnelkit.debug.console.line_results import AnswerText, LineResult, Step
 from tunnelkit.debug.console.listeners import Listeners
+from tunnelkit.debug.console.open_line import Patience
 from tunnelkit.debug.console.open_lines import OpenLines
 from tunnelkit.debug.console.plans import LocalSource, Missing, says
-from tunnelkit.debug.console.rank_lines import pause, stopped_at
+from tunnelkit.debug.console.rank_lines import open_editor, pause, stopped_at
 from tunnelkit.debug.console.rank_list import RankList
 from tunnelkit.debug.console.ranks_there import RanksThere, counted
 from tunnelkit.debug.console.rendering import Rendering, plain, ranks_text
@@ -56,7 +55,6 @@ class Console:
 
     columns: of the terminal. local_source: the lines of a file on the laptop, None if it is not
     there. resolve: the absolute path of a file as the user types it, None if it is not there.
-    editor: lines that say how an editor gets to a rank.
     """
 
     def __init__(
@@ -65,10 +63,8 @@ class Console:
         columns: int = 80,
         local_source: LocalSource,
         resolve: ResolvePath = _unresolved,
-        editor: Callable[[int], list[str]] | None = None,
     ) -> None:
         self._source = local_source
-        self._editor = editor
         self._there = RanksThere()
         self._breakpoints = ConsoleBreakpoints()
         self._listeners = Listeners(self._there)
@@ -179,6 +175,8 @@ class Console:
                 self._pause(self._selected(selection, text, at), text, now_s)
             case Attach(rank, at):
                 self._attach(rank, at, text)
+            case OpenEditor(rank, at):
+                self._open_editor(rank, at, text, now_s)
             case _ if isinstance(command, RankLine):
                 self._for_listeners(command, text, now_s)
             case _:
@@ -199,8 +197,6 @@ class Console:
                 return self._name_dimensions(names, text, at)
             case ListBreakpoints():
                 return "\n".join(self._plans.breakpoint_lines())
-            case OpenEditor(rank, at):
-                return self._open_editor(rank, text, at)
             case Help(word):
                 return help_text(word)
             case Quit():
@@ -269,6 +265,11 @@ class Console:
         said = self._there.by_rank[self._listeners.ranks[0]].said
         self._say(text, "\n".join(filter(None, (self._whereabouts(), said))))
 
+    def _open_editor(self, rank: str, at: int, text: str, now_s: float) -> None:
+        (number,) = self._listeners.select(rank, text, at)
+        plans = {number: open_editor(self._there.by_rank[number])}
+        self._lines.open(text, plans, Patience(), None, now_s)
+
     # -- the console's own answers ---------------------------------------------------
 
     def _say(self, line: str, text: str) -> None:
@@ -311,12 +312,6 @@ class Console:
             column = at + error.column if error.column else 0
             raise LineError(error.message, text=text, column=column) from None
         return ""
-
-    def _open_editor(self, rank: str, text: str, at: int) -> str:
-        number = self._listeners.select(rank, text, at)[0]
-        if self._editor is None:
-            raise LineError(f"use: tk attach {number}")
-        return "\n".join(self._editor(number))
 
     def _left_behind(self) -> str:
         """A line about ranks that stay stopped when the console leaves."""

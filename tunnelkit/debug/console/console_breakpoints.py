@@ -1,4 +1,4 @@
-"""The breakpoints of one console, numbered by it.
+"""The breakpoints of one console, numbered by it, and the exceptions at which it stops ranks.
 
 A debuggee is sent all of a file's at once. Breakpoints stay here when the ranks are replaced by
 those of a new run, which get them again.
@@ -42,6 +42,9 @@ class ConsoleBreakpoints:
     def __init__(self) -> None:
         self._all: dict[int, ConsoleBreakpoint] = {}
         self._last = 0
+        #: DAP's filters: of all ranks, later ones included, and of those that have others.
+        self._filters: tuple[str, ...] = ()
+        self._own_filters: dict[int, tuple[str, ...]] = {}
 
     def __iter__(self) -> Iterator[ConsoleBreakpoint]:
         return iter(self._all.values())
@@ -77,8 +80,19 @@ class ConsoleBreakpoints:
             if not any(one.is_for(rank) for rank in everyone):
                 self._all.pop(one.number, None)
 
+    def catch(self, filters: tuple[str, ...], ranks: Iterable[int] | None) -> None:
+        """Set the exceptions at which ranks stop. ranks: None for all, later ones included."""
+        if ranks is None:
+            self._filters, self._own_filters = filters, {}
+        else:
+            self._own_filters.update(dict.fromkeys(ranks, filters))
+
+    def filters(self, rank: int) -> tuple[str, ...]:
+        """Return the exceptions at which a rank must stop."""
+        return self._own_filters.get(rank, self._filters)
+
     def clear(self) -> None:
-        """Remove all of them."""
+        """Remove all breakpoints; exceptions stop ranks as before."""
         self._all.clear()
 
     def begin_again(self) -> None:

@@ -15,6 +15,7 @@ from tunnelkit.debug.console.commands import (
     Attach,
     Break,
     Cast,
+    Catch,
     ChooseFrame,
     Clear,
     Command,
@@ -57,6 +58,8 @@ _LINES = re.compile(r"([0-9]{1,7})(?:\s*,\s*([0-9]{1,7}))?")
 _PLACE = re.compile(r"(?:(?P<file>\S[^,\n]*):)?(?P<line>[0-9]{1,7})\s*(?:,\s*(?P<condition>.+))?")
 _NUMBERS = re.compile(r"[0-9]{1,7}(?:\s+[0-9]{1,7})*")
 _NAME = re.compile(r"[-_a-zA-Z0-9]+")
+#: DAP's filters of debugpy, as `catch` has them.
+_EXCEPTIONS = ("raised", "uncaught")
 
 _ALONE: dict[str, Command] = {
     **dict.fromkeys(("n", "next"), Move("next")),
@@ -184,7 +187,7 @@ def _alone(line: _Line) -> Command | None:
     word = line.word
     if word in ("l", "list"):
         return ListRanks() if line.outer else ShowSource()
-    if word in ("kill", "stacks", "cast", "attach", "editor"):
+    if word in ("kill", "stacks", "cast", "attach", "editor", "catch"):
         return _WITH_REST[word](line)
     if word in _NOT_CARRIED_ALONE:
         _refuse_pdb(line)
@@ -275,6 +278,15 @@ def _editor(line: _Line) -> Command | None:
     return OpenEditor(line.rest, line.at)
 
 
+def _catch(line: _Line) -> Command | None:
+    words = line.rest.split()
+    if words == ["off"]:
+        return Catch(())
+    if not words or not set(words) <= set(_EXCEPTIONS):
+        line.refuse("catch takes raised, uncaught, both, or off: catch uncaught")
+    return Catch(tuple(word for word in _EXCEPTIONS if word in words))
+
+
 def _cast(line: _Line) -> Command | None:
     text, at = line.text, line.at
     name = _NAME.match(text, at)
@@ -322,6 +334,7 @@ _WITH_REST: dict[str, Callable[[_Line], Command | None]] = {
     "mesh": lambda line: NameDimensions(line.rest, line.at),
     "attach": _attach,
     "cast": _cast,
+    "catch": _catch,
     "editor": _editor,
     "kill": _kill,
     "stacks": _stacks,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tunnelkit.debug.console.commands import (
     Break,
+    Catch,
     ChooseFrame,
     Clear,
     Evaluate,
@@ -82,6 +83,8 @@ class LinePlans:
                 return self._break(command, chosen, all_ranks=all_ranks)
             case Clear():
                 return self._clear(command, chosen)
+            case Catch(filters):
+                return self._catch(filters, chosen, all_ranks=all_ranks)
             case _:
                 return self._each(chosen, lambda one: self._plan(command, one))
 
@@ -165,6 +168,11 @@ class LinePlans:
         self._breakpoints.take_from(found, ranks, self._there.by_rank)
         return self._each(ranks, lambda one: update_breakpoints(one, removed, self._breakpoints))
 
+    def _catch(self, filters: tuple[str, ...], ranks: list[int], *, all_ranks: bool) -> Prepared:
+        self._breakpoints.catch(filters, None if all_ranks else ranks)
+        answer = f"stops at {_exceptions(filters)}"
+        return self._each(ranks, lambda one: update_breakpoints(one, answer, self._breakpoints))
+
     def _found(self, command: Clear) -> list[ConsoleBreakpoint]:
         if command.file:
             at = self._breakpoints.at(self._path(command.file), command.line)
@@ -185,8 +193,23 @@ class LinePlans:
         rows = []
         for one in self._breakpoints:
             ranks = [rank for rank in self._there.by_rank if one.is_for(rank)]
-            whose = "all ranks" if len(ranks) == len(self._there.by_rank) else fold_ranks(ranks)
             condition = f"  if {one.condition}" if one.condition else ""
             kind = "  once" if one.temporary else ""
-            rows.append(f"{one.number:>3}  {one.name}{condition}{kind}  ({whose})")
+            rows.append(f"{one.number:>3}  {one.name}{condition}{kind}  ({self._whose(ranks)})")
+        caught: dict[tuple[str, ...], list[int]] = {}
+        for rank in self._there.by_rank:
+            caught.setdefault(self._breakpoints.filters(rank), []).append(rank)
+        rows += [
+            f"    {_exceptions(filters)}  ({self._whose(ranks)})"
+            for filters, ranks in caught.items()
+            if filters
+        ]
         return rows or ["no breakpoints are set"]
+
+    def _whose(self, ranks: list[int]) -> str:
+        return "all ranks" if len(ranks) == len(self._there.by_rank) else fold_ranks(ranks)
+
+
+def _exceptions(filters: tuple[str, ...]) -> str:
+    """`raised and uncaught exceptions`."""
+    return f"{' and '.join(filters) or 'no'} exceptions"

@@ -129,7 +129,10 @@ def prepare_frame(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | Miss
 def set_breakpoints(
     rank: RankThere, breakpoints: ConsoleBreakpoints
 ) -> Generator[Need, Reply, dict[tuple[str, int], str]]:
-    """Send the files whose breakpoints have changed. Returns what is wrong, by path and line."""
+    """Send the files whose breakpoints have changed, and the filters of exceptions if they have.
+
+    Returns what is wrong, by path and line.
+    """
     wrong: dict[tuple[str, int], str] = {}
     wanted = breakpoints.wanted(rank.rank)
     for path in sorted({*wanted, *rank.breakpoints}):
@@ -151,7 +154,17 @@ def set_breakpoints(
         for (line, _), answered in zip(lines, found, strict=False):
             if answered.get("verified") is False:
                 wrong[path, line] = text(answered.get("message")) or "it can't be reached"
+    yield from _set_filters(rank, breakpoints.filters(rank.rank))
     return wrong
+
+
+def _set_filters(rank: RankThere, filters: tuple[str, ...]) -> Generator[Need, Reply, None]:
+    if rank.filters == filters:
+        return
+    before, rank.filters = rank.filters, filters
+    reply = yield Request("setExceptionBreakpoints", {"filters": list(filters)})
+    if not reply.success:
+        rank.filters = before
 
 
 def refused(reply: Reply) -> Missing:

@@ -36,6 +36,8 @@ from tunnelkit.debug.console.values import (
     statement_arguments,
     value_arguments,
 )
+from tunnelkit.debug.dap.messages import text, whole
+from tunnelkit.debug.ranks.console_messages import OPEN_EDITOR
 
 #: Lines that `l` shows, and at most `ll`.
 _LISTED = 11
@@ -257,6 +259,27 @@ def function_lines(lines: list[str], line: int) -> tuple[int, int]:
     return max(first, line - _MOST_LISTED // 2), min(last, line + _MOST_LISTED // 2)
 
 
+def open_editor(rank: RankThere) -> Plan:
+    """`editor N`."""
+    if rank.state == "ended":
+        return Missing(ENDED)
+    reply = yield Request(OPEN_EDITOR, {})
+    if not reply.success:
+        return refused(reply)
+    name, found = f"rank {rank.rank}", reply.content
+    if text(found.get("has")):
+        return Said(f"{name} is in {text(found.get('has'))} already")
+    if text(found.get("opens")):
+        return Said(f"{name} opens in {text(found.get('opens'))}")
+    port = whole(found.get("port"))
+    if port is None:
+        return Said(f"{name} has no port of its own; F5 opens a session for each rank")
+    return Said(
+        f"{name}: attach an editor to 127.0.0.1:{port}\n"
+        "in VS Code: `tk vscode --ranks N` writes a configuration for each rank"
+    )
+
+
 # -- breakpoints --------------------------------------------------------------------
 
 #: Returns the number of the breakpoint of the line for a rank; it is made if it is not there.
@@ -286,8 +309,8 @@ def set_breakpoint(
     return Said(f"*** {name}: {fault}" if fault else name)
 
 
-def update_breakpoints(rank: RankThere, text: str, breakpoints: ConsoleBreakpoints) -> Plan:
-    """Send what has changed of the breakpoints. text: the answer."""
+def update_breakpoints(rank: RankThere, answer: str, breakpoints: ConsoleBreakpoints) -> Plan:
+    """Send what has changed of the breakpoints. answer: if that goes well."""
     if rank.state in ("running", "stopped"):
         yield from set_breakpoints(rank, breakpoints)
-    return Said(text)
+    return Said(answer)

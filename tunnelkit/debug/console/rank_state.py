@@ -48,7 +48,8 @@ class RankThere:
     frames: of the thread that has stopped last, innermost first; None if it was not asked for
     them. at: index of the frame that lines are for. epoch: grows whenever it stops or runs on, so
     that a late answer is known as one. has_helper, knows_look: it has the console's code.
-    breakpoints: as they were sent, by file. offered: those sent unasked.
+    breakpoints: as they were sent, by file; filters: those of exceptions. offered: both, as they
+    were sent unasked.
     said: the text of its last answer. next_line: of `l`; 0 to begin. exit_code: None if it is not
     known.
     """
@@ -66,7 +67,8 @@ class RankThere:
     has_helper: bool = False
     knows_look: bool = False
     breakpoints: dict[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
-    offered: dict[str, tuple[tuple[int, str], ...]] | None = None
+    filters: tuple[str, ...] = ()
+    offered: tuple[dict[str, tuple[tuple[int, str], ...]], tuple[str, ...]] | None = None
     said: str = ""
     next_line: int = 0
     exit_code: int | None = None

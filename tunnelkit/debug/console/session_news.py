@@ -140,8 +140,8 @@ class SessionNews:
         """Send what ranks lack that have come later than the breakpoints."""
         plans: dict[int, Plan] = {}
         for number, rank in self._there.by_rank.items():
-            wanted = self._breakpoints.wanted(number)
-            lacks = rank.breakpoints != wanted and rank.offered != wanted
+            wanted = self._breakpoints.wanted(number), self._breakpoints.filters(number)
+            lacks = (rank.breakpoints, rank.filters) != wanted and rank.offered != wanted
             if lacks and rank.state in ("running", "stopped"):
                 # Once: the debugger may refuse them each time.
                 rank.offered = wanted

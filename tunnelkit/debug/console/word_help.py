@@ -29,8 +29,9 @@ _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("a", "args"), "the arguments of the current function"),
     (("b", "break", "tbreak"), "b FILE:LINE[, CONDITION], b LINE; alone: all breakpoints"),
     (("cl", "clear"), "cl [NUMBER ...], cl FILE:LINE: remove breakpoints"),
+    (("catch",), "catch raised, catch uncaught: stop at such exceptions; catch off"),
     (("mesh",), "mesh pp=2,dp=4: names of dimensions, for selections as pp=1"),
-    (("editor",), "editor N: how an editor gets to rank N"),
+    (("editor",), "editor N: open rank N in the editor that is there, or say how one gets it"),
     (("quit", "q"), "leave; all ranks stay as they are"),
     (("help", "h"), "help [WORD]"),
 )

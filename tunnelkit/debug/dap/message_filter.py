@@ -19,20 +19,29 @@ def _same(body: bytes) -> bytes:
     return body
 
 
+def _always() -> bool:
+    return True
+
+
 class MessageFilter:
     """One direction of a connection.
 
     holds: called with the length of each message; True: hold it until it is whole. changed: called
-    with each message that was held; returns what to pass on instead, None for nothing.
+    with each message that was held; returns what to pass on instead, None for nothing. passes:
+    called as a message begins that is not held; False: nothing of it is passed on.
     """
 
     def __init__(
         self,
         holds: Callable[[int], bool] = _none,
         changed: Callable[[bytes], bytes | None] = _same,
+        passes: Callable[[], bool] = _always,
     ) -> None:
         self._holds = holds
         self._changed = changed
+        self._passes = passes
+        #: The message under way is not passed on.
+        self._dropping = False
         #: The beginning of a header.
         self._head = b""
         #: Bytes that are missing of the message under way.
@@ -76,14 +85,17 @@ class MessageFilter:
             raise ConnectionAbortedError(str(error)) from None
         if self._left and self._holds(self._left):
             self._held, self._held_header = bytearray(), header + SEPARATOR
-        else:
+            return
+        self._dropping = not self._passes()
+        if not self._dropping:
             out.append(header + SEPARATOR)
 
     def _body(self, piece: bytes, out: list[bytes]) -> int:
         """Take bytes of the message under way; return their number."""
         self._left -= len(piece)
         if self._held is None:
-            out.append(piece)
+            if not self._dropping:
+                out.append(piece)
             return len(piece)
         self._held += piece
         if not self._left:

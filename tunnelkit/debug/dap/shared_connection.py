@@ -5,8 +5,9 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
 - pydevd answers each request by its number, so tk's are numbered from 2**30. Their responses are
   kept from the adapter. A request is put between two messages of the adapter.
 - All clients see the events that say whether the program stands.
-- The debuggee has the breakpoints of all clients (breakpoint_union.py); each is answered about its
-  own.
+- The debuggee has the breakpoints and exception filters of all clients (breakpoint_union.py,
+  exception_filters.py); each is answered about its own breakpoints.
+- Without an adapter, what would be its own is dropped. One that comes later gets whole messages.
 - While a console is there, an editor that leaves does not let the program run on: its `disconnect`
   becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
   has missed.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from tunnelkit.debug.dap.breakpoint_union import BreakpointUnion, Merged
+from tunnelkit.debug.dap.exception_filters import ExceptionFilters
 from tunnelkit.debug.dap.message_filter import MessageFilter
 from tunnelkit.debug.dap.messages import (
     EVENT,
@@ -64,14 +66,18 @@ class SharedConnection:
         self, first: int = FIRST_SEQ, on_event: Callable[[Message], None] = _nobody
     ) -> None:
         self.watched = False
+        self.has_adapter = True
+        #: The debuggee has said that it ends.
+        self.terminated = False
         #: A client has let the program begin.
         self.configured = False
         self._on_event = on_event
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
-        self._debuggee = MessageFilter(_is_short, self._debuggee_message)
+        self._debuggee = MessageFilter(_is_short, self._debuggee_message, lambda: self.has_adapter)
         self._breakpoints = BreakpointUnion()
+        self._filters = ExceptionFilters()
         #: The adapter's requests whose answers are changed, by their numbers.
         self._rewritten: dict[int, Callable[[Message], Message]] = {}
         self._configuring: int | None = None
@@ -119,11 +125,17 @@ class SharedConnection:
 
         return self.ask("setBreakpoints", arguments, answered)
 
-    def drop_breakpoints(self, client: Hashable) -> bytes:
+    def set_filters(self, client: Hashable, arguments: Message, on_answer: OnAnswer) -> bytes:
+        """Replace the exceptions at which a client wants the program to stop; as `ask`."""
+        return self.ask("setExceptionBreakpoints", self._filters.set(client, arguments), on_answer)
+
+    def drop_client(self, client: Hashable) -> bytes:
         """Remove all breakpoints of a client that leaves; as `ask`."""
         out = b""
         for path in self._breakpoints.files(client):
             out += self.set_breakpoints(client, path, [], _nobody)
+        if self._filters.has(client):
+            out += self.set_filters(client, {}, _nobody)
         return out
 
     # -- the adapter's messages ----------------------------------------------
@@ -142,6 +154,8 @@ class SharedConnection:
         _, name, _ = peek(body)
         if name == b"setBreakpoints":
             return self._adapter_breakpoints(body)
+        if name == b"setExceptionBreakpoints":
+            return self._adapter_filters(body)
         if name == b"configurationDone":
             self._configuring = whole(parse(body).get("seq"))
         elif name == b"disconnect":
@@ -159,12 +173,18 @@ class SharedConnection:
         changed = {key: value for key, value in arguments.items() if key != "lines"}
         return dump({**message, "arguments": {**changed, "breakpoints": merged.breakpoints}})
 
+    def _adapter_filters(self, body: bytes) -> bytes:
+        message = parse(body)
+        merged = self._filters.set(_ADAPTER, section(message, "arguments"))
+        return dump({**message, "arguments": merged}) if self._filters.shared(_ADAPTER) else body
+
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
         if not self.watched or section(message, "arguments").get("terminateDebuggee"):
-            # The debuggee lets all threads run, and does not say so.
+            # The debuggee drops all breakpoints, lets all threads run, and does not say so.
+            self._breakpoints, self._filters = BreakpointUnion(), ExceptionFilters()
             self._stopped.clear()
             return body
-        self._to_debuggee += self.drop_breakpoints(_ADAPTER)
+        self._to_debuggee += self.drop_client(_ADAPTER)
         self._rewritten[whole(message.get("seq")) or 0] = _as_disconnect
         return dump({**message, "command": "threads", "arguments": {}})
 
@@ -178,6 +198,10 @@ class SharedConnection:
         return out
 
     def _debuggee_message(self, body: bytes) -> bytes | None:
+        passed = self._read_debuggee(body)
+        return passed if self.has_adapter else None
+
+    def _read_debuggee(self, body: bytes) -> bytes | None:
         kind, name, request = peek(body)
         if kind == EVENT:
             if name in _SEEN:
@@ -197,6 +221,8 @@ class SharedConnection:
         return body if rewrite is None else dump(rewrite(parse(body)))
 
     def _event(self, name: bytes, body: bytes) -> None:
+        if name == b"terminated":
+            self.terminated = True
         if name == b"stopped" or (name == b"continued" and self._stopped):
             event = parse(body)
             body_of = section(event, "body")

@@ -10,8 +10,11 @@ from typing import Literal, NotRequired, TypedDict
 
 from tunnelkit.debug.dap.messages import Message
 
-#: Commands of DAP that a console may send. The session merges the breakpoints of all clients; no
-#: console may end the connection that it shares.
+#: No command of DAP: the session opens the rank in the editor that is there. The answer's body is
+#: an EditorOfRank.
+OPEN_EDITOR = "tkOpenEditor"
+#: Commands that a console may send. The session merges the breakpoints and exception filters of all
+#: clients; no console may end the connection that it shares.
 COMMANDS = frozenset(
     {
         "completions",
@@ -24,6 +27,7 @@ COMMANDS = frozenset(
         "pause",
         "scopes",
         "setBreakpoints",
+        "setExceptionBreakpoints",
         "setVariable",
         "source",
         "stackTrace",
@@ -31,11 +35,23 @@ COMMANDS = frozenset(
         "stepOut",
         "threads",
         "variables",
+        OPEN_EDITOR,
     }
 )
 
 #: "waiting": its program has not begun, and waits for an editor or a console.
 State = Literal["waiting", "running", "stopped", "ended"]
+
+
+class EditorOfRank(TypedDict):
+    """The way of a rank into an editor. has, opens: names; "" if no editor has it, or opens it now.
+
+    port: where an editor attaches to it; None if it has no port.
+    """
+
+    has: str
+    opens: str
+    port: int | None
 
 
 class Ask(TypedDict):

@@ -14,6 +14,7 @@ from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.console_messages import (
     COMMANDS,
+    OPEN_EDITOR,
     AnswerMessage,
     EventMessage,
     RankEntry,
@@ -36,6 +37,8 @@ _MOST_ASKED = 16_384
 _PATIENCE_S = 1.5
 #: Between two rosters: each has all ranks, and each rank that comes or begins changes it.
 _ROSTER_GAP_S = 0.2
+#: They need a debuggee that has been joined.
+_SETTING = frozenset({"setBreakpoints", "setExceptionBreakpoints"})
 _STATES: dict[RankState, State] = {
     RankState.WAITING: "waiting",
     RankState.STOPPED: "stopped",
@@ -173,6 +176,12 @@ class ConsoleServer:
         corrected, _ = correct_attach(attach, place.mirror if place is not None else None)
         return section(corrected, "arguments")
 
+    async def open_in_editor(self, target: DebugTarget) -> Message:
+        """Open a rank in the editor that is there; return that as a response."""
+        if self._run is None or target.over:
+            raise ConnectionError("it has ended")
+        return {"success": True, "body": await self._loop.open_in_editor(self._run, target)}
+
     def _tell_roster(self) -> None:
         """Send all ranks, if something about them has changed."""
         info = self._loop.info
@@ -246,10 +255,14 @@ class _ConsoleRank:
         """Send a request; return its response. Raises ConnectionError."""
         self._owed += 1
         try:
+            if command == OPEN_EDITOR:
+                return await self._console.open_in_editor(self._target)
+            if command in _SETTING and self.state == "waiting":
+                await self.shared.join(self._console.attach_arguments())
+            if command == "setExceptionBreakpoints":
+                return await self.shared.set_filters(self, arguments)
             if command == "setBreakpoints":
                 path = text(section(arguments, "source").get("path"))
-                if self.state == "waiting":
-                    await self.shared.join(self._console.attach_arguments())
                 return await self.shared.set_breakpoints(
                     self, path, objects(arguments.get("breakpoints"))
                 )

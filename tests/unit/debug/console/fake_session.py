@@ -68,6 +68,8 @@ class FakeRank:
     reason: str = "breakpoint"
     names: dict[str, object] = field(default_factory=dict)
     breakpoints: dict[str, list[Message]] = field(default_factory=dict)
+    filters: object = ()
+    editor: Message = field(default_factory=dict)
     mute: set[str] = field(default_factory=set)
     stays: bool = False
     pid: int = 0
@@ -241,6 +243,11 @@ class FakeSession:
                 one.breakpoints[path] = objects(arguments.get("breakpoints"))
                 body: Message = {"breakpoints": [{"verified": True} for _ in one.breakpoints[path]]}
                 return [self._answer(number, one.rank, body)]
+            case "setExceptionBreakpoints":
+                one.filters = arguments.get("filters")
+                return [self._answer(number, one.rank, {})]
+            case "tkOpenEditor":
+                return [self._answer(number, one.rank, one.editor)]
             case "next" | "stepIn" | "stepOut" as command:
                 return self._moves(one, number, command)
             case "continue":

@@ -88,7 +88,7 @@ LINES = (
     "tbreak train.py:9", "cl", "cl 1", "list", "list -a", "pause", "on 1", "on all", "on stopped",
     "on @A", "attach x 2", "detach", "cast ranks(0:3) n", "cast ranks(all) p! x", "mesh a=2", "",
     "q", "b", "help", "whatis x", "pp x", "!exit()", "list 0-1", "editor 1", "on",
-    "cast ranks(1) c",
+    "cast ranks(1) c", "catch raised", "catch off",
 )  # fmt: skip
 lines = st.sampled_from(LINES) | st.text(max_size=20)
 moves = st.lists(lines | messages | st.floats(0, 20), max_size=25)

@@ -161,6 +161,44 @@ def test_help_and_completion() -> None:
     session = FakeSession(1, 2)
     assert all(len(line) <= 80 for line in session.type("help").splitlines())
     assert session.type("help cast").startswith("cast: cast [NAME] ranks(SEL) LINE")
-    assert session.console.complete("ca") == ["cast", "cast ranks("]
+    assert session.console.complete("ca") == ["cast", "cast ranks(", "catch"]
     assert session.console.complete("on node=n") == ["on node=node0"]
     assert "on stopped" in session.console.complete("on st")
+
+
+def test_exceptions_stop_the_ranks_of_this_run_and_of_the_next() -> None:
+    session = FakeSession(1, 3)
+    assert session.type("catch uncaught") == "0-2         stops at uncaught exceptions"
+    assert [one.filters for one in session.ranks.values()] == [["uncaught"]] * 3
+    session.type("on 2")
+    assert session.type("catch off") == "stops at no exceptions"
+    assert [one.filters for one in session.ranks.values()] == [["uncaught"], ["uncaught"], []]
+    assert session.type("b") == "    uncaught exceptions  (0-1)"
+    session.type("on all")
+    # `c` takes the breakpoints away, but runs on to the exception.
+    session.type("c")
+    assert session.ranks[0].filters == ["uncaught"]
+    for rank in session.ranks.values():
+        rank.pid, rank.filters = 5000 + rank.rank, ()
+    session.generation = 2
+    session.deliver(session.roster())
+    assert [one.filters for one in session.ranks.values()] == [["uncaught"], ["uncaught"], ()]
+
+
+@pytest.mark.parametrize(
+    ("found", "answer"),
+    [
+        ({"has": "Emacs", "opens": "", "port": 40058}, "rank 2 is in Emacs already"),
+        ({"has": "", "opens": "Visual\x1b[2J", "port": 40058}, r"rank 2 opens in Visual\x1b[2J"),
+        ({"has": "", "opens": "", "port": 40058}, "rank 2: attach an editor to 127.0.0.1:40058"),
+        ({"has": "", "opens": "", "port": None}, "rank 2 has no port of its own"),
+    ],
+)
+def test_editor_opens_a_rank_or_says_where(found: dict[str, object], answer: str) -> None:
+    session = FakeSession(1, 3)
+    session.ranks[2].editor = found
+    assert session.type("editor 2").startswith(answer)
+    assert asked(session, "tkOpenEditor") == [2]
+    session.event(2, "terminated")
+    assert "ended" in session.type("editor 2")
+    assert asked(session, "tkOpenEditor") == [2]

@@ -129,3 +129,46 @@ def test_an_answer_to_the_session_before_is_nobodys() -> None:
     new.ask("evaluate", {}, asked.append)
     assert new.from_debuggee(late + OTHERS[0]) == OTHERS[0]
     assert not asked
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_size=8),
+    st.integers(1, 90),
+    st.integers(0, 2000),
+)
+def test_an_adapter_that_comes_late_gets_whole_messages(
+    sizes: list[tuple[int, bool]], size: int, joins_at: int
+) -> None:
+    """joins_at: the byte at which it comes; messages of over 200 bytes pass unread."""
+    shared = SharedConnection()
+    shared._debuggee._holds = lambda length: length <= 200
+    shared.has_adapter = False
+    wire = [
+        frame(b'{"seq": 1, "type": "event", "event": "%s", "body": "%s"}' % (name, b"x" * count))
+        for count, stops in sizes
+        for name in (b"stopped" if stops else b"thread",)
+    ]
+    out, place = b"", 0
+    joined_at: int | None = None
+    for piece in in_pieces(b"".join(wire), size):
+        if joined_at is None and place >= joins_at:
+            joined_at = place
+            shared.has_adapter = True
+        out += shared.from_debuggee(piece)
+        place += len(piece)
+    expected, begins = [], 0
+    for message in wire:
+        ends = begins + len(message)
+        body_begins = message.index(b"{") + begins
+        if joined_at is not None:
+            # A short one is passed on once it is whole, a long one as its header is.
+            short = ends - body_begins <= 200
+            counts = _last_fed(ends, size) if short else _last_fed(body_begins, size)
+            expected += [message] if counts >= joined_at else []
+        begins = ends
+    assert out == b"".join(expected)
+
+
+def _last_fed(end: int, size: int) -> int:
+    """Place at which the piece with the byte before `end` begins."""
+    return (end - 1) // size * size

@@ -82,7 +82,7 @@ async def _script(
         if began and not as_json:
             print(safe("\n".join(texts)), flush=True)
 
-    shell = ConsoleShell(new_core(paths), show)
+    shell = ConsoleShell(new_core(), show)
     first = [] if selection is None else [f"on {selection}"]
     async with (
         control_client.connect(paths) as session,
@@ -102,7 +102,7 @@ async def _interactive(paths: SessionPaths, loop: int | None, selection: str | N
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.control_calls import ConsoleStream
 
-    core = new_core(paths)
+    core = new_core()
     shell = ConsoleShell(core, show_lines)
     prompt = ConsolePrompt(core, history_of())
     while True:
