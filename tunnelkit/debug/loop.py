@@ -20,9 +20,8 @@ from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.editor_dispatch import EditorDispatch
 from tunnelkit.debug.generation import MOST_TARGETS, Generation, Reservation
-from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.loop_log import no_log, read_log
-from tunnelkit.debug.loop_status import InterruptStatus, LoopProgress, LoopStatus
+from tunnelkit.debug.loop_status import LoopProgress, LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks
 from tunnelkit.debug.runs import Runs
@@ -93,10 +92,6 @@ class DebugLoop:
         """End the debuggee and arm the next."""
         params: calls.LoopRestart = {"loop": self.id, "reason": reason, "generation": generation}
         await calls.LOOP_RESTART.ask(self._agent, params)
-
-    async def interrupt(self, rank: int | None = None) -> list[InterruptStatus]:
-        """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
-        return await interrupt(self.first(), rank)
 
     async def stop(self) -> None:
         """End the loop in the agent; returns once its processes are gone."""
@@ -246,7 +241,7 @@ class DebugLoop:
         except DebugError as error:
             channel.abort({"error": str(error)})
             return
-        if target.who.rank is not None:
+        if target.who.rank is not None and self.ranked:
             self._rank_ports.open(target.who.rank, target.who.world_size)
         self.spawn(self._carry_debuggee(channel, target))
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,12 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
         roster = _roster(last, {one.name: one.ranks for one in classes})
         chosen = set(selection.resolve(roster))
         first, last = _of(chosen, first), _of(chosen, last)
-        classes = classify(first, last if again is not None else None, roots, gap_s)
+        names = {rank: one.name for one in classes for rank in one.ranks}
+        # `@B` is the same class in each list.
+        classes = [
+            replace(one, name=names[one.ranks[0]])
+            for one in classify(first, last if again is not None else None, roots, gap_s)
+        ]
         late = [one for one in late if chosen & {rank.rank for rank in one.late}]
     return RanksView(
         samples=last,

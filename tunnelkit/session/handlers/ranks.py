@@ -12,8 +12,8 @@ from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.sample import ProcessState, RankSample, RankState
-from tunnelkit.debug.ranks.sample_json import to_json
-from tunnelkit.debug.ranks.stacks import MovementHistory
+from tunnelkit.debug.ranks.sample_json import from_json, to_json
+from tunnelkit.debug.ranks.stacks import MovementHistory, classify
 from tunnelkit.errors import ConnectionFailed, DebugError, TunnelkitError
 from tunnelkit.session.agent.command_output import output_of
 from tunnelkit.session.debugging import process_states
@@ -32,6 +32,7 @@ class RankLooks:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._histories: WeakKeyDictionary[Generation, MovementHistory] = WeakKeyDictionary()
+        self._last: RanksAnswer | None = None
 
     async def look(self, request: Ranks) -> RanksAnswer:
         """Ask all ranks where they are.
@@ -40,13 +41,24 @@ class RankLooks:
         """
         loop = self._session.loops.get(request.loop).loop
         run = _run_of(loop)
-        roots = _roots(self._session)
+        roots = roots_of(self._session)
         history = self._histories.setdefault(run, MovementHistory([one["remote"] for one in roots]))
         looks = [await _look(self._session, run, history)]
         if request.gap_s > 0:
             await asyncio.sleep(min(request.gap_s, _MOST_GAP_S))
             looks.append(await _look(self._session, run, history))
-        return _answer(loop, run, looks, roots, history)
+        self._last = _answer(loop, run, looks, roots, history)
+        return self._last
+
+    def classes(self) -> dict[str, tuple[int, ...]]:
+        """Return the classes of the last list by name, as `tk ranks` has shown them: `@B`."""
+        if self._last is None:
+            return {}
+        looks = [[from_json(one) for one in look["samples"]] for look in self._last["looks"]]
+        gap_s = self._last["looks"][-1]["time_s"] - self._last["looks"][0]["time_s"]
+        roots = [one["remote"] for one in self._last["roots"]]
+        again = looks[-1] if len(looks) > 1 else None
+        return {one.name: one.ranks for one in classify(looks[0], again, roots, gap_s)}
 
 
 def _answer(
@@ -68,7 +80,8 @@ def _answer(
     }
 
 
-def _roots(session: Session) -> list[RootInfo]:
+def roots_of(session: Session) -> list[RootInfo]:
+    """Return the mirrored directories."""
     mirrors = session.files.mirrors
     return [
         {"local": one.local_root, "remote": one.remote_root}

@@ -121,6 +121,7 @@ class AttachedAnswer(TypedDict):
     """attached: the pid. ready: False while it is in native code. again: it was attached before."""
 
     attached: int
+    node: str
     loop: int
     port: int
     rank: int | None
@@ -136,7 +137,24 @@ class ChoicesAnswer(TypedDict):
     choices: list[ProcessInfo]
 
 
-AttachAnswer = AttachedAnswer | ChoicesAnswer
+class FailedAttach(TypedDict):
+    """A selected rank that can't be attached to."""
+
+    rank: int | None
+    node: str
+    pid: int
+    failure: ErrorInfo
+
+
+@final
+class AttachedRanksAnswer(TypedDict):
+    """The ranks of a selection, by their numbers."""
+
+    ranks: list[AttachedAnswer]
+    failed: list[FailedAttach]
+
+
+AttachAnswer = AttachedAnswer | ChoicesAnswer | AttachedRanksAnswer
 
 
 class RootInfo(TypedDict):

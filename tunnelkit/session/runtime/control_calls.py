@@ -135,10 +135,14 @@ class Ready(Request["a.ReadyAnswer"]):
 
 
 class Attach(Request["a.AttachAnswer"]):
-    """Attach to a rank or pid; None: to the only process there is."""
+    """Attach to a rank or pid; None: to the only process there is.
+
+    selection: to all ranks that it selects, instead.
+    """
 
     NAME = "attach"
     target: int | None = None
+    selection: str | None = None
     port: int | None = None
 
 
@@ -154,11 +158,14 @@ class Ranks(Request["a.RanksAnswer"]):
 
 
 class LoopInterrupt(Request["a.InterruptAnswer"]):
-    """Pause a loop's program. loop: None: the newest that has an editor. rank: None: all."""
+    """Pause a loop's program. loop: None: the newest that has an editor or a console.
+
+    selection: the ranks, those of attachments too; None: all that have an editor or a console.
+    """
 
     NAME = "loop.interrupt"
     loop: int | None = None
-    rank: int | None = None
+    selection: str | None = None
 
 
 class LoopRestart(Request[None]):
