@@ -112,6 +112,7 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
         program=answer["command"],
         took_s=answer["looks"][-1]["took_s"],
         clock=time.strftime("%H:%M:%S"),
+        notes=answer["notes"],
         still_s={int(rank): seconds for rank, seconds in answer["still_s"].items()},
     )
 

@@ -173,10 +173,11 @@ class LookInfo(TypedDict):
 
 
 class RanksAnswer(TypedDict):
-    """The ranks of a loop's run.
+    """The ranks of a loop's run, or of a program without a debugger (loop and generation are 0).
 
     world_size: 0 if unknown. looks: one or two; a rank that has not dialled in has no sample.
-    still_s: for how long a rank has not moved, as far as tk has looked, by rank.
+    still_s: for how long a rank has not moved, as far as tk has looked, by rank. notes: what could
+    not be asked, and why.
     """
 
     loop: int
@@ -186,6 +187,7 @@ class RanksAnswer(TypedDict):
     looks: list[LookInfo]
     roots: list[RootInfo]
     still_s: dict[str, float]
+    notes: list[str]
 
 
 class InterruptAnswer(TypedDict):

@@ -28,7 +28,8 @@ def ranks(
     """Show where every rank is, without stopping any.
 
     Ranks at the same place are one line. Of a collective that some ranks wait in, those who have
-    not come are named. tk asks the ranks of a `tk loop` twice, a second apart.
+    not come are named. tk asks the ranks of a `tk loop` twice, a second apart. Ranks without a
+    debugger (`tk run srun ...`) are described from outside.
 
     tk ranks               all ranks, and the stack of each class but the biggest
     tk ranks 0-3,7         some ranks; also node=1, local=0, stopped, !0
