@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+from typing import Any
 
-from tests.e2e.test_where_ranks_are import looked, needs_torch
+from tests.e2e.test_where_ranks_are import looked, needs_torch, until
 from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually
 
 #: Rank 1 computes, all others wait.
@@ -20,12 +21,16 @@ SPREAD = """\
 
     def wait():
         while not os.path.exists("enough"):
-            time.sleep(0.1)
+            time.sleep(1)
 
     rank = int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])
     open(f"begun{rank}", "w").close()
     {1: spin}.get(rank, wait)()
     """
+
+
+def activities_of(answer: dict[str, Any]) -> dict[int, str]:
+    return {rank: one["activity"] for one in answer["classes"] for rank in one["ranks"]}
 
 
 async def started(project: Project, ranks: int, *command: str) -> Terminal:
@@ -39,15 +44,15 @@ async def test_ranks_of_srun_on_two_nodes_are_described_by_proc(project: Project
     project.write("spread.py", SPREAD)
     await project.up("--nodes", "2", "--cpus", "2")
     terminal = await started(project, 4, "srun", "-n", "4", "python")
-    answer = await looked(project)
+    # A rank that is just being woken is in state R for a moment.
+    activities = {0: "sleeps", 1: "spins", 2: "sleeps", 3: "sleeps"}
+    answer = await until(project, lambda one: activities_of(one) == activities)
     ranks = {one["rank"]: one for one in answer["ranks"]}
     assert {rank: one["node"] for rank, one in ranks.items()} == {
         0: "node1", 1: "node1", 2: "node2", 3: "node2",
     }  # fmt: skip
     assert {one["state"] for one in ranks.values()} == {"undebugged"}
     assert all("spread.py" in one["command"] and not one["frames"] for one in ranks.values())
-    activities = {rank: one["activity"] for one in answer["classes"] for rank in one["ranks"]}
-    assert activities == {0: "sleeps", 1: "spins", 2: "sleeps", 3: "sleeps"}
     assert ranks[1]["process"]["letter"] == "R" and answer["answered"] == 0
     os.kill(ranks[3]["pid"], signal.SIGSTOP)
     try:

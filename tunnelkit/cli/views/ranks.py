@@ -24,6 +24,7 @@ from tunnelkit.debug.ranks_view.describe import describe
 from tunnelkit.debug.ranks_view.rank_lines import rank_lines
 from tunnelkit.debug.ranks_view.view import RanksView
 from tunnelkit.debug.ranks_view.view_json import look_json
+from tunnelkit.session.debugging.py_spy import find_binary
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Ranks
 
@@ -44,6 +45,7 @@ class RanksOptions:
     each: bool
     full: bool
     watch: bool
+    native: bool
     loop: int | None
     as_json: bool
 
@@ -51,13 +53,15 @@ class RanksOptions:
 def show_ranks(options: RanksOptions) -> None:
     """Ask the session, and print the answer; with `watch` again and again.
 
-    Raises UsageError for a selection that can't be read, or that selects nobody.
+    Raises UsageError for a selection that can't be read, or that selects nobody; MissingProgram.
     """
     selection = parse_selection(options.selection) if options.selection is not None else None
+    native = str(find_binary()) if options.native else None
+    request = Ranks(loop=options.loop, native=native, selection=options.selection)
     paths = find_session()
     while True:
-        answer = ask(paths, Ranks(loop=options.loop))
-        view = view_of(answer, selection)
+        answer = ask(paths, request)
+        view = replace(view_of(answer, selection), native=options.native)
         if options.as_json:
             text = json.dumps(look_json(view))
         else:

@@ -32,7 +32,11 @@ def outside_lines(view: RanksView, columns: int) -> list[str]:
         lines += wrapped(f"{_ranks(bare, columns)} {missing}", columns)
         selected = fold_ranks(bare)
         attach = f"tk attach {selected}" if len(selected) <= columns // 4 else "tk attach SEL"
+        if not view.native:
+            lines.append("   tk ranks --native   their stacks, by py-spy")
         lines.append(f"   {attach}   bring the debugger in")
+    elif not view.native and any(one.state is RankState.SILENT for one in view.samples):
+        lines.append("   tk ranks --native   the stacks of those without an answer, by py-spy")
     return lines
 
 

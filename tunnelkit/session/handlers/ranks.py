@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.rank_looks import look
+from tunnelkit.debug.ranks.roster import Roster, RosterEntry
 from tunnelkit.debug.ranks.sample import RankSample, RankState
 from tunnelkit.debug.ranks.sample_json import from_json, to_json
+from tunnelkit.debug.ranks.selection import parse_selection
 from tunnelkit.debug.ranks.stacks import MovementHistory, classify
+from tunnelkit.debug.ranks.text_errors import SelectionError
 from tunnelkit.errors import ConnectionFailed, DebugError
+from tunnelkit.session.debugging.py_spy import load_binary
+from tunnelkit.session.handlers.native_stacks import NativeStacks
 from tunnelkit.session.handlers.outside_ranks import OutsideRanks, find_outside
 from tunnelkit.session.handlers.rank_states import states_of
 from tunnelkit.session.runtime.control_answers import LookInfo, RanksAnswer, RootInfo
@@ -29,7 +36,8 @@ Look = Callable[[], Awaitable[list[RankSample]]]
 
 @dataclass
 class _Program:
-    """The ranks to look at. history: since when each has not moved."""
+    """The ranks to look at. history: since when each has not moved. native: for py-spy's stacks of
+    the selected ranks."""
 
     look: Look
     history: MovementHistory
@@ -37,6 +45,8 @@ class _Program:
     loop: int = 0
     generation: int = 0
     world_size: int = 0
+    native: NativeStacks | None = None
+    selection: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,10 +67,16 @@ class RankLooks:
         """
         roots = roots_of(self._session)
         program = await self._program(request, roots)
+        if request.native is not None:
+            binary = await asyncio.to_thread(load_binary, Path(request.native))
+            program.native = NativeStacks(self._session, binary)
+            program.selection = request.selection
         looks = [await self._look(program)]
         if request.gap_s > 0:
             await asyncio.sleep(min(request.gap_s, _MOST_GAP_S))
             looks.append(await self._look(program))
+        if program.native is not None:
+            program.notes += program.native.notes
         self._last = _answer(program, looks, roots)
         return self._last
 
@@ -108,6 +124,8 @@ class RankLooks:
         clock = asyncio.get_running_loop().time
         begun_s = clock()
         samples = await program.look()
+        if program.native is not None:
+            samples = await self._with_stacks(program.native, program.selection, samples)
         # A place that was not seen is no place to stay at.
         program.history.feed(begun_s, [one for one in samples if _is_seen(one)])
         return {
@@ -115,6 +133,26 @@ class RankLooks:
             "took_s": clock() - begun_s,
             "samples": [to_json(one) for one in samples],
         }
+
+    async def _with_stacks(
+        self, native: NativeStacks, selection: str | None, samples: list[RankSample]
+    ) -> list[RankSample]:
+        """Add py-spy's stacks to the selected ranks."""
+        chosen = {one.rank for one in samples}
+        if selection is not None:
+            # What it refuses the command refuses, too.
+            with contextlib.suppress(SelectionError):
+                roster = Roster(
+                    tuple(
+                        RosterEntry(one.rank, one.node, one.local_rank, one.state)
+                        for one in samples
+                    ),
+                    self.classes(),
+                )
+                chosen = set(parse_selection(selection).resolve(roster))
+        found = await native.add([one for one in samples if one.rank in chosen])
+        by_rank = {one.rank: one for one in found}
+        return [by_rank.get(one.rank, one) for one in samples]
 
 
 def _is_seen(sample: RankSample) -> bool:

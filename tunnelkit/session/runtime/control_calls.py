@@ -149,12 +149,15 @@ class Attach(Request["a.AttachAnswer"]):
 class Ranks(Request["a.RanksAnswer"]):
     """Ask all ranks of a loop where they are, twice. loop: None: the newest.
 
-    gap_s: between the two times; 0: ask once.
+    gap_s: between the two times; 0: ask once. native: path of py-spy's binary on this machine, for
+    the stacks of those that don't answer or have no debugger; selection: of these ranks alone.
     """
 
     NAME = "ranks"
     loop: int | None = None
     gap_s: float = 1.0
+    native: str | None = None
+    selection: str | None = None
 
 
 class LoopInterrupt(Request["a.InterruptAnswer"]):

@@ -107,8 +107,9 @@ def test_ranks_without_a_debugger_come_with_the_next_step() -> None:
     ]
     text = describe(view_of(ranks))
     assert "· no debugger" in text[0] and not any("answer" in line for line in text)
-    assert text[-2:] == [
+    assert text[-3:] == [
         "ranks 0-2 run without a debugger: no Python stacks of them",
+        "   tk ranks --native   their stacks, by py-spy",
         "   tk attach 0-2   bring the debugger in",
     ]
     assert any(line.endswith("sleeps or waits (state S, futex_wait)") for line in text)
@@ -133,6 +134,13 @@ def test_stacks_of_py_spy_are_named_as_such_and_what_it_could_not_do() -> None:
         "rank 1 runs without a debugger: no Python stack of it",
         "   tk attach 1   bring the debugger in",
     ]
+
+
+def test_silent_ranks_come_with_the_next_step() -> None:
+    silent = sample(0, (), state=RankState.SILENT)
+    assert "   tk ranks --native   the stacks of those without an answer, by py-spy" in describe(
+        view_of([silent])
+    )
 
 
 def test_ranks_that_wait_for_a_debugger_have_answered() -> None:
