@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -210,3 +211,63 @@ def test_what_stands_in_the_way_is_explained(
     assert "pip install debugpy" in explain("python: No module named debugpy").hint
     assert "gdb" in explain("/bin/sh: 1: gdb: not found\nCalledProcessError").cause
     assert explain("").cause == "the injector said nothing"
+
+
+RANKS = ("srun", "-n", "4", "--ntasks-per-node", "2", "python", "spin.py", "ranks")
+
+
+async def ranks_that_run(project: Project) -> Terminal:
+    """Four ranks under `tk run srun`, on two nodes."""
+    project.write("spin.py", SPIN)
+    await project.up("--nodes", "2", "--cpus", "2")
+    terminal = await project.terminal("run", *RANKS)
+    for _ in range(4):
+        await terminal.line(r"spins ranks")
+    return terminal
+
+
+async def test_a_rank_on_the_second_node_survives_a_killed_session(project: Project) -> None:
+    await ranks_that_run(project)
+    told = (await project.tk("attach", "3", "--json", timeout_s=PATIENCE_S)).json
+    assert (told["rank"], told["node"], told["port"]) == (3, "node2", project.port)
+    editor, _, frame = await project.f5_to_stop(STOP, file="spin.py")
+    where = "os.environ['SLURM_PROCID'], os.environ['SLURMD_NODENAME']"
+    assert await editor.evaluate(where, frame) == "('3', 'node2')"
+    turns = await editor.evaluate("turns", frame)
+    assert "attached already" in (await project.tk("attach", "3")).out
+    os.kill((await project.status())["pid"], signal.SIGKILL)
+    await project.up()
+
+    async def adopted() -> bool:
+        return bool((await project.status())["loops"])
+
+    while not await adopted():
+        pass
+    editor, thread, frame = await project.f5_to_stop(STOP, file="spin.py")
+    # It still stands there.
+    assert await editor.evaluate("turns", frame) == turns
+    project.remote("enough").touch()
+    await editor.finish(thread)
+
+
+async def test_a_selection_gets_a_port_for_each_rank(project: Project) -> None:
+    terminal = await ranks_that_run(project)
+    assert "no rank 9" in (await project.tk("attach", "rank=9", code=2)).err
+    assert "column 3" in (await project.tk("attach", "0-", code=2)).err
+    answer = (await project.tk("attach", "node=1", "--json", timeout_s=2 * PATIENCE_S)).json
+    assert answer["failed"] == []
+    assert {(one["rank"], one["node"], one["ready"]) for one in answer["ranks"]} == {
+        (2, "node2", True),
+        (3, "node2", True),
+    }
+    second, third = answer["ranks"]
+    assert second["port"] == project.port != third["port"]
+    _, _, frame = await project.f5_to_stop(STOP, file="spin.py")
+    assert frame["line"] == STOP
+    # The selections of other commands have these ranks, too.
+    assert re.match(r"2 paused at spin.py:\d+", (await project.tk("interrupt", "2")).out)
+    assert "no editor debugs rank 3" in (await project.tk("interrupt", "3", code=10)).err
+    again = await project.tk("attach", "2-3")
+    assert again.out.count("attached already") == 2 and f":{third['port']}" in again.out
+    project.remote("enough").touch()
+    await terminal.line("done True")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests.e2e.test_where_ranks_are import until
+from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import Project
 from tunnelkit.demo.dap_client import DapClient
 
@@ -91,10 +95,56 @@ async def test_one_rank_is_paused_and_the_others_run_on(project: Project) -> Non
     for _ in range(2):
         await terminal.line(r"rank \d spins")
     done = await project.tk("interrupt", "1")
-    assert "paused: rank 1" in done.out
+    assert re.match(r"1 paused at ranks.py:\d+", done.out)
     thread, _ = await second.stopped()
     assert not [event for event in first.events if event["event"] == "stopped"]
-    assert "no rank 7" in (await project.tk("interrupt", "7", code=10)).err
+    assert "no rank 7" in (await project.tk("interrupt", "7", code=2)).err
+    assert "node2" in (await project.tk("interrupt", "node=node9", code=2)).err
     project.remote("enough").touch()
     await second.request("continue", threadId=thread)
     await terminal.line(r"run 1 · ended: exit code 0")
+
+
+SPREAD = """\
+    import ctypes
+    import os
+    import time
+    rank = int(os.environ["SLURM_PROCID"])
+    print(f"rank {rank} spins", flush=True)
+    if rank == 3:
+        # It keeps the GIL, as a library may.
+        ctypes.PyDLL(None).usleep(ctypes.c_uint(600_000_000))
+    while not os.path.exists("enough"):
+        time.sleep(0.01)
+    """
+
+
+async def test_a_selection_is_paused_that_only_a_console_debugs(project: Project) -> None:
+    project.write("spread.py", SPREAD)
+    await project.up("--nodes", "2", "--cpus", "2")
+    terminal = await project.loop("srun", "-n", "4", "python", "spread.py")
+    await until(project, lambda one: len(one["ranks"]) == 4)
+    failed = await project.tk("interrupt", "node=1", code=10)
+    assert "no editor debugs any of the 2 ranks" in failed.err and "console" in failed.err
+    async with on_a_terminal(project, "console") as screen:
+        await screen.shows(r"\(tk 0-3\)")
+        assert "wait for a debugger" in (await project.tk("interrupt", "0-1", code=10)).err
+        screen.type("c\r")
+        for _ in range(4):
+            await terminal.line(r"rank \d spins")
+        done = await project.tk("interrupt", "0-1", "--json")
+        paused = {one["rank"]: one for one in done.json["processes"]}
+        assert sorted(paused) == [0, 1] and all(one["paused"] for one in paused.values())
+        assert all(one["where"].startswith("spread.py:") for one in paused.values()), paused
+        # Those that stand stay so; the one that is stuck is said to be.
+        done = await project.tk("interrupt", "node=1", code=12)
+        assert re.search(r"^2 paused at spread.py:\d+", done.out, re.M)
+        assert "3 is in native code and stops once it is back in Python" in done.err
+        done = await project.tk("interrupt", "stopped")
+        assert re.match(r"0-2 paused at spread.py:\d+", done.out)
+        screen.type("q\r")
+        assert await screen.process.wait() == 0
+    # Without a client a stop would be seen by nobody.
+    failed = await project.tk("interrupt", "0", code=10)
+    assert "no editor debugs rank 0" in failed.err
+    await terminal.quit()

@@ -242,13 +242,14 @@ class Agent:
     async def _attach_find(self, params: "calls.AttachFind") -> "List[calls.PythonInfo]":
         debugged = self._debuggees.pids
         if params.get("pid") is None:
-            return python_processes.find(debugged)
-        one = python_processes.look(int(params["pid"]), debugged)
+            return python_processes.find(debugged, params.get("first"))
+        one = python_processes.look(int(params["pid"]), debugged, params.get("first"))
         return [] if one is None else [one]
 
     async def _attach_start(self, params: "calls.AttachSpec") -> "calls.LoopInfo":
         """Begin to bring a debugger into a process; the loop's log says how that goes."""
-        found = python_processes.look(int(params["pid"]), self._debuggees.pids)
+        debugged = self._debuggees.pids
+        found = python_processes.look(int(params["pid"]), debugged, params.get("first"))
         if found is None or found["why_not"]:
             why = found["why_not"] if found is not None else "it is gone"
             raise rpc.error(f"process {params['pid']} can't be attached to: {why}")

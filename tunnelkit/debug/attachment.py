@@ -36,6 +36,8 @@ class Attachment(DebugLoop):
         super().__init__(
             agent, port, adapters, on_disconnect="continue", place=place, on_record=on_record
         )
+        #: The name of the process's node.
+        self.node = ""
         self._failure: Message = {}
 
     @property

@@ -22,6 +22,8 @@ from tunnelkit.mux.tasks import cancel_all
 
 #: One adapter serves a program with all that it starts; each costs it threads.
 _MOST_PROCESSES = 256
+#: A console's pause that has stopped nothing after this long: the program is in native code.
+_PAUSE_S = 3.0
 
 
 class AdapterGone(DebugError):
@@ -267,11 +269,18 @@ class DebugTarget:
         return (self.editor.session.pid if self.editor is not None else None) or self.who.pid
 
     async def interrupt(self) -> bool:
-        """Pause the program, as its editor would.
+        """Pause the program, as its editor or its console would.
 
         False: it has not stopped after a few seconds, or nobody debugs it.
         """
-        return self._proxy is not None and await self._proxy.pause()
+        if self.is_debugged and self._proxy is not None:
+            return await self._proxy.pause()
+        return self.asked is not None and self.watched and await self.asked.pause(_PAUSE_S)
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while one of its threads stands in the debugger."""
+        return self.asked is not None and self.asked.connection.is_stopped
 
     @property
     def watched(self) -> bool:

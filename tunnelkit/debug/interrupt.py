@@ -1,53 +1,60 @@
-"""Pauses a program from outside of its editor, which then shows it stopped."""
+"""Pauses processes from outside of their editors and consoles, which then show them stopped."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 
 from tunnelkit.debug.debug_target import DebugTarget
-from tunnelkit.debug.generation import Generation
-from tunnelkit.debug.loop_status import InterruptStatus
-from tunnelkit.errors import DebugError
+from tunnelkit.debug.loop_status import InterruptStatus, Pause
+from tunnelkit.debug.rank_looks import look
+from tunnelkit.debug.ranks.frames import Project
+from tunnelkit.debug.ranks_view.describe import place_text
 
-_HINT = "press F5 first; a process that runs without a debugger: tk attach"
+#: Of a place in a line of text.
+_COLUMNS = 60
+#: It stands, so it answers; the first question to a process compiles code there.
+_PATIENCE_S = 5.0
 
 
-async def interrupt(generation: Generation | None, rank: int | None) -> list[InterruptStatus]:
-    """Pause all of a run that editors debug, or one rank of it.
+async def interrupt(targets: Iterable[DebugTarget], roots: Sequence[str]) -> list[InterruptStatus]:
+    """Pause these processes all at once; say for each what came of it.
 
-    Raises DebugError if no editor debugs it.
+    One that neither an editor nor a console is on is left alone: nobody would see it stand.
+    roots: the project's directories on the node.
     """
-    targets = _targets(generation, rank)
-    stopped = await asyncio.gather(*(one.interrupt() for one in targets))
-    return [
-        {
-            "rank": one.who.rank,
-            "node": one.who.node,
-            "pid": one.debugged_pid,
-            "paused": paused,
-        }
-        for one, paused in zip(targets, stopped, strict=True)
-    ]
+    project = Project(roots)
+    return list(await asyncio.gather(*(_interrupt(one, project) for one in targets)))
 
 
-def _targets(generation: Generation | None, rank: int | None) -> list[DebugTarget]:
-    if generation is None:
-        raise DebugError("nothing runs that could be paused", hint="see `tk status`")
-    if rank is None:
-        found = [one for one in generation.targets if one.is_debugged]
-        if not found:
-            raise DebugError("no editor debugs the program, so nothing can pause it", hint=_HINT)
-        return found
-    if not generation.ranked:
-        raise DebugError("the loop's program has no ranks", hint="without a rank: tk interrupt")
-    target = generation.rank(rank)
-    if target is None or target.over:
-        there = [str(one.who.rank) for one in generation.targets if not one.over]
-        raise DebugError(
-            f"no rank {rank} is there",
-            cause=f"ranks: {', '.join(there) or 'none'}",
-            hint="name one of these, or none for all",
-        )
-    if not target.is_debugged:
-        raise DebugError(f"no editor debugs {target.who.name}, so nothing can pause it", hint=_HINT)
-    return [target]
+async def _interrupt(target: DebugTarget, project: Project) -> InterruptStatus:
+    state = await _pause(target)
+    where = await _place(target, project) if state == "paused" else ""
+    return {
+        "rank": target.who.rank,
+        "node": target.who.node,
+        "pid": target.debugged_pid,
+        "paused": state == "paused",
+        "state": state,
+        "where": where,
+    }
+
+
+async def _pause(target: DebugTarget) -> Pause:
+    if target.over:
+        return "ended"
+    if not (target.is_debugged or target.watched):
+        return "nobody"
+    if not target.attached:
+        return "waiting"
+    if await target.interrupt():
+        return "paused"
+    return "ended" if target.over else "native"
+
+
+async def _place(target: DebugTarget, project: Project) -> str:
+    """The place of a process that stands: `train.py:88 step`; "" if it does not say."""
+    for sample in await look([target], _PATIENCE_S):
+        if sample.frames:
+            return place_text(project, project.normal_form(sample.frames), _COLUMNS)
+    return ""

@@ -20,9 +20,8 @@ from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.editor_dispatch import EditorDispatch
 from tunnelkit.debug.generation import MOST_TARGETS, Generation, Reservation
-from tunnelkit.debug.interrupt import interrupt
 from tunnelkit.debug.loop_log import no_log, read_log
-from tunnelkit.debug.loop_status import InterruptStatus, LoopProgress, LoopStatus
+from tunnelkit.debug.loop_status import LoopProgress, LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks, open_in_editor
 from tunnelkit.debug.ranks.console_messages import EditorOfRank
@@ -94,10 +93,6 @@ class DebugLoop:
         """End the debuggee and arm the next."""
         params: calls.LoopRestart = {"loop": self.id, "reason": reason, "generation": generation}
         await calls.LOOP_RESTART.ask(self._agent, params)
-
-    async def interrupt(self, rank: int | None = None) -> list[InterruptStatus]:
-        """Pause the program, or one rank of it (interrupt.py). Raises DebugError."""
-        return await interrupt(self.first(), rank)
 
     async def open_in_editor(self, run: Generation, target: DebugTarget) -> EditorOfRank:
         """Open a rank in an editor that is on others of its run (rank_sessions.py)."""
@@ -251,7 +246,7 @@ class DebugLoop:
         except DebugError as error:
             channel.abort({"error": str(error)})
             return
-        if target.who.rank is not None:
+        if target.who.rank is not None and self.ranked:
             self._rank_ports.open(target.who.rank, target.who.world_size)
         self.spawn(self._carry_debuggee(channel, target))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from tunnelkit.debug.dap.exit_report import early_end
 from tunnelkit.debug.dap.messages import Message, whole
@@ -24,13 +24,20 @@ class RankStatus(TypedDict):
     over: bool
 
 
+#: "native": not stopped yet, as it is in native code. "waiting": its program has not begun.
+#: "nobody": neither an editor nor a console is on it.
+Pause = Literal["paused", "native", "waiting", "nobody", "ended"]
+
+
 class InterruptStatus(TypedDict):
-    """One process that was to pause. paused: it has stopped."""
+    """One process that was to pause. paused: it has stopped. where: the place, "" if unknown."""
 
     rank: int | None
     node: str
     pid: int
     paused: bool
+    state: Pause
+    where: str
 
 
 class LoopStatus(TypedDict):

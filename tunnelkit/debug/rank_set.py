@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tunnelkit.debug.ranks.selection import parse_selection
-from tunnelkit.debug.ranks.terms import Everything, Numbers, Term
+from tunnelkit.debug.ranks.terms import Everything, InDimension, NodeName, Numbers, Term
 from tunnelkit.debug.ranks.text_errors import SelectionError
 from tunnelkit.errors import UsageError
 from tunnelkit.text_format import shown
@@ -13,12 +13,14 @@ from tunnelkit.text_format import shown
 _MAX_RANKS = 1_000_000
 #: Characters of the user's text in a message.
 _LONGEST_QUOTE = 60
+_NOT_YET = "no program runs yet"
 
 
 def parse_ranks(text: str) -> list[int] | None:
     """The ranks of `text`, ascending; None for all. Raises UsageError for anything else.
 
-    The grammar is that of selections, without what needs a running program.
+    The grammar is that of selections, without what needs a running program: states, classes,
+    nodes, and ranges without an end.
     """
     if text.strip().lower() == "all":
         return None
@@ -26,27 +28,44 @@ def parse_ranks(text: str) -> list[int] | None:
         terms = parse_selection(text).terms
     except SelectionError as error:
         _refuse(text, f"{error.message} (column {error.column})")
-    spans = [_span(term, text) for term in terms]
-    if None in spans:
+    taken = [span for term in terms if not term.negated for span in _spans(term, text)]
+    left_out = [span for term in terms if term.negated for span in _spans(term, text)]
+    if left_out and (None in taken or None in left_out or not taken):
+        column = next(term.column for term in terms if term.negated)
+        _refuse(text, f"at column {column}, which ranks are left is not known: {_NOT_YET}")
+    if None in taken:
         return None
-    chosen = [span for span in spans if span]
-    if not chosen:
-        _refuse(text, "it names no ranks")
+    chosen = [span for span in taken if span]
     # Before anything is expanded.
-    if max(span[-1] for span in chosen) >= _MAX_RANKS or sum(map(len, chosen)) > _MAX_RANKS:
+    if any(span[-1] >= _MAX_RANKS for span in chosen) or sum(map(len, chosen)) > _MAX_RANKS:
         _refuse(text, f"there are at most {_MAX_RANKS:,} ranks")
-    return sorted(set[int]().union(*chosen))
+    ranks = set[int]().union(*chosen)
+    ranks = {one for one in ranks if not any(span and one in span for span in left_out)}
+    if not ranks:
+        _refuse(text, "it names no ranks")
+    return sorted(ranks)
 
 
-def _span(term: Term, text: str) -> range | None:
+def _spans(term: Term, text: str) -> list[range | None]:
     """The ranks of a term; None for all. Refuses one that only a running program can answer."""
     what = term.what
-    if not term.negated:
-        if isinstance(what, Everything):
-            return None
-        if isinstance(what, Numbers) and what.stop is not None:
-            return range(what.start, what.stop, what.step)
-    return _refuse(text, f"at column {term.column}, numbers are needed: no program runs yet")
+    if isinstance(what, Everything):
+        return [None]
+    values: tuple[Numbers | NodeName, ...] = ()
+    if isinstance(what, Numbers):
+        values = (what,)
+    elif isinstance(what, InDimension) and what.name == "rank":
+        values = what.values
+    elif isinstance(what, InDimension):
+        _refuse(text, f"at column {term.column}, where each rank will be is not known: {_NOT_YET}")
+    spans = [
+        range(one.start, one.stop, one.step)
+        for one in values
+        if isinstance(one, Numbers) and one.stop is not None
+    ]
+    if not spans or len(spans) < len(values):
+        _refuse(text, f"at column {term.column}, numbers are needed: {_NOT_YET}")
+    return [*spans]
 
 
 def _refuse(text: str, why: str) -> NoReturn:

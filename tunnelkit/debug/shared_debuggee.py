@@ -113,6 +113,21 @@ class SharedDebuggee:
         if request and not self._channel.is_over:
             self._channel.write_nowait(request)
 
+    async def pause(self, patience_s: float) -> bool:
+        """Pause all threads, as a console does; False if none has stopped after that time."""
+        client, stopped = object(), asyncio.Event()
+        self.watch(client, lambda event: stopped.set() if self.connection.is_stopped else None)
+        try:
+            async with asyncio.timeout(patience_s):
+                if not self.connection.is_stopped:
+                    await self.ask("pause", {"threadId": "*"})
+                    await stopped.wait()
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            self.unwatch(client)
+        return self.connection.is_stopped
+
     # -- consoles -----------------------------------------------------------
 
     def watch(self, client: Client, on_event: OnEvent) -> None:

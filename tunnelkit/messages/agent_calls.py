@@ -130,11 +130,13 @@ class LoopSpec(Command):
 
 
 class AttachTarget(TypedDict):
-    """A process to bring a debugger into. pythonpath: where debugpy is, if it has none."""
+    """A process to bring a debugger into. pythonpath: where debugpy is, if it has none. first: as
+    for `AttachFind`."""
 
     pid: int
     shown: str
     pythonpath: str | None
+    first: NotRequired[int]
 
 
 class AttachSpec(AttachTarget):
@@ -207,18 +209,24 @@ class LoopAttached(OneLoop):
 
 
 class AttachFind(TypedDict, total=False):
-    """The Pythons of the node, or the process with this pid alone."""
+    """The Pythons of the node, or the process with this pid alone. first: the pid of the first
+    node's agent: what it has started there may have ranks here."""
 
     pid: int
+    first: int
 
 
 class PythonInfo(TypedDict):
     """A process on the node. python: "" if it is no Python. launcher: it starts others. why_not:
-    why no debugger can be attached; "" if one can."""
+    why no debugger can be attached; "" if one can. local: its rank on the node. run: the tag of
+    the command that it belongs to. ancestors: pids from its parent up."""
 
     pid: int
     node: str
     rank: int | None
+    local: int
+    run: str
+    ancestors: list[int]
     command: list[str]
     python: str
     launcher: bool

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tunnelkit.debug.agent_api import AgentApi
+from tunnelkit.debug.dap.messages import whole
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.mux.channel import Channel
@@ -50,6 +52,7 @@ class SessionAgents:
             lambda node, name: self.cluster.allocated.peer_stream(node, name),
             lambda node: self.cluster.allocated.start_peer(node),
             self.cluster.repair,
+            debuggee=self.debuggee,
         )
 
     def first(self) -> AgentClient:
@@ -65,7 +68,25 @@ class SessionAgents:
 
     async def on(self, node: str) -> AgentClient:
         """Return the client of the agent on that node. Raises TunnelkitError."""
+        if node == self.node:
+            return self.first()
         return await self.peers.client(node) or self.first()
+
+    async def loops_on(self, node: str) -> AgentApi:
+        """Return the agent on that node for its debug loops. Raises TunnelkitError."""
+        if node == self.node:
+            return self.first()
+        return await self.peers.loops(node) or self.first()
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the allocation's nodes; the first agent's node is the first."""
+        return [self.node, *self.peers.nodes]
+
+    @property
+    def pid(self) -> int:
+        """The first agent's pid on its node; 0 if unknown."""
+        return whole(self.info.get("pid")) or 0
 
     @property
     def node(self) -> str:

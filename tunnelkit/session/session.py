@@ -18,6 +18,7 @@ from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.connection.login_connection import LoginConnection
+from tunnelkit.session.debugging.attached_nodes import AttachedNodes
 from tunnelkit.session.debugging.loops import Loops
 from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
@@ -92,6 +93,7 @@ class Session:
             place=lambda: self.files.place(),
             log=paths.loop_log,
         )
+        self.attached_nodes = AttachedNodes(paths.state / "attached-nodes")
         self.forwards = SessionForwards(
             self.link,
             self.agent,
@@ -199,9 +201,14 @@ class Session:
         self.states.become(SessionState.STARTING, ", ".join(allocated.nodes) or self.link.name)
         self.files.node_is(await self.agents.reach(allocated))
         self._tasks.spawn(self.agents.peers.start())
-        adopted = await self.loops.adopt()
+        await self._adopt_loops(self.agents.node)
+        self._tasks.spawn(self.attached_nodes.adopt(self._adopt_loops))
+
+    async def _adopt_loops(self, node: str) -> int:
+        adopted = await self.loops.adopt(await self.agents.loops_on(node), node)
         if adopted:
             self._say(f"took over {adopted} debug loop(s)")
+        return adopted
 
     # -- life -------------------------------------------------------------
 

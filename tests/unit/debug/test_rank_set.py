@@ -13,7 +13,8 @@ from tunnelkit.errors import UsageError
 @pytest.mark.parametrize(
     ("text", "ranks"),
     [("0", [0]), ("0,2", [0, 2]), ("2, 0,2", [0, 2]), ("0-3", [0, 1, 2, 3]), ("1-2,7", [1, 2, 7]),
-     ("0:4", [0, 1, 2, 3]), (":6:2,9", [0, 2, 4, 9]), ("999999", [999_999]), ("4:2, 1", [1])],
+     ("0:4", [0, 1, 2, 3]), (":6:2,9", [0, 2, 4, 9]), ("999999", [999_999]), ("4:2, 1", [1]),
+     ("rank=(0,2:4)", [0, 2, 3]), ("0-7, !3,!5-6", [0, 1, 2, 4, 7])],
 )  # fmt: skip
 def test_ranks_are_read(text: str, ranks: list[int]) -> None:
     assert parse_ranks(text) == ranks
@@ -35,7 +36,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2:", ":", "::2", "!0", "!all", "stopped", "failed", "@B", "node=1", "rank=0-3"]
+    "text", ["2:", ":", "::2", "!2:", "!all", "stopped", "failed", "@B", "node=1", "rank=2:"]
 )
 @pytest.mark.parametrize("before", ["", "0, ", "all, "])
 def test_what_needs_a_running_program_is_refused(text: str, before: str) -> None:
@@ -43,6 +44,20 @@ def test_what_needs_a_running_program_is_refused(text: str, before: str) -> None
         before = "local=0, "
     with pytest.raises(UsageError, match=r"--rank .*no program runs yet"):
         parse_ranks(before + text)
+
+
+@pytest.mark.parametrize("text", ["!0", "all, !0", "*,!1-2"])
+def test_all_but_some_needs_their_number(text: str) -> None:
+    with pytest.raises(UsageError, match=r"column \d, which ranks are left .*no program runs yet"):
+        parse_ranks(text)
+    with pytest.raises(UsageError, match="names no ranks"):
+        parse_ranks("0,1,!0-1")
+
+
+@pytest.mark.parametrize("text", ["node=1", "local=0, rank=0", "gpu=0", "rank=1, hosts=0"])
+def test_dimensions_are_known_only_when_ranks_run(text: str) -> None:
+    with pytest.raises(UsageError, match="where each rank will be is not known: no program runs"):
+        parse_ranks(text)
 
 
 def test_a_refusal_names_the_column_and_escapes_the_text() -> None:

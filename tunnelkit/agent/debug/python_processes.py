@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 _PYTHON = re.compile(r"python([\d.]*)(t|d|td)?")
 
 
-def find(debugged: Collection[int]) -> "List[PythonInfo]":
+def find(debugged: Collection[int], first: object = None) -> "List[PythonInfo]":
     """All processes of this user that run a program of the user's own, oldest first.
 
-    debugged: pids that have a debugger already.
+    debugged: pids that have a debugger already. first: pid of the first node's agent, whose
+    programs may have ranks here.
     """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
-            one = look(int(name), debugged)
+            one = look(int(name), debugged, first)
             # A debuggee is started by words of this house.
             if one and one["python"] and (one["pid"] in debugged or _is_program(one["command"])):
                 found.append(one)
     return sorted(found, key=lambda one: one["pid"])
 
 
-def look(pid: int, debugged: Collection[int]) -> "Optional[PythonInfo]":
-    """One process; None if there is no such one below this agent."""
+def look(pid: int, debugged: Collection[int], first: object = None) -> "Optional[PythonInfo]":
+    """One process; None if there is no such one below this agent or the first node's."""
     identity = of_process(pid)
-    if not identity.tag.startswith(f"{os.getpid()}."):
+    if identity.tag.partition(".")[0] not in (str(os.getpid()), str(first)):
         return None
     command = _words(pid)
     if not command:
@@ -54,6 +55,9 @@ def look(pid: int, debugged: Collection[int]) -> "Optional[PythonInfo]":
         "pid": pid,
         "node": node,
         "rank": rank.global_rank if rank is not None else None,
+        "local": rank.local_rank if rank is not None else 0,
+        "run": identity.tag,
+        "ancestors": list(identity.ancestors),
         "command": command,
         "python": python,
         "launcher": program is not None and python_command.is_launcher(program),

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from tunnelkit.debug.ranks_view.describe import describe
 from tunnelkit.debug.ranks_view.rank_lines import rank_lines
 from tunnelkit.debug.ranks_view.view import RanksView
 from tunnelkit.debug.ranks_view.view_json import look_json
+from tunnelkit.session.debugging.py_spy import find_binary
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Ranks
 
@@ -44,6 +45,7 @@ class RanksOptions:
     each: bool
     full: bool
     watch: bool
+    native: bool
     loop: int | None
     as_json: bool
 
@@ -51,13 +53,15 @@ class RanksOptions:
 def show_ranks(options: RanksOptions) -> None:
     """Ask the session, and print the answer; with `watch` again and again.
 
-    Raises UsageError for a selection that can't be read, or that selects nobody.
+    Raises UsageError for a selection that can't be read, or that selects nobody; MissingProgram.
     """
     selection = parse_selection(options.selection) if options.selection is not None else None
+    native = str(find_binary()) if options.native else None
+    request = Ranks(loop=options.loop, native=native, selection=options.selection)
     paths = find_session()
     while True:
-        answer = ask(paths, Ranks(loop=options.loop))
-        view = view_of(answer, selection)
+        answer = ask(paths, request)
+        view = replace(view_of(answer, selection), native=options.native)
         if options.as_json:
             text = json.dumps(look_json(view))
         else:
@@ -97,7 +101,12 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
         roster = _roster(last, {one.name: one.ranks for one in classes})
         chosen = set(selection.resolve(roster))
         first, last = _of(chosen, first), _of(chosen, last)
-        classes = classify(first, last if again is not None else None, roots, gap_s)
+        names = {rank: one.name for one in classes for rank in one.ranks}
+        # `@B` is the same class in each list.
+        classes = [
+            replace(one, name=names[one.ranks[0]])
+            for one in classify(first, last if again is not None else None, roots, gap_s)
+        ]
         late = [one for one in late if chosen & {rank.rank for rank in one.late}]
     return RanksView(
         samples=last,
@@ -107,6 +116,7 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
         program=answer["command"],
         took_s=answer["looks"][-1]["took_s"],
         clock=time.strftime("%H:%M:%S"),
+        notes=answer["notes"],
         still_s={int(rank): seconds for rank, seconds in answer["still_s"].items()},
         # torch's own numbers say more.
         calls=None if late else blocking_calls(last, source_of(answer["roots"])),

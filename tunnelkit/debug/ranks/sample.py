@@ -19,6 +19,8 @@ class RankState(Enum):
     SILENT = "silent"
     #: Its process has ended.
     ENDED = "ended"
+    #: It runs without a debugger, and is seen from outside alone.
+    UNDEBUGGED = "undebugged"
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class ProcessState:
     """A process as /proc describes it (proc(5)).
 
     letter: R, S, D, T, Z ... wchan: the kernel function that it waits in, "" if unknown. cpu_s: CPU
-    of its main thread so far.
+    of its main thread so far. holds_gil: its main thread holds the interpreter's lock.
     """
 
     letter: str
     wchan: str = ""
     cpu_s: float = 0.0
+    holds_gil: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class RankSample:
     frames: of the main thread, outermost first, without the debugger's and the launcher's; () if it
     did not answer. instruction: the offset within the innermost frame's code, which tells a loop on
     one line from a wait. cpu_s: CPU of the main thread so far; None if unknown. process: only asked
-    for where the rank is silent. local_rank: its number on its node.
+    for where the rank is silent or has no debugger. local_rank: its number on its node. command:
+    its command line, only of a rank without a debugger.
     """
 
     rank: int
@@ -78,3 +82,4 @@ class RankSample:
     groups: tuple[GroupProgress, ...] = ()
     process: ProcessState | None = None
     local_rank: int = 0
+    command: str = ""

@@ -38,6 +38,7 @@ class ProcessStateInfo(TypedDict):
     letter: str
     wchan: str
     cpu_s: float
+    holds_gil: bool
 
 
 class SampleInfo(TypedDict):
@@ -53,6 +54,7 @@ class SampleInfo(TypedDict):
     groups: list[GroupInfo]
     process: ProcessStateInfo | None
     local_rank: int
+    command: str
 
 
 def to_json(sample: RankSample) -> SampleInfo:
@@ -79,8 +81,14 @@ def to_json(sample: RankSample) -> SampleInfo:
         ],
         "process": None
         if process is None
-        else {"letter": process.letter, "wchan": process.wchan, "cpu_s": process.cpu_s},
+        else {
+            "letter": process.letter,
+            "wchan": process.wchan,
+            "cpu_s": process.cpu_s,
+            "holds_gil": process.holds_gil,
+        },
         "local_rank": sample.local_rank,
+        "command": sample.command,
     }
 
 
@@ -101,6 +109,7 @@ def from_json(info: SampleInfo) -> RankSample:
         ),
         process=None if process is None else ProcessState(**process),
         local_rank=info["local_rank"],
+        command=info["command"],
     )
 
 

@@ -45,6 +45,8 @@ class Activity(Enum):
     BLOCKED = "blocked"
     #: It did not answer and sleeps (state S): native code may hold the GIL.
     ASLEEP = "asleep"
+    #: It has no debugger and sleeps (state S).
+    SLEEPS = "sleeps"
     #: A signal or a tracer has stopped it (state T).
     SIGNAL_STOPPED = "signal-stopped"
     #: Its process has ended.
@@ -96,7 +98,7 @@ def classify(
         then = before.get(rank) if rank in again else None
         share = None if then is None else _cpu_share(then, now, seconds)
         activity = _activity(project, then, now, form, share)
-        why = now.process if now.state is RankState.SILENT else None
+        why = now.process if now.state in _FROM_OUTSIDE else None
         key = (form, now.state, activity, why.letter if why else "", why.wchan if why else "")
         members.setdefault(key, []).append((now, share))
     return [
@@ -150,6 +152,10 @@ _BY_LETTER = {
 }
 
 
+#: States of ranks that /proc describes.
+_FROM_OUTSIDE = frozenset({RankState.SILENT, RankState.UNDEBUGGED})
+
+
 def _activity(
     project: Project,
     then: RankSample | None,
@@ -160,16 +166,30 @@ def _activity(
     """form: of `now`."""
     if now.state is RankState.SILENT:
         return _BY_LETTER.get(now.process.letter if now.process else "", Activity.UNKNOWN)
-    if now.state is not RankState.RUNNING:
+    if now.state in _BY_STATE:
         return _BY_STATE[now.state]
+    if now.state is RankState.UNDEBUGGED:
+        outside = _seen_from_outside(now, share)
+        if outside not in (Activity.SLEEPS, Activity.SPINS, Activity.UNKNOWN) or not now.frames:
+            return outside
     # A stack that was not seen is not an equal stack.
-    if then is None or then.state is not RankState.RUNNING or not (then.frames and now.frames):
+    if then is None or then.state is not now.state or not (then.frames and now.frames):
         return Activity.UNKNOWN
     if not _same_place(project, then, now, form):
         return Activity.MOVES
     if share is None:
         return Activity.UNKNOWN
     return Activity.SPINS if share >= _BUSY_SHARE else Activity.WAITS
+
+
+def _seen_from_outside(now: RankSample, share: float | None) -> Activity:
+    """The activity of a rank without a debugger: its state in /proc, and whether its CPU grows."""
+    letter = now.process.letter if now.process else ""
+    if letter in ("R", "S"):
+        if share is not None and share >= _BUSY_SHARE:
+            return Activity.SPINS
+        return Activity.SLEEPS if letter == "S" else Activity.UNKNOWN
+    return _BY_LETTER.get(letter, Activity.UNKNOWN)
 
 
 def _same_place(

@@ -10,6 +10,7 @@ from tunnelkit.debug.ranks.fold import fold_ranks
 from tunnelkit.debug.ranks.frames import Owner, Project
 from tunnelkit.debug.ranks.sample import RankState, StackFrame
 from tunnelkit.debug.ranks.stacks import Activity, StackClass
+from tunnelkit.debug.ranks_view.outside import outside_lines
 from tunnelkit.debug.ranks_view.text_width import (
     cut,
     padded,
@@ -49,6 +50,7 @@ def describe(
             for line in wrapped(arrival_text(one, columns // 2), columns)
         ],
         list(wrapped(calls_text(view.calls, columns // 2), columns)) if view.calls else [],
+        outside_lines(view, columns),
         *(_stack(view, one, columns, source, full) for one in _shown_classes(view, full)),
     ]
     lines: list[str] = []
@@ -60,17 +62,20 @@ def describe(
 def _header(view: RanksView, columns: int) -> list[str]:
     total, answered = len(view.samples), view.answered()
     who = "all answered" if answered == total else f"{answered} of {total} answered"
+    who += f", {view.took_s:.1f} s"
+    if all(one.state is RankState.UNDEBUGGED for one in view.samples):
+        who = "no debugger"
     parts = [
         f"{_count(total, 'rank')} on {_count(view.nodes(), 'node')}",
         *([shown(view.program)] if view.program else []),
-        f"{who}, {view.took_s:.1f} s",
+        who,
     ]
     lines = list(wrapped(" · ".join(parts), columns, " · "))
     clock = shown(view.clock)
     if clock and width(lines[0]) + len(_GAP) + width(clock) <= columns:
         lines[0] = padded(lines[0], columns - width(clock)) + clock
     for one in view.classes:
-        if not did_answer(one.state):
+        if not did_answer(one.state) and one.state is not RankState.UNDEBUGGED:
             lines += wrapped(_missing(one, columns // 2), columns)
     return lines
 
@@ -156,6 +161,7 @@ _STATE = {
     Activity.BUSY_NATIVE: "busy in native code",
     Activity.BLOCKED: "blocked in the kernel",
     Activity.ASLEEP: "asleep, maybe in native code that holds the GIL",
+    Activity.SLEEPS: "sleeps or waits",
     Activity.SIGNAL_STOPPED: "stopped by a signal",
     Activity.ENDED: "has ended",
 }
@@ -165,12 +171,18 @@ def state_text(found: StackClass, unmoved_s: float | None = None) -> str:
     """The state of a class in words. unmoved_s: for how long it has not moved, if known."""
     text = _STATE.get(found.activity)
     if text is None:
-        text = "runs" if did_answer(found.state) else "no answer"
-    elif found.activity is Activity.SPINS and found.cpu_share is not None:
-        text += f" ({found.cpu_share:.0%} of a CPU)"
+        silent = found.state in (RankState.SILENT, RankState.ENDED)
+        text = "no answer" if silent else "runs"
+    details = []
+    if found.activity is Activity.SPINS and found.cpu_share is not None:
+        details.append(f"{found.cpu_share:.0%} of a CPU")
     process = found.sample.process
-    if found.state is RankState.SILENT and process and found.activity is not Activity.ENDED:
-        details = [f"state {shown(process.letter)}", *filter(None, [shown(process.wchan)])]
+    outside = found.state in (RankState.SILENT, RankState.UNDEBUGGED)
+    if outside and process and found.activity is not Activity.ENDED:
+        if found.activity is Activity.ASLEEP and process.holds_gil:
+            text = "in native code that holds the GIL"
+        details += [f"state {shown(process.letter)}", *filter(None, [shown(process.wchan)])]
+    if details:
         text += f" ({', '.join(details)})"
     moved = found.activity in (Activity.MOVES, Activity.ENDED, Activity.WAITING)
     if unmoved_s is None or moved or not 1 <= unmoved_s < math.inf:

@@ -20,6 +20,10 @@ def rank_lines(view: RanksView, columns: int = 80) -> list[str]:
     for sample in sorted(view.samples, key=lambda one: one.rank):
         found = classes[sample.rank]
         where = place_text(project, found.form, columns)
+        if not found.form and sample.command:
+            # The interpreter by name: its path would hide what it runs.
+            python, space, words = sample.command.partition(" ")
+            where = cut(shown(f"{python.rpartition('/')[2]}{space}{words}"), columns)
         state = state_text(found, view.still_s.get(sample.rank))
         node = cut(shown(sample.node), _LONGEST_NODE)
         rows.append((str(sample.rank), node, str(sample.pid), found.name, where, state))

@@ -17,7 +17,8 @@ class RanksView:
     samples: the newest of each rank. classes, arrivals: of the same. roots: the project's
     directories on the node. program: the loop's command, "" if unknown. took_s: from the first
     question to the last answer. clock: the time of day as text, "" for none. still_s: for how long
-    a rank has not moved, in seconds, by rank. calls: of MPI, None where that was not asked.
+    a rank has not moved, in seconds, by rank. calls: of MPI, None where that was not asked. notes:
+    what could not be asked, and why, a line each. native: py-spy was asked for stacks.
     """
 
     samples: Sequence[RankSample]
@@ -29,6 +30,8 @@ class RanksView:
     clock: str = ""
     still_s: Mapping[int, float] = field(default_factory=dict)
     calls: BlockingCalls | None = None
+    notes: Sequence[str] = ()
+    native: bool = False
 
     def answered(self) -> int:
         """The number of ranks that answered, or that wait for a debugger."""
@@ -46,4 +49,4 @@ class RanksView:
 
 def did_answer(state: RankState) -> bool:
     """Tell whether a rank in this state counts as one that answered."""
-    return state not in (RankState.SILENT, RankState.ENDED)
+    return state not in (RankState.SILENT, RankState.ENDED, RankState.UNDEBUGGED)

@@ -82,6 +82,7 @@ class ProcessJson(TypedDict):
     letter: str
     wchan: str
     cpu_s: float | None
+    holds_gil: bool
 
 
 # `class` is a word of Python: the functional form.
@@ -97,17 +98,19 @@ RankJson = TypedDict(
         "cpu_s": float | None,
         "groups": list[GroupJson],
         "process": ProcessJson | None,
+        "command": str,
     },
 )
-RankJson.__doc__ = (
-    """One rank. class: the name of its class, "" if none. frames: outermost first."""
-)
+RankJson.__doc__ = """One rank. class: the name of its class, "" if none. frames: outermost first.
+
+    command: its command line, only of a rank without a debugger."""
 
 
 class LookJson(TypedDict):
     """The answer of `tk ranks --json`.
 
     total, answered: numbers of ranks. took_s: seconds. mpi_calls: empty where that was not asked.
+    notes: what could not be asked, and why.
     """
 
     program: str
@@ -119,6 +122,7 @@ class LookJson(TypedDict):
     arrivals: list[ArrivalJson]
     mpi_calls: list[CallJson]
     ranks: list[RankJson]
+    notes: list[str]
 
 
 def look_json(view: RanksView) -> LookJson:
@@ -137,6 +141,7 @@ def look_json(view: RanksView) -> LookJson:
             _rank(one, names.get(one.rank, ""))
             for one in sorted(view.samples, key=lambda one: one.rank)
         ],
+        "notes": list(view.notes),
     }
 
 
@@ -188,7 +193,12 @@ def _arrival(found: Arrival) -> ArrivalJson:
 
 
 def _process(process: ProcessState) -> ProcessJson:
-    return {"letter": process.letter, "wchan": process.wchan, "cpu_s": _finite(process.cpu_s)}
+    return {
+        "letter": process.letter,
+        "wchan": process.wchan,
+        "cpu_s": _finite(process.cpu_s),
+        "holds_gil": process.holds_gil,
+    }
 
 
 def _rank(sample: RankSample, name: str) -> RankJson:
@@ -211,4 +221,5 @@ def _rank(sample: RankSample, name: str) -> RankJson:
             for one in sample.groups
         ],
         "process": None if process is None else _process(process),
+        "command": sample.command,
     }

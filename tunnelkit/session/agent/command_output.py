@@ -8,21 +8,31 @@ from collections.abc import Sequence
 from tunnelkit.session.agent.client import AgentClient
 
 _LIMIT_BYTES = 1 << 20
+_PIECE_BYTES = 64 * 1024
 
 
-async def output_of(agent: AgentClient, argv: Sequence[str], *, timeout_s: float) -> bytes:
-    """Return what the command writes to stdout, at most 1 MB of it.
+async def output_of(
+    agent: AgentClient,
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    stdin: bytes = b"",
+    limit_bytes: int = _LIMIT_BYTES,
+) -> bytes:
+    """Return what the command writes to stdout, at most `limit_bytes` of it (1 MB).
 
     Raises TimeoutError, and TunnelkitError if there is no agent.
     """
     channel = agent.open({"type": "exec", "argv": list(argv), "env": {}})
-    channel.write_eof()
     out = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
-            while len(out) < _LIMIT_BYTES and (data := await channel.read()):
+            for at in range(0, len(stdin), _PIECE_BYTES):
+                await channel.write(stdin[at : at + _PIECE_BYTES])
+            channel.write_eof()
+            while len(out) < limit_bytes and (data := await channel.read()):
                 out += data
     finally:
         if not channel.is_over:
             channel.abort({"error": "no longer wanted"})
-    return bytes(out[:_LIMIT_BYTES])
+    return bytes(out[:limit_bytes])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream
@@ -18,6 +18,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
+from tunnelkit.session.agent.peer_loops import PeerLoops, here
 from tunnelkit.session.runtime.status import NodeAgentInfo
 
 #: Further nodes get their agents at first use: each agent costs a job step.
@@ -36,11 +37,16 @@ def peer_name(name: str, node: str) -> str:
     return whole[: _NAME_CHARS - 9] + "." + hashlib.sha256(whole.encode()).hexdigest()[:8]
 
 
-class _Peer:
-    """The session's state of one other node."""
+OnDebuggee = Callable[[Channel, Mapping[str, object]], None]
 
-    def __init__(self, node: str) -> None:
+
+class _Peer:
+    """The session's state of one other node. place: among all nodes; the first node is 0."""
+
+    def __init__(self, node: str, place: int, debuggee: OnDebuggee) -> None:
         self.node = node
+        self.place = place
+        self._debuggee = debuggee
         self.pid: int | None = None
         #: True if the session started this agent, not the first agent.
         self.from_here = False
@@ -58,9 +64,11 @@ class _Peer:
         return self.client
 
     def opened(self, channel: Channel, header: dict[str, object]) -> None:
-        """Accept a channel that the agent opened: an exec's stderr; close any other."""
+        """Accept a channel that the agent opened: an exec's stderr, a debuggee; close any other."""
         if header.get("type") == "stderr":
             self.execs.stderr_opened(channel, header)
+        elif header.get("type") == "debuggee":
+            self._debuggee(channel, here(header, self.place))
         else:
             channel.close({"error": "unexpected channel"})
 
@@ -78,6 +86,7 @@ class PeerAgents:
     start: starts an agent on a node and returns its name and pid; None if the first agent must
     start it.
     repair: see AgentClient.
+    debuggee: takes a process that dialled in.
     """
 
     def __init__(
@@ -86,8 +95,11 @@ class PeerAgents:
         dial: Callable[[str, str], Awaitable[ByteStream]],
         start: Callable[[str], Awaitable[tuple[str, int] | None]],
         repair: Callable[[], Awaitable[None]] | None = None,
+        *,
+        debuggee: OnDebuggee,
     ) -> None:
         self._repair = repair
+        self._debuggee = debuggee
         self._agent = agent
         self._dial = dial
         self._start_there = start
@@ -97,7 +109,14 @@ class PeerAgents:
     def allocated(self, nodes: Sequence[str]) -> None:
         """Set the allocation's nodes; the first one is the first agent's node."""
         self._first = nodes[0] if nodes else ""
-        self._peers = {node: _Peer(node) for node in nodes[1:]}
+        self._peers = {
+            node: _Peer(node, place, self._debuggee) for place, node in enumerate(nodes[1:], 1)
+        }
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the other nodes."""
+        return list(self._peers)
 
     async def start(self) -> None:
         """Start the agents of the first `_AT_ONCE` nodes. `describe` reports failures."""
@@ -120,6 +139,14 @@ class PeerAgents:
         """
         peer = await self._connected(node)
         return None if peer is None else peer.agent()
+
+    async def loops(self, node: str) -> PeerLoops | None:
+        """Return the agent on `node` for its debug loops, or None if it is the first node.
+
+        Raises as `execs`.
+        """
+        peer = await self._connected(node)
+        return None if peer is None else PeerLoops(peer.agent(), peer.place)
 
     async def _connected(self, node: str) -> _Peer | None:
         wanted = node.partition(".")[0]

@@ -191,13 +191,13 @@ class Loops:
         self._loops[loop.loop.id] = loop
         return loop
 
-    async def adopt(self) -> int:
-        """Take over the loops that a killed session left in the agent; return their number."""
-        descriptions = await LOOP_LIST.ask(self._agent(), {})
+    async def adopt(self, agent: AgentApi, node: str) -> int:
+        """Take over the loops that a killed session left in a node's agent; return their number."""
+        descriptions = await LOOP_LIST.ask(agent, {})
         for description in descriptions:
             wanted = description["editor_port"] or 0
             if description.get("attach"):
-                loop = self._make_attachment(self._port_of(wanted))
+                loop = self._make_attachment(self._port_of(wanted), agent, node)
                 self._spawn(self._forget_when_over(loop, description["id"]))
             else:
                 keeps = bool(description.get("post_mortem"))
@@ -207,7 +207,9 @@ class Loops:
             await loop.loop.adopt(description)
         return len(descriptions)
 
-    async def attach(self, spec: AttachTarget, *, port: int | None) -> Attachment:
+    async def attach(
+        self, spec: AttachTarget, agent: AgentApi, node: str, *, port: int | None
+    ) -> Attachment:
         """Begin to attach to a process (session/handlers/attach.py). Raises DebugError.
 
         port: as for `start`, else the session's own, or a free one if a loop has that."""
@@ -215,7 +217,7 @@ class Loops:
             port = self._port.port if not self._port.busy else 0
         elif port == self._port.port and self._port.busy:
             raise DebugError(f"a debug loop has port {port}", hint="leave --port out, or another")
-        loop = self._make_attachment(self._port_of(port))
+        loop = self._make_attachment(self._port_of(port), agent, node)
         attachment = loop.loop
         assert isinstance(attachment, Attachment)
         try:
@@ -227,12 +229,9 @@ class Loops:
         self._spawn(self._forget_when_over(loop, attachment.id))
         return attachment
 
-    def attachment(self, pid: int | None) -> Attachment | None:
-        """Return the attachment to that process, or None."""
-        attachments = (one.loop for one in self._loops.values())
-        return next(
-            (one for one in attachments if isinstance(one, Attachment) and one.pid == pid), None
-        )
+    def attachments(self) -> list[Attachment]:
+        """Every attachment, oldest first."""
+        return [one.loop for one in self._loops.values() if isinstance(one.loop, Attachment)]
 
     def get(self, loop_id: int | None = None) -> SessionLoop:
         """Return a loop by its id, or the only (else the newest) one; else an attachment.
@@ -351,11 +350,10 @@ class Loops:
         recorder.loop = SessionLoop(loop, port, own)
         return recorder.loop
 
-    def _make_attachment(self, port: EditorPort) -> SessionLoop:
+    def _make_attachment(self, port: EditorPort, agent: AgentApi, node: str) -> SessionLoop:
         recorder = _Recorder(self._log)
-        loop = Attachment(
-            self._agent(), port, self._adapters, place=self._place, on_record=recorder.record
-        )
+        loop = Attachment(agent, port, self._adapters, place=self._place, on_record=recorder.record)
+        loop.node = node
         recorder.loop = SessionLoop(loop, port, port is not self._port)
         return recorder.loop
 

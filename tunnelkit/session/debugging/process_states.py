@@ -1,4 +1,4 @@
-"""The process of a rank that does not answer, as /proc on its node describes it."""
+"""The process of a rank that does not answer or has no debugger, as /proc of its node has it."""
 
 from __future__ import annotations
 

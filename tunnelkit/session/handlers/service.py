@@ -21,6 +21,7 @@ from tunnelkit.session.handlers import loops, mirror
 from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
+from tunnelkit.session.handlers.interrupt import interrupt_ranks
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
@@ -274,10 +275,7 @@ class ControlHandlers:
         return await self._rank_looks.look(request)
 
     async def _loop_interrupt(self, request: calls.LoopInterrupt) -> InterruptAnswer:
-        all_loops = self._session.loops
-        with_editor = [one.loop.id for one in all_loops.all() if one.loop.has_editor]
-        loop = all_loops.get(request.loop or max(with_editor, default=None)).loop
-        return {"loop": loop.id, "processes": await loop.interrupt(request.rank)}
+        return await interrupt_ranks(self._session, request, self._rank_looks.classes())
 
     async def _loop_stop(self, request: calls.LoopStop) -> None:
         all_loops = self._session.loops

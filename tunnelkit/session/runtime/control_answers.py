@@ -121,6 +121,7 @@ class AttachedAnswer(TypedDict):
     """attached: the pid. ready: False while it is in native code. again: it was attached before."""
 
     attached: int
+    node: str
     loop: int
     port: int
     rank: int | None
@@ -136,7 +137,24 @@ class ChoicesAnswer(TypedDict):
     choices: list[ProcessInfo]
 
 
-AttachAnswer = AttachedAnswer | ChoicesAnswer
+class FailedAttach(TypedDict):
+    """A selected rank that can't be attached to."""
+
+    rank: int | None
+    node: str
+    pid: int
+    failure: ErrorInfo
+
+
+@final
+class AttachedRanksAnswer(TypedDict):
+    """The ranks of a selection, by their numbers."""
+
+    ranks: list[AttachedAnswer]
+    failed: list[FailedAttach]
+
+
+AttachAnswer = AttachedAnswer | ChoicesAnswer | AttachedRanksAnswer
 
 
 class RootInfo(TypedDict):
@@ -155,10 +173,11 @@ class LookInfo(TypedDict):
 
 
 class RanksAnswer(TypedDict):
-    """The ranks of a loop's run.
+    """The ranks of a loop's run, or of a program without a debugger (loop and generation are 0).
 
     world_size: 0 if unknown. looks: one or two; a rank that has not dialled in has no sample.
-    still_s: for how long a rank has not moved, as far as tk has looked, by rank.
+    still_s: for how long a rank has not moved, as far as tk has looked, by rank. notes: what could
+    not be asked, and why.
     """
 
     loop: int
@@ -168,6 +187,7 @@ class RanksAnswer(TypedDict):
     looks: list[LookInfo]
     roots: list[RootInfo]
     still_s: dict[str, float]
+    notes: list[str]
 
 
 class InterruptAnswer(TypedDict):

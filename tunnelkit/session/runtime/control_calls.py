@@ -135,30 +135,40 @@ class Ready(Request["a.ReadyAnswer"]):
 
 
 class Attach(Request["a.AttachAnswer"]):
-    """Attach to a rank or pid; None: to the only process there is."""
+    """Attach to a rank or pid; None: to the only process there is.
+
+    selection: to all ranks that it selects, instead.
+    """
 
     NAME = "attach"
     target: int | None = None
+    selection: str | None = None
     port: int | None = None
 
 
 class Ranks(Request["a.RanksAnswer"]):
     """Ask all ranks of a loop where they are, twice. loop: None: the newest.
 
-    gap_s: between the two times; 0: ask once.
+    gap_s: between the two times; 0: ask once. native: path of py-spy's binary on this machine, for
+    the stacks of those that don't answer or have no debugger; selection: of these ranks alone.
     """
 
     NAME = "ranks"
     loop: int | None = None
     gap_s: float = 1.0
+    native: str | None = None
+    selection: str | None = None
 
 
 class LoopInterrupt(Request["a.InterruptAnswer"]):
-    """Pause a loop's program. loop: None: the newest that has an editor. rank: None: all."""
+    """Pause a loop's program. loop: None: the newest that has an editor or a console.
+
+    selection: the ranks, those of attachments too; None: all that have an editor or a console.
+    """
 
     NAME = "loop.interrupt"
     loop: int | None = None
-    rank: int | None = None
+    selection: str | None = None
 
 
 class LoopRestart(Request[None]):

@@ -49,6 +49,7 @@ def sample(
     instruction: int = 10,
     process: ProcessState | None = None,
     pid: int | None = None,
+    command: str = "",
 ) -> RankSample:
     return RankSample(
         rank=rank,
@@ -60,6 +61,7 @@ def sample(
         cpu_s=cpu_s,
         groups=groups,
         process=process,
+        command=command,
     )
 
 
@@ -116,8 +118,10 @@ samples = st.lists(
         _groups,
         st.one_of(
             st.none(),
-            st.builds(ProcessState, st.sampled_from("RSDTZ?"), _names, st.floats()),
+            st.builds(ProcessState, st.sampled_from("RSDTZ?"), _names, st.floats(), st.booleans()),
         ),
+        st.integers(0, 3),
+        _names,
     ),
     max_size=8,
 )

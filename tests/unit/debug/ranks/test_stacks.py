@@ -210,6 +210,51 @@ def test_what_proc_tells_of_silent_ranks(letter: str, activity: Activity) -> Non
     assert [one.activity for one in classify([silent], None, ROOTS)] == [activity]
 
 
+@pytest.mark.parametrize(
+    ("letter", "cpu_s", "activity"),
+    [
+        ("S", 1.0, Activity.SLEEPS),
+        ("S", 1.5, Activity.SPINS),
+        ("S", None, Activity.SLEEPS),
+        ("R", 1.9, Activity.SPINS),
+        # It waits for a CPU, or was just woken.
+        ("R", 1.0, Activity.UNKNOWN),
+        ("D", 1.9, Activity.BLOCKED),
+        ("T", 1.0, Activity.SIGNAL_STOPPED),
+        ("Z", 1.0, Activity.ENDED),
+        ("", None, Activity.UNKNOWN),
+    ],
+)
+def test_what_proc_tells_of_ranks_without_a_debugger(
+    letter: str, cpu_s: float | None, activity: Activity
+) -> None:
+    def seen(cpu_s: float | None) -> rank_samples.RankSample:
+        process = ProcessState(letter) if letter else None
+        return sample(0, (), state=RankState.UNDEBUGGED, process=process, cpu_s=cpu_s)
+
+    (found,) = classify([seen(1.0)], [seen(cpu_s)], ROOTS)
+    assert found.activity is activity
+
+
+@pytest.mark.parametrize(
+    ("letter", "frames", "cpu_s", "activity"),
+    [
+        ("S", (MAIN,), 1.0, Activity.WAITS),
+        ("S", (MAIN,), 1.9, Activity.SPINS),
+        ("R", (MAIN, STEP), 1.9, Activity.MOVES),
+        ("D", (MAIN,), 1.0, Activity.BLOCKED),
+    ],
+)
+def test_a_stack_of_py_spy_is_compared_as_others_are(
+    letter: str, frames: tuple[rank_samples.StackFrame, ...], cpu_s: float, activity: Activity
+) -> None:
+    process = ProcessState(letter)
+    then = sample(0, (MAIN,), state=RankState.UNDEBUGGED, process=process)
+    now = sample(0, frames, state=RankState.UNDEBUGGED, process=process, cpu_s=cpu_s)
+    (found,) = classify([then], [now], ROOTS)
+    assert found.activity is activity and found.form
+
+
 def test_silent_ranks_are_apart_by_what_they_wait_in() -> None:
     ranks = [
         sample(rank, (), state=RankState.SILENT, process=ProcessState("D", wchan))

@@ -100,6 +100,49 @@ def test_those_who_did_not_answer_are_named_with_the_reason() -> None:
     ]
 
 
+def test_ranks_without_a_debugger_come_with_the_next_step() -> None:
+    ranks = [
+        sample(rank, (), state=RankState.UNDEBUGGED, process=ProcessState("S", "futex_wait"))
+        for rank in range(3)
+    ]
+    text = describe(view_of(ranks))
+    assert "· no debugger" in text[0] and not any("answer" in line for line in text)
+    assert text[-3:] == [
+        "ranks 0-2 run without a debugger: no Python stacks of them",
+        "   tk ranks --native   their stacks, by py-spy",
+        "   tk attach 0-2   bring the debugger in",
+    ]
+    assert any(line.endswith("sleeps or waits (state S, futex_wait)") for line in text)
+    # Some of them have a debugger.
+    text = describe(view_of([*ranks, *hang(4, 3)[3:]]))
+    assert "1 of 4 answered" in text[0]
+
+
+def test_stacks_of_py_spy_are_named_as_such_and_what_it_could_not_do() -> None:
+    gil = ProcessState("S", "nanosleep", holds_gil=True)
+    ranks = [
+        sample(0, state=RankState.SILENT, process=gil),
+        sample(1, (), state=RankState.UNDEBUGGED, process=ProcessState("R")),
+    ]
+    view = dataclasses.replace(view_of(ranks), native=True, notes=["node1: why\x1b[2J not"])
+    text = describe(view)
+    wide = describe(view, 120)
+    assert any("in native code that holds the GIL (state S, nanosleep)" in line for line in wide)
+    at = text.index("the stacks of rank 0 are py-spy's")
+    assert text[at + 1 : at + 4] == [
+        "node1: why\\x1b[2J not",
+        "rank 1 runs without a debugger: no Python stack of it",
+        "   tk attach 1   bring the debugger in",
+    ]
+
+
+def test_silent_ranks_come_with_the_next_step() -> None:
+    silent = sample(0, (), state=RankState.SILENT)
+    assert "   tk ranks --native   the stacks of those without an answer, by py-spy" in describe(
+        view_of([silent])
+    )
+
+
 def test_ranks_that_wait_for_a_debugger_have_answered() -> None:
     text = describe(view_of([sample(0, (), state=RankState.WAITING)]))
     assert "all answered" in text[0]

@@ -57,7 +57,12 @@ def test_it_has_all_that_was_found() -> None:
     assert found["ranks"][0]["groups"] == [
         {"name": "world", "ranks": [], "sequence": 5, "operation": "all_reduce"}
     ]
-    assert found["ranks"][3]["process"] == {"letter": "D", "wchan": "nfs_wait", "cpu_s": 1.5}
+    assert found["ranks"][3]["process"] == {
+        "letter": "D",
+        "wchan": "nfs_wait",
+        "cpu_s": 1.5,
+        "holds_gil": False,
+    }
 
 
 @given(rank_samples.samples)
