@@ -42,9 +42,7 @@ class ProgramPdb(pdb.Pdb):
             self._owner.stdout.flush()
             os._exit(0)
 
-    def interaction(
-        self, frame: Optional[FrameType], traceback: Optional[TracebackType]
-    ) -> None:
+    def interaction(self, frame: Optional[FrameType], traceback: Optional[TracebackType]) -> None:
         """Show the prompt, one thread at a time."""
         with self._owner.prompt:
             super().interaction(frame, traceback)
@@ -96,7 +94,7 @@ class Target:
         if isinstance(loader, importlib.abc.InspectLoader):
             code = loader.get_code(spec.name)
         if code is None:
-            raise ImportError("%s has no code to debug" % spec.name)
+            raise ImportError(f"{spec.name} has no code to debug")
         names.update(__spec__=spec, __loader__=loader, __package__=spec.parent)
         return code, names
 
@@ -105,7 +103,7 @@ class Target:
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(self.name + ".__main__")
         if spec is None:
-            raise ImportError("No module named %s" % self.name)
+            raise ImportError(f"No module named {self.name}")
         return spec
 
 
@@ -147,10 +145,10 @@ class Debugger:
             if not self._pdb.left:
                 self._say("The program finished and will be restarted")
         except pdb.Restart:
-            self._say("Restarting %s with arguments:" % target.name)
+            self._say(f"Restarting {target.name} with arguments:")
             self._say("\t" + " ".join(sys.argv[1:]))
         except SystemExit as error:
-            self._say("The program exited via sys.exit(). Exit status: %s" % error)
+            self._say(f"The program exited via sys.exit(). Exit status: {error}")
         except BaseException as error:
             self._post_mortem(target, code, error)
 
@@ -163,7 +161,7 @@ class Debugger:
         self._pdb.reset()
         self._pdb.interaction(None, trace)
         if not self._pdb.left:
-            self._say("Post mortem debugger finished. The %s will be restarted" % target.name)
+            self._say(f"Post mortem debugger finished. The {target.name} will be restarted")
 
     def _say(self, text: str) -> None:
         print(text, file=self.stdout, flush=True)
@@ -211,7 +209,7 @@ def main() -> None:
         debugger.run(Target(sys.argv[1:]))
     except (ImportError, OSError, SyntaxError, ValueError) as error:
         traceback.print_exception(type(error), error, None)
-        print("%s: %s" % (type(error).__name__, error), file=debugger.stdout, flush=True)
+        print(f"{type(error).__name__}: {error}", file=debugger.stdout, flush=True)
         sys.exit(1)
     patience = threading.Timer(_LEAVE_S, os._exit, (0,))
     patience.daemon = True

@@ -12,6 +12,7 @@ from typing import cast
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.mux.tasks import start
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
@@ -21,6 +22,7 @@ from tunnelkit.session.handlers import loops, mirror
 from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
+from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
@@ -112,6 +114,9 @@ class ControlHandlers:
             if kind == calls.ExecStream.NAME and connection.mux is not None:
                 process = calls.ExecStream.parse(header)
                 start(self._tasks, self._processes.run(connection.mux, channel, process))
+            elif kind == calls.PdbStream.NAME and connection.mux is not None:
+                program = calls.PdbStream.parse(header)
+                start(self._tasks, self._pdb(connection.mux, channel, program))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:
@@ -256,6 +261,14 @@ class ControlHandlers:
             channel.close({"failure": error.to_json()})
             return
         await loops.show(self._session, loop, channel, notes)
+
+    async def _pdb(self, mux: Mux, channel: Channel, stream: calls.PdbStream) -> None:
+        try:
+            await self._wait_settled()
+            self._check_alive()
+            await run_pdb(self._session, mux, channel, stream)
+        except TunnelkitError as error:
+            channel.close({"failure": error.to_json()})
 
     async def _console(self, channel: Channel, stream: calls.ConsoleStream) -> None:
         try:

@@ -239,6 +239,15 @@ class ExecStream(Message):
     node: str | None = None
 
 
+class PdbStream(Message):
+    """A program under pdb (`tk pdb --port`), with the streams of `ExecStream`. words: its command."""
+
+    NAME = "pdb"
+    words: list[str]
+    here: str | None = None
+    cwd: str | None = None
+
+
 class LoopStream(Message):
     """A debug loop; the stream carries its records.
 
