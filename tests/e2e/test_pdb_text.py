@@ -197,8 +197,8 @@ async def test_a_web_page_and_a_probe_are_no_clients(project: Project) -> None:
             page.type(f"{opening}open({str(mark)!r}, 'w')\r\n")
             assert "[tk] this port speaks pdb's plain text" in await page.rest()
         await terminal.line("was refused")
-    async with nc(port):
-        pass
+    async with nc(port) as scanner:
+        await scanner.until("(Pdb) ")
     await terminal.line("left without a line")
     async with nc(port) as client:
         assert await client.until("(Pdb) ") == FIRST.format(

@@ -90,11 +90,12 @@ def loop_spec(
     post_mortem: bool = False,
     reload: bool = False,
     collectives: str = "raise",
+    once: bool = False,
 ) -> LoopSpec:
     """The agent's parameters for the command in a loop.
 
     only: the ranks to debug, None for all. collectives: "keep" leaves torch's timeouts as they are.
-    reload: is only remembered there.
+    reload: is only remembered there. once: the loop ends with its first run.
     """
     ranks: Ranks = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
@@ -109,6 +110,7 @@ def loop_spec(
         "env": env,
         "post_mortem": post_mortem,
         "reload": reload,
+        "once": once,
         "cwd": cwd,
         "debug": command.debug,
         "editor_port": editor_port,

@@ -11,13 +11,17 @@ from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import SessionPaths, private_directory, state_root
 
 
-def new_core(paths: SessionPaths, columns: int = 80) -> Console:
-    """Return a console that knows the laptop's files and the session's ports."""
+def new_core(paths: SessionPaths, columns: int = 80, *, ends: bool = False) -> Console:
+    """Return a console that knows the laptop's files and the session's ports.
+
+    ends: as for `Console`.
+    """
     return Console(
         columns=columns,
         local_source=lines_of,
         resolve=_resolve,
         editor=lambda rank: _editor(paths, rank),
+        ends=ends,
     )
 
 

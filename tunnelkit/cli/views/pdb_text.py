@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tunnelkit.cli.terminal.output import note, paint
+from tunnelkit.cli.views.pdb_run import say
 
 if TYPE_CHECKING:
     from tunnelkit.mux.channel import Channel
@@ -38,11 +38,11 @@ class PdbText:
         self._stderr = asyncio.get_running_loop().create_future()
         async with control_client.connect(paths, on_channel=self._opened) as session:
             channel = session.open(PdbStream(words=self._words, here=os.getcwd()))
-            port = PdbPort(channel, _say)
+            port = PdbPort(channel, say)
             errors = asyncio.create_task(self._carry_stderr())
             try:
                 number = port.open(self._port)
-                _say(f"pdb waits {self._timeout_s:g} s for a client: nc 127.0.0.1 {number}")
+                say(f"pdb waits {self._timeout_s:g} s for a client: nc 127.0.0.1 {number}")
                 if not await port.serve(self._timeout_s):
                     return None
                 detail = await control_client.end_of(channel)
@@ -70,7 +70,3 @@ class PdbText:
             while data := await channel.read():
                 sys.stderr.flush()
                 os.write(sys.stderr.fileno(), data)
-
-
-def _say(text: str) -> None:
-    note(f"{paint('[tk]', 'cyan', sys.stderr)} {text}")

@@ -56,7 +56,7 @@ class Console:
 
     columns: of the terminal. local_source: the lines of a file on the laptop, None if it is not
     there. resolve: the absolute path of a file as the user types it, None if it is not there.
-    editor: lines that say how an editor gets to a rank.
+    editor: lines that say how an editor gets to a rank. ends: the ranks end with the console.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class Console:
         local_source: LocalSource,
         resolve: ResolvePath = _unresolved,
         editor: Callable[[int], list[str]] | None = None,
+        ends: bool = False,
     ) -> None:
+        self._ends = ends
         self._source = local_source
         self._editor = editor
         self._there = RanksThere()
@@ -103,6 +105,18 @@ class Console:
     def moving(self) -> bool:
         """True while a rank that lines go to runs."""
         return bool(set(self._listeners.ranks) & set(self._there.in_state("running")))
+
+    @property
+    def all_stopped(self) -> bool:
+        """True once all ranks of the run are there, and stopped."""
+        stopped = len(self._there.in_state("stopped"))
+        return stopped == len(self._there.by_rank) >= max(1, self._there.world_size)
+
+    @property
+    def all_ended(self) -> bool:
+        """True once all ranks of the run have ended."""
+        ended = len(self._there.in_state("ended"))
+        return ended == len(self._there.by_rank) >= max(1, self._there.world_size)
 
     @property
     def columns(self) -> int:
@@ -321,7 +335,7 @@ class Console:
     def _left_behind(self) -> str:
         """A line about ranks that stay stopped when the console leaves."""
         stopped = self._there.in_state("stopped")
-        if not stopped:
+        if not stopped or self._ends:
             return ""
         ranks = ranks_text(stopped, self.columns // 2)
         return f"left as they are: {ranks} stopped"

@@ -58,7 +58,7 @@ class RanksThere:
     def take(self, message: Message) -> RosterChange:
         """Take a roster."""
         generation = whole(message.get("generation")) or 0
-        new_run = self.generation is not None and generation != self.generation
+        new_run = bool(self.generation) and generation != self.generation
         before = {one: rank.state != "ended" for one, rank in self.by_rank.items()}
         if new_run:
             self.by_rank = {}

@@ -11,6 +11,7 @@ from tunnelkit.debug.dap.messages import Message, dump, objects, parse, section,
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.pdb.paipdb_offer import offer_paipdb
 from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.console_messages import (
     COMMANDS,
@@ -42,9 +43,15 @@ _STATES: dict[RankState, State] = {
 
 
 class ConsoleServer:
-    """One console. `run` serves it until it hangs up."""
+    """One console. `run` serves it until it hangs up.
 
-    def __init__(self, session: Session, loop: DebugLoop, channel: Channel) -> None:
+    entry: ranks that wait for a debugger begin, and stop at their first line.
+    """
+
+    def __init__(
+        self, session: Session, loop: DebugLoop, channel: Channel, *, entry: bool = False
+    ) -> None:
+        self.entry = entry
         self._session = session
         self._loop = loop
         self._channel = channel
@@ -158,7 +165,10 @@ class ConsoleServer:
     def attach_arguments(self) -> Mapping[str, object]:
         """Return the arguments of `attach` for ranks that no editor has."""
         place = self._session.files.place()
-        attach: Message = {"command": "attach", "arguments": {"justMyCode": True}}
+        arguments: Message = {"justMyCode": True}
+        if self.entry:
+            arguments["stopOnEntry"] = True
+        attach: Message = {"command": "attach", "arguments": arguments}
         corrected, _ = correct_attach(attach, place.mirror if place is not None else None)
         return section(corrected, "arguments")
 
@@ -218,6 +228,9 @@ class _ConsoleRank:
         self.shared.watch(self, self._event)
         found = (await look([self._target], _PATIENCE_S))[0].state
         self.state = _STATES.get(found, "running")
+        if self.state == "waiting" and self._console.entry:
+            await self.begin()
+            return
         if self.state in ("waiting", "ended"):
             return
         if not self.shared.connection.configured and self._target.editor is None:
@@ -227,6 +240,8 @@ class _ConsoleRank:
 
     async def begin(self) -> None:
         """Let the program begin. Raises DebugError, ConnectionError."""
+        if self._console.entry:
+            await self.shared.ask("evaluate", offer_paipdb())
         await self.shared.begin(self._console.attach_arguments())
         self._target.begun_by_console()
         self.state = "stopped" if self.shared.connection.is_stopped else "running"

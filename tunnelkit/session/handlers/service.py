@@ -260,7 +260,7 @@ class ControlHandlers:
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
-        await loops.show(self._session, loop, channel, notes)
+        await loops.show(self._session, loop, channel, notes, keep=stream.keep)
 
     async def _pdb(self, mux: Mux, channel: Channel, stream: calls.PdbStream) -> None:
         try:
@@ -277,7 +277,7 @@ class ControlHandlers:
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
-        await ConsoleServer(self._session, loop, channel).run()
+        await ConsoleServer(self._session, loop, channel, entry=stream.entry).run()
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:
         await self._session.loops.get(request.loop).loop.restart("restarted by you")
