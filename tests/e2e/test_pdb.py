@@ -32,7 +32,7 @@ async def test_a_program_by_hand(project: Project) -> None:
     async with on_a_terminal(project, "pdb", "python", "train.py", "é") as screen:
         await screen.shows(r"train\.py:1 ")
         screen.type("n\r")
-        await screen.shows(r"train\.py:2 +import sys")
+        await screen.shows(r"train\.py:2 <module> +import sys")
         screen.type("c\r")
         await screen.shows(r"begun é")
         await screen.shows(r"stopped: train\.py:(8|9) <module>")

@@ -155,17 +155,15 @@ class PdbConsole:
         if not self._placed:
             await self._shell.until(lambda: self._shell.core.all_stopped)
             self._placed = True
-            self._shell.type("list")
+            self._shell.type("w")
 
     async def _wait_for_somebody(self, over: asyncio.Task[None]) -> int | None:
         """Wait for a line on stdin (None), or for the end of a program that others debug.
 
         An exit code if nobody comes in time.
         """
-        say(
-            f"waiting {self._options.timeout_s:g} s for somebody who debugs it: `tk console`, or an "
-            f"editor at port {self._program.port}"
-        )
+        wait = f"waiting {self._options.timeout_s:g} s for somebody who debugs it"
+        say(f"{wait}: `tk console`, or an editor at port {self._program.port}")
         debugged = asyncio.create_task(self._program.debugged.wait())
         first = asyncio.create_task(self._script.has_line())
         try:

@@ -21,7 +21,8 @@ _SHOWN = frozenset({"no-relay", "node-lost", "notice", "time-limit", "lost", "sk
 class PdbRun:
     """One run. `read` follows its records; those of a later session tell of the same run.
 
-    loop: the id of its loop. port: for editors. debugged: set once somebody debugs it. ended: the event of its end.
+    loop: the id of its loop. port: for editors. debugged: set once somebody debugs it. ended: the
+    event of its end.
     """
 
     def __init__(self) -> None:

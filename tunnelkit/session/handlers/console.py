@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 from collections.abc import Coroutine, Mapping
 
@@ -35,6 +36,8 @@ _BEHIND_BYTES = 8 << 20
 #: Of one console at a time: 1,024 ranks, some requests each.
 _MOST_ASKED = 16_384
 _PATIENCE_S = 1.5
+#: Limit of the wait for a program that begins to reach its first line.
+_ENTRY_S = 5.0
 _STATES: dict[RankState, State] = {
     RankState.WAITING: "waiting",
     RankState.STOPPED: "stopped",
@@ -222,6 +225,8 @@ class _ConsoleRank:
         self.shared = shared
         self.state: State = "running"
         self._owed = 0
+        #: It has stopped, or ended.
+        self._told = asyncio.Event()
 
     async def join(self) -> None:
         """Find out how it is, and take part in a program that has begun."""
@@ -230,6 +235,10 @@ class _ConsoleRank:
         self.state = _STATES.get(found, "running")
         if self.state == "waiting" and self._console.entry:
             await self.begin()
+            # Then the console learns of the rank as one that has stopped.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ENTRY_S):
+                    await self._told.wait()
             return
         if self.state in ("waiting", "ended"):
             return
@@ -279,6 +288,8 @@ class _ConsoleRank:
 
     def _event(self, event: Message) -> None:
         name = event.get("event")
+        if name in ("stopped", "terminated", "exited"):
+            self._told.set()
         if name in ("stopped", "continued"):
             self.state = "stopped" if self.shared.connection.is_stopped else "running"
         elif name in ("terminated", "exited"):
