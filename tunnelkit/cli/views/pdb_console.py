@@ -35,7 +35,7 @@ _RANKS_END_S = 30.0
 
 @dataclass(frozen=True)
 class PdbOptions:
-    """What the user asked for.
+    """The user's wishes.
 
     lines: of a script; None: by hand, or from stdin if that is no terminal. keep: the program stays
     when the console is left. timeout_s: how long to wait for somebody who debugs.

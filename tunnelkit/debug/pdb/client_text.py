@@ -1,4 +1,4 @@
-"""What a client at pdb's port sends: text, told from the requests of web pages.
+"""The bytes of a client at pdb's port: text, or the request of a web page.
 
 Sans-IO. pdb runs each line as Python, and any web page may send lines to a port of 127.0.0.1. What
 it sends begins with an HTTP request line, or with a TLS handshake, which is no text. So the first

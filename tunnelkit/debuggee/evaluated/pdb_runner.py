@@ -15,11 +15,9 @@ import sys
 import threading
 import traceback
 from types import CodeType, FrameType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Dict, List, Optional, TextIO, Tuple, cast
+from typing import Callable, Dict, List, Optional, TextIO, Tuple, cast
 
-if TYPE_CHECKING:
-    from _typeshed import TraceFunction
-
+Trace = Callable[[FrameType, str, object], None]
 #: Limit of the wait for threads that the program leaves behind.
 _LEAVE_S = 5.0
 
@@ -47,10 +45,10 @@ class ProgramPdb(pdb.Pdb):
         with self._owner.prompt:
             super().interaction(frame, traceback)
 
-    def trace_dispatch(self, frame: FrameType, event: str, arg: object) -> "TraceFunction":
+    def trace_dispatch(self, frame: FrameType, event: str, arg: object) -> Trace:
         """Let a frame go once nothing is traced: up to 3.9 its line number would stand still."""
         traced = super().trace_dispatch(frame, event, arg)
-        return cast("TraceFunction", None) if sys.gettrace() is None else traced
+        return cast(Trace, None if sys.gettrace() is None else traced)
 
     def stop_here(self, frame: FrameType) -> bool:
         """Never stop in the caller of the program."""

@@ -31,7 +31,7 @@ async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tupl
     cwd = working_directory(session, stream)
     command, more = await prepared(session, command, cwd=cwd, here=stream.here or "")
     notes += more
-    if stream.post_mortem and (command.ranks or not command.interpreter):
+    if stream.post_mortem and not stream.once and (command.ranks or not command.interpreter):
         notes += (_NO_POST_MORTEM,)
     loop = await session.loops.start(
         command,

@@ -83,7 +83,7 @@ def _console(
         here=os.getcwd(),
         standby=False,
         preload=[],
-        post_mortem=False,
+        post_mortem=True,
         ranks=rank is not None,
         only=None if only is None else list(only),
         once=True,
