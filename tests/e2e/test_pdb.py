@@ -73,7 +73,8 @@ async def test_nobody_debugs_it(project: Project) -> None:
     project.write("train.py", SCRIPT)
     await project.up("node1")
     words = ("DEBUG_PORT_NAME=debug", "DEBUG_TIMEOUT=2", "python", "-m", "paipdb", "train.py")
-    done = await project.tk("pdb", *words, code=1)
+    # `tk run` runs paipdb's form so, too.
+    done = await project.tk("run", *words, code=1)
     assert done.out == "No client connect to server in 2 seconds, exit\n"
     assert "paipdb opens a port of the node" in done.err
     assert not await loops(project)

@@ -159,7 +159,8 @@ async def test_breakpoints_in_the_code(project: Project) -> None:
     project.write("user_python_script.py", source)
     await project.up("node1")
     port = free_port()
-    terminal = await pdb(project, port, "user_python_script.py")
+    words = "PYTHONPATH=:/pai_data/debug DEBUG_TIMEOUT=600 python3 user_python_script.py args"
+    terminal = await pdb(project, port, *words.split())
     async with nc(port) as client:
         await client.until("(Pdb) ")
         client.type("c\n")

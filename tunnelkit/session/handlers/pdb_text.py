@@ -13,12 +13,12 @@ from tunnelkit.session.handlers.working_directory import working_directory
 from tunnelkit.session.runtime.control_calls import SYNC_TIMEOUT_S, PdbStream
 from tunnelkit.session.session import Session
 
-_VARIABLE = "TK_PDB_RUNNER"
+VARIABLE = "TK_PDB_RUNNER"
 #: Runs the text of the variable in a namespace of its own, as the program has `__main__`.
-_START = f"""\
+START = f"""\
 import os
 names = {{"__name__": "tk_pdb"}}
-exec(compile(os.environ.pop({_VARIABLE!r}), "<tk pdb>", "exec"), names)
+exec(compile(os.environ.pop({VARIABLE!r}), "<tk pdb>", "exec"), names)
 names["main"]()
 """
 
@@ -29,7 +29,7 @@ async def run_pdb(session: Session, mux: Mux, channel: Channel, stream: PdbStrea
     if session.files.mirrors is not None:
         await session.files.mirrors.barrier(SYNC_TIMEOUT_S)
     cwd = working_directory(session, stream)
-    argv = [*program.python, "-c", _START, *program.words]
+    argv = [*program.python, "-c", START, *program.words]
     command = LoopCommand(tuple(argv), file=program.file)
     await check_there(session, command, cwd=cwd, here=stream.here or "")
     runner = files("tunnelkit.debuggee.evaluated").joinpath("pdb_runner.py").read_text("utf-8")
@@ -37,6 +37,6 @@ async def run_pdb(session: Session, mux: Mux, channel: Channel, stream: PdbStrea
         "type": "exec",
         "argv": argv,
         "cwd": cwd,
-        "env": {**program.env, _VARIABLE: runner},
+        "env": {**program.env, VARIABLE: runner},
     }
     await session.agents.execs.run(mux, channel, header)

@@ -39,6 +39,13 @@ def run_command(
     """
     from tunnelkit.cli.terminal.tty import is_interactive
 
+    if "paipdb" in command and node is None:
+        from tunnelkit.debug.pdb.pdb_command import names_paipdb
+
+        if names_paipdb(command):
+            from tunnelkit.cli.commands.debug.pdb import pdb
+
+            pdb(command)
     sys.exit(_run(command, pty=is_interactive(), node=node))
 
 
