@@ -142,7 +142,7 @@ class PdbConsole:
                 break
             if not await _before(over, shell.give(line, last=False, stop_s=None)):
                 break
-            if shell.core.all_ended:
+            if not shell.core.has_living:
                 # A launcher ends after its ranks.
                 await asyncio.wait([over], timeout=_RANKS_END_S)
             # What comes after a line that was refused was meant for other ranks.

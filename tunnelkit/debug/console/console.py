@@ -113,10 +113,9 @@ class Console:
         return stopped == len(self._there.by_rank) >= max(1, self._there.world_size)
 
     @property
-    def all_ended(self) -> bool:
-        """True once all ranks of the run have ended."""
-        ended = len(self._there.in_state("ended"))
-        return ended == len(self._there.by_rank) >= max(1, self._there.world_size)
+    def has_living(self) -> bool:
+        """True while a rank is there that has not ended."""
+        return bool(self._there.alive)
 
     @property
     def columns(self) -> int:
