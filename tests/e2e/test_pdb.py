@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import Project, line_of
@@ -78,6 +80,11 @@ async def test_nobody_debugs_it(project: Project) -> None:
     assert done.out == "No client connect to server in 2 seconds, exit\n"
     assert "paipdb opens a port of the node" in done.err
     assert not await loops(project)
+    terminal = await project.terminal("pdb", "train.py")
+    await terminal.line("waiting 600 s for somebody")
+    terminal.interrupt()
+    assert await terminal.ended() == 130
+    assert not await loops(project)
     # An editor is somebody, too.
     terminal = await project.terminal("pdb", "train.py")
     await terminal.line(rf"or an editor at port {project.port}$")
@@ -116,3 +123,22 @@ async def test_a_program_is_kept_and_taken_up_again(project: Project) -> None:
     async with asyncio.timeout(30):
         while await loops(project):
             await asyncio.sleep(0.1)
+
+
+async def test_a_killed_session_leaves_the_program_where_it_stands(project: Project) -> None:
+    project.write("train.py", SCRIPT)
+    status = await project.up("node1")
+    async with on_a_terminal(project, "pdb", "train.py") as screen:
+        await screen.shows(r"train\.py:1 ")
+        os.kill(status["pid"], signal.SIGKILL)
+        await screen.shows(r"the session is gone; the program stays as it is")
+        await project.up("node1")
+        await screen.shows(r"\(tk 0")
+        screen.type("n\r")
+        await screen.shows(r"train\.py:2 <module> +import sys")
+        screen.type("c\r")
+        await screen.shows(r"stopped: train\.py:(8|9) <module>")
+        screen.type("c\r")
+        await screen.shows(r"total 0")
+        assert await screen.ended() == 0
+    assert not await loops(project)

@@ -82,9 +82,11 @@ class PdbConsole:
         """Debug the program; None if the session is lost."""
         reading = asyncio.create_task(self._program.read(session.open(self._stream)))
         over = asyncio.create_task(first_of(reading, self._program.ended))
+        self._program.there.clear()
+        there = asyncio.create_task(self._program.there.wait())
         ends = not self._options.keep
         try:
-            await first_of(over, self._program.loop)
+            await first_of(over, there)
             code = None
             if not over.done():
                 code = await self._debug(session, over)
@@ -101,7 +103,7 @@ class PdbConsole:
         finally:
             if ends and self._program.loop.done():
                 await self._stop(session)
-            await cancel_all(over, reading)
+            await cancel_all(over, reading, there)
 
     async def _debug(self, session: SessionClient, over: asyncio.Task[None]) -> int | None:
         """Return the exit code of the console once it is left; None if the program is over."""

@@ -30,6 +30,8 @@ class PdbRun:
         self.loop: asyncio.Future[int] = loop.create_future()
         self.port = 0
         self.debugged = asyncio.Event()
+        #: The session of now has the loop.
+        self.there = asyncio.Event()
         self.ended: asyncio.Future[Message] = loop.create_future()
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = {STDOUT: decoder("replace"), STDERR: decoder("replace")}
@@ -58,12 +60,14 @@ class PdbRun:
 
     def _event(self, event: Message) -> None:
         name, number = event.get("event"), whole(event.get("id"))
-        if name == "loop" and number is not None and not self.loop.done():
+        if name == "loop" and number is not None:
             notes = event.get("notes")
             for one in notes if isinstance(notes, list) else ():
                 say(text(one))
             self.port = whole(event.get("port")) or 0
-            self.loop.set_result(number)
+            if not self.loop.done():
+                self.loop.set_result(number)
+            self.there.set()
         elif name == "attached":
             self.debugged.set()
         elif name == "ended" and not self.ended.done():

@@ -1,4 +1,4 @@
-"""What a client sends to pdb's port, split anywhere, and what is none of pdb's."""
+"""Text for pdb's port, split anywhere, and other protocols there."""
 
 from __future__ import annotations
 

@@ -98,9 +98,9 @@ def _console(
 
 
 def _text(words: list[str], port: int, given_s: float | None) -> int:
-    from tunnelkit.cli.commands.node.run import exit_code
     from tunnelkit.cli.terminal.context import find_session, run
     from tunnelkit.cli.terminal.output import say
+    from tunnelkit.cli.terminal.stream_end import exit_code
     from tunnelkit.cli.views import pdb_run
     from tunnelkit.cli.views.pdb_text import PdbText
     from tunnelkit.debug.pdb.pdb_command import text_program, timeout_s
