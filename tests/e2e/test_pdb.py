@@ -133,7 +133,7 @@ async def test_a_killed_session_leaves_the_program_where_it_stands(project: Proj
         os.kill(status["pid"], signal.SIGKILL)
         await screen.shows(r"the session is gone; the program stays as it is")
         await project.up("node1")
-        await screen.shows(r"\(tk 0")
+        await screen.shows(r"train\.py:1 ")
         screen.type("n\r")
         await screen.shows(r"train\.py:2 <module> +import sys")
         screen.type("c\r")

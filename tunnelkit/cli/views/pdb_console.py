@@ -76,6 +76,7 @@ class PdbConsole:
                 return code
             if not await self._session_again():
                 return int(ExitCode.NO_SESSION)
+            self._placed = False
             self._stream = LoopAdopt(adopt=self._program.loop.result(), keep=self._options.keep)
 
     async def _in_session(self, session: SessionClient) -> int | None:

@@ -165,11 +165,14 @@ class ConsoleServer:
             coming.append(rank)
         await asyncio.gather(*(rank.join() for rank in coming))
 
-    def attach_arguments(self) -> Mapping[str, object]:
-        """Return the arguments of `attach` for ranks that no editor has."""
+    def attach_arguments(self, *, entry: bool = False) -> Mapping[str, object]:
+        """Return the arguments of `attach` for ranks that no editor has.
+
+        entry: to stop at the first line of a program that has not begun.
+        """
         place = self._session.files.place()
         arguments: Message = {"justMyCode": True}
-        if self.entry:
+        if entry:
             arguments["stopOnEntry"] = True
         attach: Message = {"command": "attach", "arguments": arguments}
         corrected, _ = correct_attach(attach, place.mirror if place is not None else None)
@@ -234,7 +237,7 @@ class _ConsoleRank:
         found = (await look([self._target], _PATIENCE_S))[0].state
         self.state = _STATES.get(found, "running")
         if self.state == "waiting" and self._console.entry:
-            await self.begin()
+            await self.begin(entry=True)
             # Then the console learns of the rank as one that has stopped.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ENTRY_S):
@@ -247,11 +250,11 @@ class _ConsoleRank:
             await self.begin()
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
-    async def begin(self) -> None:
+    async def begin(self, *, entry: bool = False) -> None:
         """Let the program begin. Raises DebugError, ConnectionError."""
-        if self._console.entry:
+        if entry:
             await self.shared.ask("evaluate", offer_paipdb())
-        await self.shared.begin(self._console.attach_arguments())
+        await self.shared.begin(self._console.attach_arguments(entry=entry))
         self._target.begun_by_console()
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
