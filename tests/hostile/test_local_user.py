@@ -80,6 +80,22 @@ async def test_he_gets_nothing_from_any_port_or_socket(
     await editor.stopped()
 
 
+async def test_he_gets_no_pdb(project: Project, other_user: OtherUser) -> None:
+    port = free_port()
+    await project.up("node1")
+    terminal = await project.terminal("pdb", "--port", str(port), "python", "2.py")
+    await terminal.line(f"nc 127.0.0.1 {port}")
+    order = {"ports": [port], "sockets": [], "files": []}
+    seen = await asyncio.to_thread(lambda: try_all(other_user, **order))
+    assert seen["ports"] == {str(port): ["closed", ""]}
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(60):
+        assert (await reader.readuntil(b"(Pdb) ")).endswith(b"(1)<module>()\n-> import os\n(Pdb) ")
+    writer.write(b"q\n")
+    assert await terminal.ended() == 0
+    writer.close()
+
+
 async def test_a_forward_is_opened_to_others_only_by_a_new_one(project: Project) -> None:
     port = free_port()
     await project.up("node1")

@@ -136,6 +136,7 @@ FOLDERS = {
         "ranks",
         "console ranks_view",
         "adapter agent_api loop_command rank_set",
+        "pdb",
         "shared_debuggee loop_log loop_status rank_ports vscode",
         "debug_target",
         "generation rank_looks",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Headings of `tk --help`, each with its commands in order.
 TASKS = {
     "Start and end": ("init", "up", "status", "down"),
-    "Debug": ("loop", "ready", "attach", "interrupt", "ranks", "console", "vscode"),
+    "Debug": ("loop", "ready", "attach", "interrupt", "ranks", "console", "pdb", "vscode"),
     "Work on the node": ("run", "shell", "logs", "forward"),
     "Files": ("sync", "pull", "mount", "umount"),
     "When something fails": ("doctor", "bugreport", "auth"),

@@ -17,7 +17,7 @@ from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, find
 
 #: The others are groups, or rare, or ask questions.
 FAST = frozenset(COMMANDS) - set(
-    "bugreport config console demo doctor help init lab trust vscode".split()  # noqa: SIM905
+    "bugreport config console demo doctor help init lab pdb trust vscode".split()  # noqa: SIM905
 )
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "loop": "debug.loop:loop",
     "ranks": "debug.ranks:ranks",
     "console": "debug.console:console",
+    "pdb": "debug.pdb:pdb",
     "attach": "debug.attach:attach",
     "interrupt": "debug.interrupt:interrupt",
     "ready": "debug.ready:ready",
@@ -35,7 +36,7 @@ COMMANDS = {
 }
 
 #: What follows the first argument of these is another program's.
-RUN_PROGRAMS = frozenset({"run", "loop"})
+RUN_PROGRAMS = frozenset({"run", "loop", "pdb"})
 
 #: In the order in which somebody new would read them.
 TOPICS = (

@@ -4,7 +4,10 @@ The forms that people already have in their scripts are understood:
 
     python -m debugpy [--listen [HOST:]PORT] [--wait-for-client] FILE | -m MODULE | -c CODE
     python -m ptvsd [--host H] [--port P] [--wait] FILE | -m MODULE
+    python -m paipdb FILE
     python FILE | -m MODULE | -c CODE
+
+Before each of them, NAME=VALUE is the program's environment.
 
 Launchers (torchrun, srun, mpirun, python -m torch.distributed.run, ...) run as they are, too; each
 rank that they start is put under debugpy there (debuggee/rank_hook.py).
@@ -30,6 +33,7 @@ from tunnelkit.messages.agent_calls import LoopSpec, Ranks
 PORT_MARK = "@TK_DIALIN_PORT@"
 
 _CONNECT = ("--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
 #: Interpreter switches that take a value in the next word.
 _PYTHON_VALUED = {"-W", "-X", "--check-hash-based-pycs"}
@@ -39,6 +43,10 @@ _DEBUGPY_FLAGS = {
     "--disable-sys-remote-exec",
     "--linux-attach-prefer-lldb",
 }
+PAIPDB_NOTE = (
+    "paipdb opens a port of the node to everybody: "
+    "tk's own debugger runs this command, without a port there"
+)
 _PTVSD_VALUED = {"--host", "--server-host", "--port", "--log-dir"}
 _PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "--single-session"}
 
@@ -82,11 +90,12 @@ def loop_spec(
     post_mortem: bool = False,
     reload: bool = False,
     collectives: str = "raise",
+    once: bool = False,
 ) -> LoopSpec:
     """The agent's parameters for the command in a loop.
 
     only: the ranks to debug, None for all. collectives: "keep" leaves torch's timeouts as they are.
-    reload: is only remembered there.
+    reload: is only remembered there. once: the loop ends with its first run.
     """
     ranks: Ranks = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
@@ -101,6 +110,7 @@ def loop_spec(
         "env": env,
         "post_mortem": post_mortem,
         "reload": reload,
+        "once": once,
         "cwd": cwd,
         "debug": command.debug,
         "editor_port": editor_port,
@@ -115,9 +125,21 @@ def understand(words: Sequence[str], *, ranks: bool = False) -> LoopCommand:
     ranks: it starts ranks, also if it does not look so (a script that calls srun). Raises
     UsageError for a malformed one.
     """
-    if words and (ranks or starts_ranks(words)):
-        return _launcher(words)
-    return replace(_understand(words), shown=shlex.join(words))
+    env, rest = split_environment(words)
+    many = bool(rest) and (ranks or starts_ranks(rest))
+    command = _launcher(rest) if many else _understand(rest)
+    return replace(command, env={**command.env, **env}, shown=shlex.join(words))
+
+
+def split_environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables that `NAME=VALUE CMD` sets, and CMD."""
+    env: dict[str, str] = {}
+    for position, word in enumerate(words):
+        if not _ASSIGNMENT.match(word):
+            return env, list(words[position:])
+        name, _, value = word.partition("=")
+        env[name] = value
+    return env, []
 
 
 def starts_ranks(words: Sequence[str]) -> bool:
@@ -132,10 +154,10 @@ def starts_ranks(words: Sequence[str]) -> bool:
             return False
         inner, _ = python_command.without_debugger(program)
         return inner is not None and python_command.is_launcher(inner)
-    return any(python_command.is_launcher_word(word) for word in _before_program(words))
+    return any(python_command.is_launcher_word(word) for word in before_program(words))
 
 
-def _before_program(words: Sequence[str]) -> Sequence[str]:
+def before_program(words: Sequence[str]) -> Sequence[str]:
     """The words up to the first Python: what comes after belongs to the program."""
     for position, word in enumerate(words):
         if _PYTHON.fullmatch(PurePosixPath(word).name) or word.endswith(".py"):
@@ -172,23 +194,31 @@ def _understand(words: Sequence[str]) -> LoopCommand:
         return _debugpy(interpreter, rest[2:], env)
     if rest[:2] == ["-m", "ptvsd"]:
         return _ptvsd(interpreter, rest[2:], env)
+    if rest[:2] == ["-m", "paipdb"]:
+        _check_target(rest[2:], "paipdb")
+        return _under_debugpy(interpreter, rest[2:], env, PAIPDB_NOTE)
     if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
         return LoopCommand(tuple(words), env=extra, notes=(_no_python(words),))
-    note = "run under debugpy, so that F5 can attach"
+    return _under_debugpy(interpreter, rest, env, "run under debugpy, so that F5 can attach")
+
+
+def _under_debugpy(
+    interpreter: list[str], target: list[str], env: dict[str, str], note: str
+) -> LoopCommand:
     return LoopCommand(
-        (*interpreter, "-m", "debugpy", *rest),
-        words=(*_CONNECT, *rest),
+        (*interpreter, "-m", "debugpy", *target),
+        words=(*_CONNECT, *target),
         env=env,
         debug=True,
         interpreter=tuple(interpreter),
-        file=_file_of(rest),
+        file=_file_of(target),
         notes=(note,),
     )
 
 
 def _no_python(words: Sequence[str]) -> str:
     """The note for a command in which no editor finds anything."""
-    before = _before_program(words)
+    before = before_program(words)
     if 0 < len(before) < len(words) and not words[len(before)].endswith(".py"):
         rest = words[len(before) :]
         way = shlex.join([*before, rest[0], "-m", "debugpy", *rest[1:]])
@@ -280,16 +310,7 @@ def _ptvsd(interpreter: list[str], words: list[str], env: dict[str, str]) -> Loo
     target = words[position:]
     _check_target(target, "ptvsd")
     note = "ptvsd is no longer maintained; its successor debugpy runs this command"
-    return LoopCommand(
-        (*interpreter, "-m", "debugpy", *target),
-        words=(*_CONNECT, *target),
-        env=env,
-        debug=True,
-        interpreter=tuple(interpreter),
-        file=_file_of(target),
-        port=port,
-        notes=(note,),
-    )
+    return replace(_under_debugpy(interpreter, target, env, note), port=port)
 
 
 def _value(words: list[str], position: int, switch: str) -> str:

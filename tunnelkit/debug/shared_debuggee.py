@@ -74,7 +74,8 @@ class SharedDebuggee:
             if not self._joined:
                 arguments = {"adapterID": "tunnelkit", "pathFormat": "path"}
                 await self._grant("initialize", arguments)
-                await self._grant("attach", attach)
+                # pydevd stops at the first line of what was launched only.
+                await self._grant("launch" if attach.get("stopOnEntry") else "attach", attach)
                 self._joined = True
 
     async def begin(self, attach: Mapping[str, object]) -> None:

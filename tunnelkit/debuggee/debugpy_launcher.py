@@ -97,6 +97,7 @@ def _guard() -> None:
         sys.path.remove(GUARD)
 
 
+@hidden
 def _hide_start() -> None:
     """Keep the `-c` code that began this process (START and its kind) out of the call stack.
 
@@ -158,6 +159,7 @@ class _MainThreadEnds:
         return bool(self._event.wait(min(timeout, _LAST_THREADS_POLL_S)))
 
 
+@hidden
 def _watch_main_thread() -> None:
     pydevd = importlib.import_module("pydevd")
     thread = getattr(pydevd.get_global_debugger(), "check_alive_thread", None)
@@ -181,13 +183,14 @@ def run(
     sys.argv = ["-c", *words]
     keeps = postmortem.is_wanted()
 
+    @hidden  # a debugger that stops at the first line must find the program's
     def before() -> None:
         _watch_main_thread()
         _hide_start()
         if before_code is not None:
             before_code()
         if keeps:
-            postmortem.watch_threads(tell)
+            hidden(postmortem.watch_threads)(tell)
 
     _after_client(before)
     main: Callable[[], None] = debugpy.server.cli.main
@@ -207,6 +210,7 @@ def _after_client(then: Callable[[], None]) -> None:
 
     wait = debugpy.wait_for_client
 
+    @hidden
     def wait_for_client() -> None:
         debugpy.wait_for_client = wait
         wait()

@@ -87,19 +87,20 @@ _DEBUGPY_OURS = {
     "--parent-session-pid",
     "--adapter-access-token",
 }
+_DEBUGGERS = ("debugpy", "debugpy.__main__", "ptvsd", "paipdb")
 _PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "--single-session"}
 
 
 def without_debugger(program: Program) -> Tuple[Optional[Program], List[str]]:
-    """The program that `python -m debugpy` or `-m ptvsd` would run, and debugpy's switches worth
-    keeping.
+    """The program that `python -m debugpy`, `-m ptvsd` or `-m paipdb` would run, and debugpy's
+    switches worth keeping.
 
     Any other program is returned as it is. None: no target (malformed, or --pid).
     """
     name = program.target if program.kind == MODULE else _base_name(program)
-    if program.kind == CODE or name not in ("debugpy", "debugpy.__main__", "ptvsd"):
+    if program.kind == CODE or name not in _DEBUGGERS:
         return program, []
-    flags = _PTVSD_FLAGS if name == "ptvsd" else _DEBUGPY_FLAGS
+    flags = _DEBUGPY_FLAGS if name.startswith("debugpy") else _PTVSD_FLAGS
     kept, rest = _debugger_switches(list(program.arguments), flags)
     if rest[:1] in (["-m"], ["-c"]):
         if len(rest) < 2:
@@ -110,7 +111,7 @@ def without_debugger(program: Program) -> Tuple[Optional[Program], List[str]]:
         found = Program(program.switches, FILE, rest[0], tuple(rest[1:]))
     else:
         return None, []
-    return found, [] if name == "ptvsd" else kept
+    return found, kept if name.startswith("debugpy") else []
 
 
 def kept_switches(words: Sequence[str], but: Sequence[str] = ()) -> List[str]:

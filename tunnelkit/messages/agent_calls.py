@@ -112,8 +112,8 @@ class LoopSpec(Command):
 
     debug: it dials in and waits for an editor. grace_s: from TERM to KILL. interpreter, words: a
     Python program, run by debugpy with these arguments. standby: keep the next debuggee ready.
-    preload: modules to import once for all. shown (the command as the user typed it), editor_port
-    and reload: kept for a later session.
+    preload: modules to import once for all. once: it ends with its first run. shown (the command as
+    the user typed it), editor_port and reload: kept for a later session.
     """
 
     debug: bool
@@ -124,6 +124,7 @@ class LoopSpec(Command):
     ranks: Ranks | None
     post_mortem: bool
     reload: bool
+    once: bool
     shown: str
     editor_port: int
     grace_s: NotRequired[float]
@@ -180,6 +181,7 @@ class LoopInfo(TypedDict):
     ranks: NotRequired[Ranks | None]
     post_mortem: NotRequired[bool]
     reload: NotRequired[bool]
+    once: NotRequired[bool]
     generation: NotRequired[int]
     state: NotRequired[str]
     pid: NotRequired[int | None]

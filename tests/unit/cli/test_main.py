@@ -12,9 +12,9 @@ import pytest
 from tunnelkit import __version__
 from tunnelkit.cli import fast_path
 from tunnelkit.cli import main as cli
-from tunnelkit.cli.commands.node.run import exit_code
 from tunnelkit.cli.registry import COMMANDS
 from tunnelkit.cli.terminal.output import StatusLine
+from tunnelkit.cli.terminal.stream_end import exit_code
 from tunnelkit.cli.views.startup import progress
 from tunnelkit.cli.views.status import hours, lines, other_version, printable
 from tunnelkit.errors import DebugError, ExitCode, HostKeyError, TunnelkitError

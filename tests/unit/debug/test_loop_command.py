@@ -27,6 +27,7 @@ DIALS_OUT = ["--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client"]
         ("python -m ptvsd --port 40056 -m pkg", "-m pkg"),
         ("python train.py --epochs 1", "train.py --epochs 1"),
         ("python -m pkg.train", "-m pkg.train"),
+        ("DEBUG_PORT_NAME=debug DEBUG_TIMEOUT=600 python -m paipdb x.py a", "x.py a"),
     ],
 )  # fmt: skip
 def test_every_form_dials_out(line: str, target: str) -> None:

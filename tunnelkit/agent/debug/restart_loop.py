@@ -99,6 +99,7 @@ class RestartLoop:
             "ranks": self.spec.get("ranks"),
             "post_mortem": bool(self.spec.get("post_mortem")),
             "reload": bool(self.spec.get("reload")),
+            "once": bool(self.spec.get("once")),
             "generation": self.generation,
             "state": self.state,
             "pid": front.process.pid if front is not None else None,
@@ -164,6 +165,8 @@ class RestartLoop:
                 self._restart_wanted.clear()
                 if self._front is not None and not self._stopped.is_set():
                     await self._live(self._front)
+                if self.spec.get("once"):
+                    self.stop()
                 if not self._stopped.is_set() and self._restart is None:
                     await self._back_off()
         except (OSError, NoSocketDirectory) as error:

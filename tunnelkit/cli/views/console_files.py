@@ -9,9 +9,9 @@ from tunnelkit.debug.console.console import Console
 from tunnelkit.session.runtime.paths import private_directory, state_root
 
 
-def new_core(columns: int = 80) -> Console:
-    """Return a console that knows the laptop's files."""
-    return Console(columns=columns, local_source=lines_of, resolve=_resolve)
+def new_core(columns: int = 80, *, ends: bool = False) -> Console:
+    """Return a console that knows the laptop's files. ends: as for `Console`."""
+    return Console(columns=columns, local_source=lines_of, resolve=_resolve, ends=ends)
 
 
 def history_of() -> Path:

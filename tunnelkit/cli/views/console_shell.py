@@ -75,21 +75,24 @@ class ConsoleShell:
 
     async def idle(self) -> None:
         """Return once no line waits for answers."""
-        while self.core.busy and not self.over:
+        await self.until(lambda: not self.core.busy)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition holds, or the console is left."""
+        while not condition() and not self.over:
             await self._changed.wait()
 
-    async def give(self, line: str, *, last: bool) -> None:
+    async def give(self, line: str, *, last: bool, stop_s: float | None = _STOP_S) -> None:
         """Take a line of a script; return once it is answered.
 
-        Ranks that it lets run have some time to stop: the next line is for where they stop.
+        Ranks that it lets run have stop_s to stop: the next line is for where they stop.
         """
         stood = not self.core.moving and not last
         self.type(line)
         await self.idle()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_S):
-                while stood and self.core.moving and not self.over:
-                    await self._changed.wait()
+            async with asyncio.timeout(stop_s):
+                await self.until(lambda: not (stood and self.core.moving))
 
     async def _read(self, channel: Channel) -> None:
         frames = DapReader()

@@ -55,6 +55,7 @@ class Console:
 
     columns: of the terminal. local_source: the lines of a file on the laptop, None if it is not
     there. resolve: the absolute path of a file as the user types it, None if it is not there.
+    ends: the ranks end with the console.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class Console:
         columns: int = 80,
         local_source: LocalSource,
         resolve: ResolvePath = _unresolved,
+        ends: bool = False,
     ) -> None:
+        self._ends = ends
         self._source = local_source
         self._there = RanksThere()
         self._breakpoints = ConsoleBreakpoints()
@@ -99,6 +102,17 @@ class Console:
     def moving(self) -> bool:
         """True while a rank that lines go to runs."""
         return self._listeners.any_in("running")
+
+    @property
+    def all_stopped(self) -> bool:
+        """True once all ranks of the run are there, and stopped."""
+        stopped = len(self._there.in_state("stopped"))
+        return stopped == len(self._there.by_rank) >= max(1, self._there.world_size)
+
+    @property
+    def has_living(self) -> bool:
+        """True while a rank is there that has not ended."""
+        return bool(self._there.alive)
 
     @property
     def columns(self) -> int:
@@ -316,7 +330,7 @@ class Console:
     def _left_behind(self) -> str:
         """A line about ranks that stay stopped when the console leaves."""
         stopped = self._there.in_state("stopped")
-        if not stopped:
+        if not stopped or self._ends:
             return ""
         ranks = ranks_text(stopped, self.columns // 2)
         return f"left as they are: {ranks} stopped"

@@ -58,12 +58,13 @@ class RanksThere:
     def take(self, message: Message) -> RosterChange:
         """Take a roster."""
         generation = whole(message.get("generation")) or 0
-        new_run = self.generation is not None and generation != self.generation
+        # 0: there is no run at the moment.
+        new_run = bool(generation) and bool(self.generation) and generation != self.generation
         before = {one: rank.state != "ended" for one, rank in self.by_rank.items()}
         if new_run:
             self.by_rank = {}
             self.classes = {}
-        self.generation = generation
+        self.generation = generation or self.generation
         world_size = whole(message.get("world_size")) or 0
         if world_size != self.world_size:
             self.mesh = None

@@ -157,15 +157,18 @@ class Loops:
         only: Sequence[int] | None = None,
         post_mortem: bool | None = None,
         reload: bool = False,
+        once: bool = False,
     ) -> SessionLoop:
         """Start a loop.
 
         port: instead of the session's own, as is a port in the command. None: as in the settings.
         only: the ranks to debug, None for all. reload: restart when files change on the node.
+        once: it is over with its first run, and gets a free port if another loop has the session's.
 
         Raises DebugError if that port is taken or has a loop already.
         """
-        wanted = port or command.port or self._port.port
+        own = 0 if once and self._port.busy else self._port.port
+        wanted = port or command.port or own
         keeps = self._settings.post_mortem if post_mortem is None else post_mortem
         # Ranks and other programs start their Pythons themselves, without the agent.
         keeps = keeps and bool(command.interpreter) and not command.ranks
@@ -175,13 +178,14 @@ class Loops:
                 loop_spec(
                     command,
                     cwd=cwd,
-                    editor_port=wanted,
+                    editor_port=loop.port.port,
                     standby=self._settings.standby if standby is None else standby,
                     preload=self._settings.preload if preload is None else preload,
                     only=only,
                     post_mortem=keeps,
                     reload=reload,
                     collectives=self._settings.collective_timeouts,
+                    once=once,
                 )
             )
         except BaseException:
@@ -189,6 +193,8 @@ class Loops:
             raise
         loop.reload = reload
         self._loops[loop.loop.id] = loop
+        if once:
+            self._spawn(self._forget_when_over(loop, loop.loop.id))
         return loop
 
     async def adopt(self, agent: AgentApi, node: str) -> int:
@@ -203,6 +209,8 @@ class Loops:
                 keeps = bool(description.get("post_mortem"))
                 loop = await self._make(wanted, description["debug"], keeps)
                 loop.reload = bool(description.get("reload"))
+                if description.get("once"):
+                    self._spawn(self._forget_when_over(loop, description["id"]))
             self._loops[description["id"]] = loop
             await loop.loop.adopt(description)
         return len(descriptions)
@@ -372,7 +380,7 @@ class Loops:
                 await self.stop(loop_id)
 
     async def _forget_when_over(self, loop: SessionLoop, loop_id: int) -> None:
-        """Drop an attachment at its end: it has no terminal that would see it."""
+        """Drop an attachment, or a loop of one run, at its end."""
         await loop.loop.wait_over()
         if self._loops.get(loop_id) is loop:
             with contextlib.suppress(TunnelkitError):

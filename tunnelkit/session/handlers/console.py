@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 from collections.abc import Coroutine, Mapping
 
@@ -11,6 +12,7 @@ from tunnelkit.debug.dap.messages import Message, dump, objects, parse, section,
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.pdb.paipdb_offer import offer_paipdb
 from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.console_messages import (
     COMMANDS,
@@ -39,6 +41,8 @@ _PATIENCE_S = 1.5
 _ROSTER_GAP_S = 0.2
 #: They need a debuggee that has been joined.
 _SETTING = frozenset({"setBreakpoints", "setExceptionBreakpoints"})
+#: Limit of the wait for a program that begins to reach its first line.
+_ENTRY_S = 5.0
 _STATES: dict[RankState, State] = {
     RankState.WAITING: "waiting",
     RankState.STOPPED: "stopped",
@@ -47,9 +51,15 @@ _STATES: dict[RankState, State] = {
 
 
 class ConsoleServer:
-    """One console. `run` serves it until it hangs up."""
+    """One console. `run` serves it until it hangs up.
 
-    def __init__(self, session: Session, loop: DebugLoop, channel: Channel) -> None:
+    entry: ranks that wait for a debugger begin, and stop at their first line.
+    """
+
+    def __init__(
+        self, session: Session, loop: DebugLoop, channel: Channel, *, entry: bool = False
+    ) -> None:
+        self.entry = entry
         self._session = session
         self._loop = loop
         self._channel = channel
@@ -169,10 +179,16 @@ class ConsoleServer:
             coming.append(rank)
         await asyncio.gather(*(rank.join() for rank in coming))
 
-    def attach_arguments(self) -> Mapping[str, object]:
-        """Return the arguments of `attach` for ranks that no editor has."""
+    def attach_arguments(self, *, entry: bool = False) -> Mapping[str, object]:
+        """Return the arguments of `attach` for ranks that no editor has.
+
+        entry: to stop at the first line of a program that has not begun.
+        """
         place = self._session.files.place()
-        attach: Message = {"command": "attach", "arguments": {"justMyCode": True}}
+        arguments: Message = {"justMyCode": True}
+        if entry:
+            arguments["stopOnEntry"] = True
+        attach: Message = {"command": "attach", "arguments": arguments}
         corrected, _ = correct_attach(attach, place.mirror if place is not None else None)
         return section(corrected, "arguments")
 
@@ -232,12 +248,21 @@ class _ConsoleRank:
         self.shared = shared
         self.state: State = "running"
         self._owed = 0
+        #: It has stopped, or ended.
+        self._told = asyncio.Event()
 
     async def join(self) -> None:
         """Find out how it is, and take part in a program that has begun."""
         self.shared.watch(self, self._event)
         found = (await look([self._target], _PATIENCE_S))[0].state
         self.state = _STATES.get(found, "running")
+        if self.state == "waiting" and self._console.entry:
+            await self.begin(entry=True)
+            # Then the console learns of the rank as one that has stopped.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ENTRY_S):
+                    await self._told.wait()
+            return
         if self.state in ("waiting", "ended"):
             return
         if not self.shared.connection.configured and self._target.editor is None:
@@ -245,9 +270,11 @@ class _ConsoleRank:
             await self.begin()
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
-    async def begin(self) -> None:
+    async def begin(self, *, entry: bool = False) -> None:
         """Let the program begin. Raises DebugError, ConnectionError."""
-        await self.shared.begin(self._console.attach_arguments())
+        if entry:
+            await self.shared.ask("evaluate", offer_paipdb())
+        await self.shared.begin(self._console.attach_arguments(entry=entry))
         self._target.begun_by_console()
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
@@ -288,6 +315,8 @@ class _ConsoleRank:
 
     def _event(self, event: Message) -> None:
         name = event.get("event")
+        if name in ("stopped", "terminated", "exited"):
+            self._told.set()
         if name in ("stopped", "continued"):
             self.state = "stopped" if self.shared.connection.is_stopped else "running"
         elif name in ("terminated", "exited"):

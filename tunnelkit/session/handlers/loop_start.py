@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tunnelkit.debug.loop_command import LoopCommand
+from tunnelkit.debug.pdb.pdb_command import PYTHON_THERE
 from tunnelkit.messages.agent_calls import EXEC_PROBE
 from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
 from tunnelkit.session.debugging.loop_checks import no_command, no_file
@@ -15,7 +16,6 @@ from tunnelkit.session.debugging.loop_checks import no_command, no_file
 if TYPE_CHECKING:
     from tunnelkit.session.session import Session
 
-_FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" "$@"'
 #: Checks for a command $1 and a file $2, in the directory where the loop would run.
 _LOOK = 'command -v "$1" >/dev/null 2>&1 || exit 3; [ -z "$2" ] || [ -e "$2" ] || exit 4'
 _NO_COMMAND, _NO_FILE = 3, 4
@@ -30,17 +30,21 @@ async def prepared(
     cwd: the working directory on the node. here: the local directory of `tk loop`.
     Raises DebugError if its program or its file is not on the node.
     """
-    look = ["sh", "-c", _LOOK, "sh", command.program, command.file or ""]
-    agent = session.agent()
-    looked, lent = await asyncio.gather(
-        EXEC_PROBE.ask(agent, {"argv": look, "cwd": cwd}), _with_debugpy(session, command, cwd)
+    _, lent = await asyncio.gather(
+        check_there(session, command, cwd=cwd, here=here), _with_debugpy(session, command, cwd)
     )
+    return lent
+
+
+async def check_there(session: Session, command: LoopCommand, *, cwd: str, here: str) -> None:
+    """Check that the node has the command's program and file. As `prepared`."""
+    look = ["sh", "-c", _LOOK, "sh", command.program, command.file or ""]
+    looked = await EXEC_PROBE.ask(session.agent(), {"argv": look, "cwd": cwd})
     node = session.agents.node
     if looked == _NO_COMMAND:
         raise no_command(command, node)
     if looked == _NO_FILE and command.file is not None:
         raise no_file(command, node, left_out=os.path.exists(os.path.join(here, command.file)))
-    return lent
 
 
 async def _with_debugpy(
@@ -49,7 +53,7 @@ async def _with_debugpy(
     if not command.interpreter and not command.ranks:
         return command, ()
     # The Python of a launcher's ranks is not known before; mostly it is the first one.
-    interpreter = command.interpreter or ("sh", "-c", _FIRST_PYTHON, "sh")
+    interpreter = command.interpreter or PYTHON_THERE
     probe = [*interpreter, "-c", "import debugpy"]
     code = await EXEC_PROBE.ask(session.agent(), {"argv": probe, "cwd": cwd})
     if code in (0, None):
@@ -59,6 +63,6 @@ async def _with_debugpy(
     )
     name = command.interpreter[0] if command.interpreter else "Python"
     note = f"{name} on the node has no debugpy: ours is lent to it"
-    before = session.agents.info.get("pythonpath")
+    before = command.env.get("PYTHONPATH") or session.agents.info.get("pythonpath")
     path = f"{before}:{place}" if before else place
     return replace(command, env={**command.env, "PYTHONPATH": path}), (note,)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from tunnelkit.debug.loop_command import understand
+from tunnelkit.debug.pdb.pdb_command import console_command
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
@@ -22,14 +23,15 @@ _NO_POST_MORTEM = "--post-mortem is for a Python program by itself: not used her
 
 async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
     """Start a loop; return it with notes for the user. Raises TunnelkitError."""
-    command = understand(stream.words, ranks=stream.ranks)
+    parse = console_command if stream.once else understand
+    command = parse(stream.words, ranks=stream.ranks)
     notes = command.notes
     if session.files.mirrors is not None:
         await session.files.mirrors.barrier(SYNC_TIMEOUT_S)
     cwd = working_directory(session, stream)
     command, more = await prepared(session, command, cwd=cwd, here=stream.here or "")
     notes += more
-    if stream.post_mortem and (command.ranks or not command.interpreter):
+    if stream.post_mortem and not stream.once and (command.ranks or not command.interpreter):
         notes += (_NO_POST_MORTEM,)
     loop = await session.loops.start(
         command,
@@ -40,14 +42,23 @@ async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tupl
         only=stream.only,
         post_mortem=stream.post_mortem,
         reload=stream.reload,
+        once=stream.once,
     )
     return loop, notes
 
 
 async def show(
-    session: Session, loop: SessionLoop, channel: Channel, notes: tuple[str, ...]
+    session: Session,
+    loop: SessionLoop,
+    channel: Channel,
+    notes: tuple[str, ...],
+    *,
+    keep: bool = False,
 ) -> None:
-    """Show a loop in a terminal until one of them ends; the loop ends with the terminal."""
+    """Show a loop in a terminal until one of them ends.
+
+    The loop ends with the terminal, but with `keep`.
+    """
     payload = event_payload(
         "loop",
         id=loop.loop.id,
@@ -67,7 +78,7 @@ async def show(
         await cancel_all(over, ended)
     if is_over:
         await _until_dropped(session, loop.loop.id)
-    elif session.loops.has(loop.loop.id):
+    elif not keep and session.loops.has(loop.loop.id):
         await session.loops.stop(loop.loop.id)
     channel.close({})
 

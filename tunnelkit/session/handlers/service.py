@@ -12,6 +12,7 @@ from typing import cast
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.mux.tasks import start
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
@@ -22,6 +23,7 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
+from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
@@ -113,6 +115,9 @@ class ControlHandlers:
             if kind == calls.ExecStream.NAME and connection.mux is not None:
                 process = calls.ExecStream.parse(header)
                 start(self._tasks, self._processes.run(connection.mux, channel, process))
+            elif kind == calls.PdbStream.NAME and connection.mux is not None:
+                program = calls.PdbStream.parse(header)
+                start(self._tasks, self._pdb(connection.mux, channel, program))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:
@@ -256,7 +261,15 @@ class ControlHandlers:
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
-        await loops.show(self._session, loop, channel, notes)
+        await loops.show(self._session, loop, channel, notes, keep=stream.keep)
+
+    async def _pdb(self, mux: Mux, channel: Channel, stream: calls.PdbStream) -> None:
+        try:
+            await self._wait_settled()
+            self._check_alive()
+            await run_pdb(self._session, mux, channel, stream)
+        except TunnelkitError as error:
+            channel.close({"failure": error.to_json()})
 
     async def _console(self, channel: Channel, stream: calls.ConsoleStream) -> None:
         try:
@@ -265,7 +278,7 @@ class ControlHandlers:
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
-        await ConsoleServer(self._session, loop, channel).run()
+        await ConsoleServer(self._session, loop, channel, entry=stream.entry).run()
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:
         await self._session.loops.get(request.loop).loop.restart("restarted by you")

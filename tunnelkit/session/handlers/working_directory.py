@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tunnelkit.session.files.mounted_paths import here_in
-from tunnelkit.session.runtime.control_calls import ExecStream, LoopStream
+from tunnelkit.session.runtime.control_calls import ExecStream, LoopStream, PdbStream
 from tunnelkit.session.session import Session
 
 
-def working_directory(session: Session, stream: ExecStream | LoopStream) -> str:
+def working_directory(session: Session, stream: ExecStream | LoopStream | PdbStream) -> str:
     """Return the directory on the node in which a stream's program runs."""
     if stream.cwd:
         return stream.cwd

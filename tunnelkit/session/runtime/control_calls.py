@@ -249,11 +249,21 @@ class ExecStream(Message):
     node: str | None = None
 
 
+class PdbStream(Message):
+    """A program under pdb itself, with the streams of `ExecStream`. words: the command."""
+
+    NAME = "pdb"
+    words: list[str]
+    here: str | None = None
+    cwd: str | None = None
+
+
 class LoopStream(Message):
     """A debug loop; the stream carries its records.
 
     words: the command. port, standby, preload, post_mortem: None: as in the settings. ranks: the
     command starts ranks. only: the ranks to debug; None: all. reload: restart on changed files.
+    once: one run, for `tk pdb`. keep: the loop goes on without its terminal.
     """
 
     NAME = "loop"
@@ -267,20 +277,27 @@ class LoopStream(Message):
     reload: bool = False
     ranks: bool = False
     only: list[int] | None = None
+    once: bool = False
+    keep: bool = False
 
 
 class LoopAdopt(Message):
-    """A loop that runs already, by its id."""
+    """A loop that runs already, by its id. keep: as for `LoopStream`."""
 
     NAME = "loop"
     adopt: int
+    keep: bool = False
 
 
 class ConsoleStream(Message):
-    """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest."""
+    """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest.
+
+    entry: ranks that wait for a debugger begin, and stop at their first line.
+    """
 
     NAME = "console"
     loop: int | None = None
+    entry: bool = False
 
 
 # -- notices --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion.options import own_node
 from tunnelkit.cli.lazy_typer import typer
-from tunnelkit.cli.terminal.output import note
+from tunnelkit.cli.terminal.stream_end import exit_code
 from tunnelkit.cli.views.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_client import SessionClient
     from tunnelkit.session.runtime.control_message import Request
     from tunnelkit.session.runtime.paths import SessionPaths
-
-_NOT_RUN = {"command not found": 127, "Permission denied": 126, "Exec format error": 126}
 
 
 def run_command(
@@ -39,6 +37,13 @@ def run_command(
     """
     from tunnelkit.cli.terminal.tty import is_interactive
 
+    if "paipdb" in command and node is None:
+        from tunnelkit.debug.pdb.pdb_command import names_paipdb
+
+        if names_paipdb(command):
+            from tunnelkit.cli.commands.debug.pdb import pdb
+
+            pdb(command)
     sys.exit(_run(command, pty=is_interactive(), node=node))
 
 
@@ -160,23 +165,6 @@ class _Terminal:
     async def _carry_stderr(self) -> None:
         assert self._stderr is not None
         await _copy(await self._stderr, sys.stderr.fileno(), self._waiting.heard)
-
-
-def exit_code(detail: StreamEnd) -> int:
-    """Return the end of a process as an exit code: its own, 128 + signal, or an error's."""
-    from tunnelkit.errors import TunnelkitError
-
-    if "failure" in detail:
-        raise TunnelkitError.from_json(detail["failure"])
-    if name := detail.get("signal"):
-        return 128 + int(getattr(signal, name, signal.SIGKILL))
-    code = detail.get("code")
-    if code is not None:
-        return int(code)
-    why = str(detail.get("error") or "the process could not be started")
-    note(f"tk: {why}")
-    # As a shell would say it: no such command, or one that may not be run.
-    return next((code for text, code in _NOT_RUN.items() if text in why), 1)
 
 
 async def _copy(channel: Channel, fd: int, before: Callable[[], None]) -> None:
