@@ -239,7 +239,9 @@ class SimRanks:
         mirrors = SimpleNamespace(all=[SimpleNamespace(local_root=ROOT, remote_root=ROOT)])
         self.session = SimpleNamespace(
             files=SimpleNamespace(place=lambda: None, mirrors=mirrors),
-            loops=SimpleNamespace(get=lambda _id: SimpleNamespace(loop=self.loop)),
+            loops=SimpleNamespace(
+                get=lambda _id: SimpleNamespace(loop=self.loop), attachments=lambda: []
+            ),
         )
 
     def stop(self, *numbers: int) -> None:

@@ -47,6 +47,7 @@ TOPICS = (
     "mirror",
     "debugging",
     "ranks",
+    "console",
     "editors",
     "ports",
     "troubleshooting",
