@@ -81,6 +81,7 @@ class OpenLine:
 
     show: writes the answers of some ranks; called with all that is shown at a time, and
     whether everything is. quiet: nothing of it is shown. text: as typed; "" if nobody typed it.
+    kept: its answers are shown again by `attach`.
     """
 
     text: str
@@ -89,6 +90,7 @@ class OpenLine:
     show: Callable[[Outcomes, bool], list[str]]
     patience: Patience = field(default_factory=Patience)
     quiet: bool = False
+    kept: bool = False
     over: bool = False
     #: Lines for the terminal, since the console took them last.
     shown: list[str] = field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from tunnelkit.debug.console.commands import Evaluate, RankLine
+from tunnelkit.debug.console.commands import Evaluate, Go, Move, RankLine
 from tunnelkit.debug.console.line_results import LineResult
 from tunnelkit.debug.console.open_line import OpenLine, Outcomes, Patience
 from tunnelkit.debug.console.plans import ENDED, Plan, Reply, Request, Said
@@ -125,7 +125,9 @@ class OpenLines:
                 lines += self._rendering.count(line.outcomes)
             return lines
 
-        line = OpenLine(text, self.outbox, plans, show, patience)
+        # Where a rank is, `attach` says anyhow.
+        kept = not isinstance(command, Move | Go | None)
+        line = OpenLine(text, self.outbox, plans, show, patience, kept=kept)
         self._start(line, now_s)
 
     def open_list(
@@ -224,7 +226,7 @@ class OpenLines:
         outcomes = line.outcomes
         for rank, outcome in outcomes.items():
             known = self._there.by_rank.get(rank)
-            if line.patience is _LIST or known is None:
+            if not line.kept or known is None:
                 continue
             if isinstance(outcome, Said) and outcome.text:
                 known.said = outcome.text[:_LONGEST_SAID]
