@@ -6,7 +6,7 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
   kept from the adapter. A request is put between two messages of the adapter.
 - All clients see the events that say whether the program stands.
 - The debuggee has the breakpoints of all clients (breakpoint_union.py); each is answered about its
-  own.
+  own, and the editor's keep the numbers that it knows.
 - While a console is there, an editor that leaves does not let the program run on: its `disconnect`
   becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
   has missed.
@@ -42,6 +42,7 @@ _LONGEST_READ_BYTES = 1 << 20
 _MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
 #: The events that consoles see.
 _SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
+_NAME_BREAKPOINTS = frozenset({b"stopped", b"breakpoint"})
 
 OnAnswer = Callable[[Message], None]
 _ADAPTER = "adapter"
@@ -71,7 +72,7 @@ class SharedConnection:
         self._asked: dict[int, OnAnswer] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
         self._debuggee = MessageFilter(_is_short, self._debuggee_message)
-        self._breakpoints = BreakpointUnion()
+        self._breakpoints = BreakpointUnion(_ADAPTER)
         #: The adapter's requests whose answers are changed, by their numbers.
         self._rewritten: dict[int, Callable[[Message], Message]] = {}
         self._configuring: int | None = None
@@ -115,6 +116,7 @@ class SharedConnection:
         arguments = {"source": {"path": path}, "breakpoints": merged.breakpoints}
 
         def answered(message: Message) -> None:
+            self._note_numbers(client, path, merged, message)
             on_answer(_with_own(message, merged))
 
         return self.ask("setBreakpoints", arguments, answered)
@@ -153,11 +155,22 @@ class SharedConnection:
         arguments = section(message, "arguments")
         path = text(section(arguments, "source").get("path"))
         merged = self._breakpoints.set(_ADAPTER, path, objects(arguments.get("breakpoints")))
-        if not self._breakpoints.shared(_ADAPTER, path):
+        shared = self._breakpoints.shared(_ADAPTER, path)
+
+        def answered(message: Message) -> Message:
+            self._note_numbers(_ADAPTER, path, merged, message)
+            return _with_own(message, merged) if shared else message
+
+        self._rewritten[whole(message.get("seq")) or 0] = answered
+        if not shared:
             return body
-        self._rewritten[whole(message.get("seq")) or 0] = lambda answer: _with_own(answer, merged)
         changed = {key: value for key, value in arguments.items() if key != "lines"}
         return dump({**message, "arguments": {**changed, "breakpoints": merged.breakpoints}})
+
+    def _note_numbers(self, client: Hashable, path: str, sent: Merged, answer: Message) -> None:
+        if answer.get("success") is True:
+            found = section(answer, "body").get("breakpoints")
+            self._breakpoints.answered(client, path, sent, found)
 
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
         if not self.watched or section(message, "arguments").get("terminateDebuggee"):
@@ -182,7 +195,7 @@ class SharedConnection:
         if kind == EVENT:
             if name in _SEEN:
                 self._event(name, body)
-            return body
+            return self._for_adapter(name, body)
         if kind != RESPONSE:
             return body
         on_answer = self._asked.pop(request, None)
@@ -194,7 +207,18 @@ class SharedConnection:
         if request == self._configuring:
             self._adapter_configured()
         rewrite = self._rewritten.pop(request, None)
-        return body if rewrite is None else dump(rewrite(parse(body)))
+        if rewrite is None:
+            return body
+        message = parse(body)
+        changed = rewrite(message)
+        return body if changed is message else dump(changed)
+
+    def _for_adapter(self, name: bytes, body: bytes) -> bytes | None:
+        """The event with the numbers of breakpoints that the editor knows."""
+        if name not in _NAME_BREAKPOINTS or not self._breakpoints.renumbered:
+            return body
+        event = self._breakpoints.for_editor(parse(body))
+        return None if event is None else dump(event)
 
     def _event(self, name: bytes, body: bytes) -> None:
         if name == b"stopped" or (name == b"continued" and self._stopped):
@@ -215,7 +239,9 @@ class SharedConnection:
         self._configuring = None
         if self.configured:
             # The program was stopped before this editor came.
-            self._to_adapter += b"".join(frame(dump(stop)) for stop in self._stopped.values())
+            for stop in self._stopped.values():
+                event = self._breakpoints.for_editor(stop)
+                self._to_adapter += b"" if event is None else frame(dump(event))
         self.configured = True
 
 
