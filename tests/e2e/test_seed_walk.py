@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
-from tests.support.pty_terminal import Screen, on_a_terminal
+from tests.support.console_rig import console, typed
+from tests.support.pty_terminal import Screen
 from tests.support.tkrig import Project, line_of
 
 PROGRAM = """\
@@ -29,18 +28,11 @@ SUM = line_of(PROGRAM, "return rank + x")
 HERE = rf"actors\.py:{CALL} to_debug +stopped"
 
 
-async def typed(screen: Screen, line: str, *answers: str) -> list[re.Match[str]]:
-    """Type a line; the matches of its answers, lines of their own in this order."""
-    screen.type(f"{line}\r")
-    # The prompt is wiped out before something is written above it; that is no line break.
-    return [await screen.shows(rf"(?:^|^\(tk[^)\n]*\) ?){answer}") for answer in answers]
-
-
 async def test_the_walk_as_typed_there(project: Project) -> None:
     project.write("actors.py", PROGRAM)
     await project.up("--nodes", "2", "--cpus", "4")
     terminal = await project.loop("srun", "-n", "4", "python", "actors.py")
-    async with on_a_terminal(project, "console", PROMPT_TOOLKIT_NO_CPR="1") as screen:
+    async with console(project) as screen:
         await screen.shows(r"4 ranks wait for a debugger")
         await typed(screen, "c", r"ranks 0-3 stopped: actors\.py")
         await _attaches_and_steps(screen)

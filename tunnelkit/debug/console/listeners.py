@@ -90,7 +90,8 @@ class Listeners:
 
     def drop_ended(self) -> str:
         """Go back to all ranks if no chosen one is left. Returns a line about it, or ""."""
-        if self._chosen is None or set(self._chosen) & set(self._there.alive):
+        there = self._there.awaited.union(self._there.alive)
+        if self._chosen is None or there.intersection(self._chosen):
             return ""
         gone, self._chosen, self._name, self._before = self._chosen, None, "", None
         self._attached = False

@@ -18,6 +18,8 @@ _LIST = Patience(whole_s=1.5, early=False)
 _QUIET = Patience(early=False)
 _PAUSE = Patience(whole_s=3.0, reason="has not stopped: it is in native code, or about to stop")
 _INTERRUPTED = "has not answered yet"
+_CUT = ": the link to the cluster is cut"
+_SESSION_LOST = "the session ended before it answered; the line is not sent again"
 _LONGEST_LATE = 500
 _LONGEST_SAID = 2_000
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut"})
@@ -70,6 +72,11 @@ class Outbox:
         for key in [key for key in self._waiting if key[1] == rank]:
             del self._waiting[key]
 
+    def forget_all(self) -> None:
+        """The session is gone: nothing is answered, and nothing is sent again."""
+        self._waiting.clear()
+        self._asks, self._begin = [], []
+
     def take(self) -> list[FromConsole]:
         """Return the messages to send now."""
         asks, self._asks = self._asks, []
@@ -93,6 +100,7 @@ class OpenLines:
         #: Those that the console has begun itself, oldest first: one for each stop of a rank.
         self._quiet: deque[OpenLine] = deque()
         self._shown: list[str] = []
+        self._silence = ""
 
     @property
     def busy(self) -> bool:
@@ -151,6 +159,7 @@ class OpenLines:
         line.start(now_s)
 
     def _start(self, line: OpenLine, now_s: float) -> None:
+        line.silence = self._silence
         self._open.append(line)
         line.start(now_s)
 
@@ -201,6 +210,20 @@ class OpenLines:
         """Wait for no line any more."""
         for line in self._open:
             line.end(_INTERRUPTED)
+
+    def link(self, *, up: bool) -> None:
+        """The link to the ranks is cut, or back."""
+        self._silence = "" if up else _CUT
+        for line in self._open:
+            line.silence = self._silence
+
+    def lose_session(self) -> None:
+        """The session is gone, and its successor knows of no line."""
+        for line in self._open:
+            line.end(_SESSION_LOST)
+        self._quiet.clear()
+        self.outbox.forget_all()
+        self.link(up=True)
 
     def tick(self, now_s: float) -> None:
         """Time has passed."""

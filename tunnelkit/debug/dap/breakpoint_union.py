@@ -4,8 +4,8 @@
 line that two of them name it stops where either wants it to; hit conditions and log messages are
 those of the client that has set them last.
 
-The debuggee gives the breakpoints of a file other numbers with each request. An editor knows them by the
-numbers of its last answer, so the events that name one are rewritten for it.
+The debuggee gives the breakpoints of a file other numbers with each request. An editor knows them
+by the numbers of its last answer, so the events that name one are rewritten for it.
 """
 
 from __future__ import annotations

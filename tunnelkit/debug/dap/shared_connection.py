@@ -42,6 +42,7 @@ _LONGEST_READ_BYTES = 1 << 20
 _MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
 #: The events that consoles see.
 _SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
+_SLOW = b" did not finish after "
 _NAME_BREAKPOINTS = frozenset({b"stopped", b"breakpoint"})
 
 OnAnswer = Callable[[Message], None]
@@ -70,6 +71,8 @@ class SharedConnection:
         self._on_event = on_event
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
+        #: What tk's evaluations without an answer evaluate.
+        self._evaluating: dict[int, str] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
         self._debuggee = MessageFilter(_is_short, self._debuggee_message)
         self._breakpoints = BreakpointUnion(_ADAPTER)
@@ -99,6 +102,8 @@ class SharedConnection:
         """
         self._seq += 1
         self._asked[self._seq] = on_answer
+        if command == "evaluate":
+            self._evaluating[self._seq] = text(arguments.get("expression"))
         request: Request = {
             "seq": self._seq,
             "type": REQUEST,
@@ -193,11 +198,14 @@ class SharedConnection:
     def _debuggee_message(self, body: bytes) -> bytes | None:
         kind, name, request = peek(body)
         if kind == EVENT:
+            if name == b"output" and self._warns_of_tk(body):
+                return None
             if name in _SEEN:
                 self._event(name, body)
             return self._for_adapter(name, body)
         if kind != RESPONSE:
             return body
+        self._evaluating.pop(request, None)
         on_answer = self._asked.pop(request, None)
         if on_answer is not None:
             on_answer(parse(body))
@@ -212,6 +220,13 @@ class SharedConnection:
         message = parse(body)
         changed = rewrite(message)
         return body if changed is message else dump(changed)
+
+    def _warns_of_tk(self, body: bytes) -> bool:
+        """True for pydevd's warning that an evaluation of tk's takes long: nobody's business."""
+        if not self._evaluating or _SLOW not in body:
+            return False
+        said = text(section(parse(body), "body").get("output"))
+        return any(said.startswith(f"Evaluating: {one}") for one in self._evaluating.values())
 
     def _for_adapter(self, name: bytes, body: bytes) -> bytes | None:
         """The event with the numbers of breakpoints that the editor knows."""

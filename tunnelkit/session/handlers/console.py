@@ -27,6 +27,7 @@ from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
 #: A console that is this far behind gets no more output.
@@ -57,6 +58,7 @@ class ConsoleServer:
     async def run(self) -> None:
         """Serve the console."""
         following = asyncio.create_task(self._follow())
+        linked = asyncio.create_task(self._follow_link())
         try:
             frames = DapReader()
             while data := await self._channel.read():
@@ -65,7 +67,7 @@ class ConsoleServer:
         except DapError as error:
             self._channel.close({"error": str(error)})
         finally:
-            await cancel_all(following, *self._tasks)
+            await cancel_all(following, linked, *self._tasks)
             for rank in self._ranks.values():
                 rank.close()
             if not self._channel.is_over:
@@ -136,6 +138,16 @@ class ConsoleServer:
             await self._take_ranks()
             self.tell_roster()
             await changed.wait()
+
+    async def _follow_link(self) -> None:
+        """Say when the link to the cluster is cut, and when it is back."""
+        told = True
+        while not self._channel.is_over:
+            up = self._session.states.state is not SessionState.RECONNECTING
+            if up is not told:
+                told = up
+                self._send({"type": "link", "up": up})
+            await self._session.states.wait_change()
 
     async def _take_ranks(self) -> None:
         run = self._loop.first()

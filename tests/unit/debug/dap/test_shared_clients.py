@@ -22,7 +22,7 @@ RUNS = (("/a.py", 2), ("/a.py", 3), ("/b.py", 2), ("/a.py", 5))
 
 @dataclass
 class Debuggee:
-    """Answers as pydevd: gives breakpoints other numbers with each request, and names those it hits."""
+    """Answers as pydevd: each request gives breakpoints other numbers, and stops name them."""
 
     at: int = -1
     stopped: bool = False
@@ -233,3 +233,21 @@ def test_a_line_of_two_clients_stops_where_either_wants_it_to() -> None:
     log = {"logMessage": "here"}
     assert merged(log, plain) == merged(plain, log) == {"line": 3}
     assert merged({"hitCondition": "5"}, some) == {"line": 3, "condition": "x > 1"}
+
+
+def test_pydevds_warning_of_a_slow_evaluation_goes_to_the_client_that_asked() -> None:
+    seen: list[Message] = []
+    shared = SharedConnection(on_event=seen.append)
+    shared.watched = True
+    [request] = DapReader().feed(shared.ask("evaluate", {"expression": "slow()"}, seen.append))
+
+    def warning(expression: str) -> bytes:
+        said = f"Evaluating: {expression} did not finish after 3.00 seconds.\nThis may mean"
+        body = {"category": "important", "output": said}
+        return frame(json.dumps({"type": "event", "event": "output", "body": body}).encode())
+
+    assert shared.from_debuggee(warning("slow()")) == b"" and not seen
+    assert shared.from_debuggee(warning("theirs()")) == warning("theirs()")
+    answer = {"type": "response", "request_seq": json.loads(request)["seq"], "command": "evaluate"}
+    shared.from_debuggee(frame(json.dumps(answer).encode()))
+    assert shared.from_debuggee(warning("slow()")) == warning("slow()")
