@@ -28,7 +28,7 @@ from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.push_worker import PushWorker, Request
+from tunnelkit.mirror.push_worker import PushWorker, Request, cannot_send
 from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.remote.edits import relative_to, select_conflicts
 from tunnelkit.mirror.remote.owned_root import OwnedRoot
@@ -296,6 +296,8 @@ class Mirror:
         report = await self._wait(request, deadline, timeout_s)
         if kept_dir is not None:
             report = replace(report, replaced=tuple(sorted(found)), replaced_dir=kept_dir)
+        elif left := sorted(found.intersection(worker.failed)):
+            raise cannot_send({path: worker.failed[path] for path in left})
         return replace(report, duration_s=time.monotonic() - begin)
 
     async def pull(

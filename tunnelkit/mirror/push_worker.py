@@ -93,6 +93,8 @@ class PushWorker:
         self._reread_at = time.monotonic() + _RESCAN_S
         self._verify_at = time.monotonic() + _VERIFY_S
         self.status = MirrorStatus(MirrorState.STARTING)
+        #: paths that the last pass could not write, with the reason
+        self.failed: dict[str, str] = {}
         #: why the last pass failed, None after one that did not
         self.error: TunnelkitError | None = None
 
@@ -274,6 +276,7 @@ class PushWorker:
     def _settle(self, taken: list[Request], outcome: PassResult, wishes: PassOptions) -> None:
         """Complete requests and set the status after a pass that ran to its end."""
         self._failures = 0
+        self.failed = dict(outcome.failed)
         now = time.monotonic()
         if outcome.scanned:
             self._scan_at = now + _RESCAN_S
@@ -302,7 +305,7 @@ class PushWorker:
             # Work that is done is not repeated while the caller waits for the rest.
             request.wishes = replace(request.wishes, force=frozenset(), ours=frozenset())
         if outcome.failed:
-            self._finish(taken, _cannot_send(outcome.failed))
+            self._finish(taken, cannot_send(outcome.failed))
         elif outcome.conflicts:
             self._finish(taken, conflict_error(outcome.conflicts))
         elif outcome.changing:
@@ -365,7 +368,8 @@ def _add(report: SyncReport, outcome: PassResult) -> SyncReport:
     )
 
 
-def _cannot_send(failed: dict[str, str]) -> MirrorError:
+def cannot_send(failed: dict[str, str]) -> MirrorError:
+    """Return the error of paths that can't be written on the cluster, with the reasons."""
     paths = sorted(failed)
     return MirrorError(
         f"{len(paths)} of the mirrored paths can't be sent: {name_paths(paths)}",

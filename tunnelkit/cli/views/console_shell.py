@@ -73,6 +73,10 @@ class ConsoleShell:
         """Wait for no more answers."""
         self._apply(self.core.interrupt(_now()))
 
+    def lose_session(self) -> None:
+        """The session is gone: end the lines that wait for it."""
+        self._apply(self.core.lose_session(_now()))
+
     async def idle(self) -> None:
         """Return once no line waits for answers."""
         await self.until(lambda: not self.core.busy)

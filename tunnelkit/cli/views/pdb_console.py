@@ -74,6 +74,7 @@ class PdbConsole:
                     raise
             if code is not None:
                 return code
+            self._shell.lose_session()
             if not await self._session_again():
                 return int(ExitCode.NO_SESSION)
             self._placed = False

@@ -147,6 +147,13 @@ class Console:
         self._lines.interrupt()
         return self._step(now_s)
 
+    def lose_session(self, now_s: float) -> Step:
+        """The session is gone. Nothing is sent again, but for the breakpoints, to its successor."""
+        self._lines.lose_session()
+        self._there.lose_session()
+        self._news.lose_session()
+        return self._step(now_s)
+
     def line(self, text: str, now_s: float) -> Step:
         """Take a line that the user typed, or "EOF" for Ctrl-D."""
         text = text.strip("\r\n")

@@ -97,9 +97,9 @@ class Listeners:
 
     def drop_ended(self) -> str:
         """Go back to all ranks if no chosen one is left. Returns a line about it, or ""."""
-        known = self._there.by_rank
+        known, awaited = self._there.by_rank, self._there.awaited
         if self._chosen is None or any(
-            one in known and known[one].state != "ended" for one in self._chosen
+            one in awaited or (one in known and known[one].state != "ended") for one in self._chosen
         ):
             return ""
         gone, self._chosen, self._name, self._before = self._chosen, None, "", None

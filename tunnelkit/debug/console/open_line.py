@@ -81,6 +81,7 @@ class OpenLine:
 
     show: writes the answers of some ranks; called with all that is shown at a time, and
     whether everything is. quiet: nothing of it is shown. text: as typed; "" if nobody typed it.
+    kept: its answers are shown again by `attach`.
     """
 
     text: str
@@ -89,6 +90,9 @@ class OpenLine:
     show: Callable[[Outcomes, bool], list[str]]
     patience: Patience = field(default_factory=Patience)
     quiet: bool = False
+    kept: bool = False
+    #: Why no rank can answer now; "" if nothing is known of that.
+    silence: str = ""
     over: bool = False
     #: Lines for the terminal, since the console took them last.
     shown: list[str] = field(default_factory=list)
@@ -195,11 +199,13 @@ class OpenLine:
             return ""
         slot.given_up = False
         try:
-            slot.plan.send(reply)
+            need = slot.plan.send(reply)
         except StopIteration as end:
             return end.value.text if isinstance(end.value, Said) else ""
         slot.plan.close()
-        return ""
+        # A statement is sent once the rank has said that the line is one.
+        unsent = isinstance(need, Request) and need.together
+        return "too late: it was not run" if unsent else ""
 
     # -- the plans ----------------------------------------------------------------
 
@@ -276,7 +282,7 @@ class OpenLine:
             if slot.outcome is None:
                 waits = isinstance(slot.need, NextStop)
                 slot.given_up = slot.sent and not waits
-                after = f"did not answer in {self.patience.whole_s:g} s"
+                after = f"did not answer in {self.patience.whole_s:g} s{self.silence}"
                 self._finish(rank, slot, Missing(self.patience.reason if waits else after))
 
     def _show(self, *, everything: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from tunnelkit.debug.console.commands import Evaluate, RankLine
+from tunnelkit.debug.console.commands import Evaluate, Go, Move, RankLine
 from tunnelkit.debug.console.line_results import LineResult
 from tunnelkit.debug.console.open_line import OpenLine, Outcomes, Patience
 from tunnelkit.debug.console.plans import ENDED, Plan, Reply, Request, Said
@@ -18,6 +18,8 @@ _LIST = Patience(whole_s=1.5, early=False)
 _QUIET = Patience(early=False)
 _PAUSE = Patience(whole_s=3.0, reason="has not stopped: it is in native code, or about to stop")
 _INTERRUPTED = "has not answered yet"
+_CUT = ": the link to the cluster is cut"
+_SESSION_LOST = "the session ended before it answered; the line is not sent again"
 _LONGEST_LATE = 500
 _LONGEST_SAID = 2_000
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut"})
@@ -70,6 +72,11 @@ class Outbox:
         for key in [key for key in self._waiting if key[1] == rank]:
             del self._waiting[key]
 
+    def forget_all(self) -> None:
+        """The session is gone: nothing is answered, and nothing is sent again."""
+        self._waiting.clear()
+        self._asks, self._begin = [], []
+
     def take(self) -> list[FromConsole]:
         """Return the messages to send now."""
         asks, self._asks = self._asks, []
@@ -93,6 +100,7 @@ class OpenLines:
         #: Those that the console has begun itself, oldest first: one for each stop of a rank.
         self._quiet: deque[OpenLine] = deque()
         self._shown: list[str] = []
+        self._silence = ""
 
     @property
     def busy(self) -> bool:
@@ -125,7 +133,9 @@ class OpenLines:
                 lines += self._rendering.count(line.outcomes)
             return lines
 
-        line = OpenLine(text, self.outbox, plans, show, patience)
+        # Where a rank is, `attach` says anyhow.
+        kept = not isinstance(command, Move | Go | None)
+        line = OpenLine(text, self.outbox, plans, show, patience, kept=kept)
         self._start(line, now_s)
 
     def open_list(
@@ -149,6 +159,7 @@ class OpenLines:
         line.start(now_s)
 
     def _start(self, line: OpenLine, now_s: float) -> None:
+        line.silence = self._silence
         self._open.append(line)
         line.start(now_s)
 
@@ -200,6 +211,20 @@ class OpenLines:
         for line in self._open:
             line.end(_INTERRUPTED)
 
+    def link(self, *, up: bool) -> None:
+        """The link to the ranks is cut, or back."""
+        self._silence = "" if up else _CUT
+        for line in self._open:
+            line.silence = self._silence
+
+    def lose_session(self) -> None:
+        """The session is gone, and its successor knows of no line."""
+        for line in self._open:
+            line.end(_SESSION_LOST)
+        self._quiet.clear()
+        self.outbox.forget_all()
+        self.link(up=True)
+
     def tick(self, now_s: float) -> None:
         """Time has passed."""
         for line in self._open:
@@ -224,7 +249,7 @@ class OpenLines:
         outcomes = line.outcomes
         for rank, outcome in outcomes.items():
             known = self._there.by_rank.get(rank)
-            if line.patience is _LIST or known is None:
+            if not line.kept or known is None:
                 continue
             if isinstance(outcome, Said) and outcome.text:
                 known.said = outcome.text[:_LONGEST_SAID]

@@ -28,11 +28,13 @@ _STATES: dict[State, RankState] = {
 @dataclass(frozen=True)
 class RosterChange:
     """The changes of a roster. new_run: its ranks replace all others. ended: ranks that were
-    there and have ended, or are no more. came: ranks that are new."""
+    there and have ended, or are no more. came: ranks that are new. back: those that a session
+    before this one had."""
 
     new_run: bool
     ended: tuple[int, ...]
     came: tuple[int, ...]
+    back: tuple[int, ...] = ()
 
 
 class RanksThere:
@@ -45,6 +47,8 @@ class RanksThere:
         self.command = ""
         self.mesh: Mesh | None = None
         self.classes: dict[str, tuple[int, ...]] = {}
+        #: Ranks of a session that is gone, until its successor has them.
+        self.awaited: set[int] = set()
 
     @property
     def alive(self) -> tuple[int, ...]:
@@ -55,6 +59,11 @@ class RanksThere:
         """The ranks in a state, ascending."""
         return sorted(one.rank for one in self.by_rank.values() if one.state == state)
 
+    def lose_session(self) -> None:
+        """Forget the ranks of a session that is gone: its successor names them again."""
+        self.awaited.update(self.alive)
+        self.by_rank = {}
+
     def take(self, message: Message) -> RosterChange:
         """Take a roster."""
         generation = whole(message.get("generation")) or 0
@@ -64,6 +73,7 @@ class RanksThere:
         if new_run:
             self.by_rank = {}
             self.classes = {}
+            self.awaited.clear()
         self.generation = generation or self.generation
         world_size = whole(message.get("world_size")) or 0
         if world_size != self.world_size:
@@ -77,7 +87,9 @@ class RanksThere:
             if lived and (new_run or rank in replaced or not self._lives(rank))
         ]
         came = [one for one in self.by_rank if new_run or one not in before or one in replaced]
-        return RosterChange(new_run, tuple(sorted(ended)), tuple(sorted(came)))
+        back = self.awaited & self.by_rank.keys()
+        self.awaited -= back
+        return RosterChange(new_run, tuple(sorted(ended)), tuple(sorted(came)), tuple(sorted(back)))
 
     def _take_entries(self, entries: Iterable[Message]) -> set[int]:
         """Update the ranks. Returns those that are other processes now."""

@@ -13,6 +13,8 @@ from tunnelkit.debug.dap.messages import Message, section, text, whole
 from tunnelkit.debug.ranks.fold import AnswerBlock, fold_answers
 
 _NEW_RUN = "ended: a new run has begun"
+_LINK_CUT = "the link to the cluster is cut: ranks stay as they are, and answer once it is back"
+_LINK_BACK = "the link to the cluster is back"
 _LONGEST_OUTPUT = 20_000
 _WINDOW_S = 0.2
 _WIDEST_RANKS = 40
@@ -81,6 +83,11 @@ class SessionNews:
         """The time of the next `tick`."""
         return self._notices.due_s
 
+    def lose_session(self) -> None:
+        """The session is gone: its successor's ranks are named again."""
+        self._introduced, self._waiting_named = False, 0
+        self._notices = Notices()
+
     def tick(self, now_s: float) -> list[str]:
         """Return the news to show, printable."""
         return self._notices.take(now_s)
@@ -98,6 +105,10 @@ class SessionNews:
                 self._event(known, text(message.get("event")), section(message, "body"))
         elif kind == "roster":
             return self._roster(message)
+        elif kind == "link":
+            up = message.get("up") is not False
+            self._lines.link(up=up)
+            return [_LINK_BACK if up else _LINK_CUT]
         return []
 
     # -- rosters ----------------------------------------------------------------------
@@ -115,7 +126,10 @@ class SessionNews:
             count = len(self._breakpoints)
             kept = f"; it gets {counted(count, 'breakpoint')} of this console" if count else ""
             show.append(f"a new run has begun{kept}")
-        if self._there.by_rank and not self._introduced:
+        if change.back:
+            are = "rank {} is" if len(change.back) == 1 else "ranks {} are"
+            show.append(f"{are.format(ranks_text(change.back, _WIDEST_RANKS))} back")
+        if self._there.by_rank and not self._introduced and not self._there.awaited:
             self._introduced = True
             show.append(self._there.summary())
         show += self._about_waiting()
@@ -164,7 +178,8 @@ class SessionNews:
             self._end(rank)
         elif event == "terminated":
             self._end(rank)
-        elif event == "output":
+        elif event == "output" and body.get("category") in ("stdout", "stderr"):
+            # Others are the debugger's own words.
             self._lines.writes(rank.rank, text(body.get("output"))[:_LONGEST_OUTPUT])
 
     def _end(self, rank: RankThere) -> None:

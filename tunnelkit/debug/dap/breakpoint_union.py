@@ -1,7 +1,11 @@
 """Breakpoints of several clients on one debuggee.
 
-`setBreakpoints` replaces all of a file, so a debuggee is always sent those of all clients. A line
-that two of them name has the condition of the one that has set it last.
+`setBreakpoints` replaces all of a file, so a debuggee is always sent those of all clients. At a
+line that two of them name it stops where either wants it to; hit conditions and log messages are
+those of the client that has set them last.
+
+The debuggee gives the breakpoints of a file other numbers with each request. An editor knows them
+by the numbers of its last answer, so the events that name one are rewritten for it.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from tunnelkit.debug.dap.messages import Message, objects
+from tunnelkit.debug.dap.messages import Message, objects, section, text, whole
 
 
 class Merged(NamedTuple):
@@ -25,24 +29,34 @@ class Merged(NamedTuple):
 
 
 class BreakpointUnion:
-    """The breakpoints of all clients, by file."""
+    """The breakpoints of all clients, by file. editor: the client that gets events."""
 
-    def __init__(self) -> None:
+    def __init__(self, editor: Hashable) -> None:
+        self._editor = editor
         self._files: dict[str, dict[Hashable, list[Message]]] = {}
+        #: By file and line: the numbers of the editor's last answer.
+        self._known: dict[str, dict[int | None, int]] = {}
+        #: By file and number: the editor's number; None for a breakpoint of others alone.
+        self._numbers: dict[str, dict[int, int | None]] = {}
+        #: Events must be rewritten.
+        self.renumbered = False
 
     def set(self, client: Hashable, path: str, breakpoints: Sequence[Message]) -> Merged:
         """Replace a client's breakpoints in a file; return what to send."""
         clients = self._files.setdefault(path, {})
         clients[client] = list(breakpoints)
-        lines: dict[object, int] = {}
+        lines: dict[int | None, int] = {}
         merged: list[Message] = []
         # The client is answered about its own; the others' come after them.
         for one in (client, *(other for other in clients if other != client)):
             for breakpoint in clients[one]:
-                if breakpoint.get("line") not in lines:
-                    lines[breakpoint.get("line")] = len(merged)
+                line = _line(breakpoint)
+                if line not in lines:
+                    lines[line] = len(merged)
                     merged.append(breakpoint)
-        places = [lines[one.get("line")] for one in breakpoints]
+                elif one != client:
+                    merged[lines[line]] = _either(merged[lines[line]], breakpoint)
+        places = [lines[_line(one)] for one in breakpoints]
         if not breakpoints:
             del clients[client]
         return Merged(merged, places)
@@ -54,3 +68,70 @@ class BreakpointUnion:
     def shared(self, client: Hashable, path: str) -> bool:
         """True if another client has breakpoints in the file."""
         return any(other != client for other in self._files.get(path, ()))
+
+    # -- numbers --------------------------------------------------------------------
+
+    def answered(self, client: Hashable, path: str, sent: Merged, found: object) -> None:
+        """Note the debuggee's numbers of what a client's request has sent."""
+        pairs = zip(sent.breakpoints, objects(found), strict=False)
+        numbers = {_line(one): whole(answer.get("id")) for one, answer in pairs}
+        if client == self._editor:
+            own = {_line(sent.breakpoints[place]) for place in sent.places}
+            self._known[path] = {
+                line: number
+                for line, number in numbers.items()
+                if number is not None and line in own
+            }
+        known = self._known.get(path, {})
+        self._numbers[path] = {
+            number: known.get(line) for line, number in numbers.items() if number is not None
+        }
+        self.renumbered = any(
+            number != mine for one in self._numbers.values() for number, mine in one.items()
+        )
+
+    def for_editor(self, event: Message) -> Message | None:
+        """Return an event with the editor's numbers; None if it is about others' alone."""
+        body = section(event, "body")
+        hit = body.get("hitBreakpointIds")
+        if isinstance(hit, list):
+            named = [self._number(whole(one)) for one in hit]
+            mine = [one for one in named if one is not None]
+            return {**event, "body": {**body, "hitBreakpointIds": mine}}
+        breakpoint = section(body, "breakpoint")
+        number = whole(breakpoint.get("id"))
+        if number is None:
+            return event
+        mine_alone = self._number(number)
+        if mine_alone is None:
+            return None
+        return {**event, "body": {**body, "breakpoint": {**breakpoint, "id": mine_alone}}}
+
+    def _number(self, number: int | None) -> int | None:
+        for numbers in self._numbers.values():
+            if number in numbers:
+                return numbers[number]
+        return number
+
+
+def _line(breakpoint: Message) -> int | None:
+    return whole(breakpoint.get("line"))
+
+
+def _either(one: Message, other: Message) -> Message:
+    """One breakpoint that stops wherever one of two stops."""
+    if _plain(one) or _plain(other):
+        return one if _plain(one) else other
+    conditions = text(one.get("condition")), text(other.get("condition"))
+    if conditions[0] == conditions[1] or not (_conditional(one) and _conditional(other)):
+        return one
+    return {**one, "condition": f"({conditions[0]}) or ({conditions[1]})"}
+
+
+def _plain(breakpoint: Message) -> bool:
+    return not breakpoint.get("condition") and _conditional(breakpoint)
+
+
+def _conditional(breakpoint: Message) -> bool:
+    """True if it has a condition at most."""
+    return not breakpoint.get("hitCondition") and not breakpoint.get("logMessage")

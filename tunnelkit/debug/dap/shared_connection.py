@@ -6,7 +6,8 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
   kept from the adapter. A request is put between two messages of the adapter.
 - All clients see the events that say whether the program stands.
 - The debuggee has the breakpoints and exception filters of all clients (breakpoint_union.py,
-  exception_filters.py); each is answered about its own breakpoints.
+  exception_filters.py); each is answered about its own breakpoints, and the editor's keep the
+  numbers that it knows.
 - Without an adapter, what would be its own is dropped. One that comes later gets whole messages.
 - While a console is there, an editor that leaves does not let the program run on: its `disconnect`
   becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
@@ -44,6 +45,8 @@ _LONGEST_READ_BYTES = 1 << 20
 _MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
 #: The events that consoles see.
 _SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
+_SLOW = b" did not finish after "
+_NAME_BREAKPOINTS = frozenset({b"stopped", b"breakpoint"})
 
 OnAnswer = Callable[[Message], None]
 _ADAPTER = "adapter"
@@ -74,9 +77,11 @@ class SharedConnection:
         self._on_event = on_event
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
+        #: What tk's evaluations without an answer evaluate.
+        self._evaluating: dict[int, str] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
         self._debuggee = MessageFilter(_is_short, self._debuggee_message, lambda: self.has_adapter)
-        self._breakpoints = BreakpointUnion()
+        self._breakpoints = BreakpointUnion(_ADAPTER)
         self._filters = ExceptionFilters()
         #: The adapter's requests whose answers are changed, by their numbers.
         self._rewritten: dict[int, Callable[[Message], Message]] = {}
@@ -104,6 +109,8 @@ class SharedConnection:
         """
         self._seq += 1
         self._asked[self._seq] = on_answer
+        if command == "evaluate":
+            self._evaluating[self._seq] = text(arguments.get("expression"))
         request: Request = {
             "seq": self._seq,
             "type": REQUEST,
@@ -121,6 +128,7 @@ class SharedConnection:
         arguments = {"source": {"path": path}, "breakpoints": merged.breakpoints}
 
         def answered(message: Message) -> None:
+            self._note_numbers(client, path, merged, message)
             on_answer(_with_own(message, merged))
 
         return self.ask("setBreakpoints", arguments, answered)
@@ -167,9 +175,15 @@ class SharedConnection:
         arguments = section(message, "arguments")
         path = text(section(arguments, "source").get("path"))
         merged = self._breakpoints.set(_ADAPTER, path, objects(arguments.get("breakpoints")))
-        if not self._breakpoints.shared(_ADAPTER, path):
+        shared = self._breakpoints.shared(_ADAPTER, path)
+
+        def answered(message: Message) -> Message:
+            self._note_numbers(_ADAPTER, path, merged, message)
+            return _with_own(message, merged) if shared else message
+
+        self._rewritten[whole(message.get("seq")) or 0] = answered
+        if not shared:
             return body
-        self._rewritten[whole(message.get("seq")) or 0] = lambda answer: _with_own(answer, merged)
         changed = {key: value for key, value in arguments.items() if key != "lines"}
         return dump({**message, "arguments": {**changed, "breakpoints": merged.breakpoints}})
 
@@ -178,10 +192,15 @@ class SharedConnection:
         merged = self._filters.set(_ADAPTER, section(message, "arguments"))
         return dump({**message, "arguments": merged}) if self._filters.shared(_ADAPTER) else body
 
+    def _note_numbers(self, client: Hashable, path: str, sent: Merged, answer: Message) -> None:
+        if answer.get("success") is True:
+            found = section(answer, "body").get("breakpoints")
+            self._breakpoints.answered(client, path, sent, found)
+
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
         if not self.watched or section(message, "arguments").get("terminateDebuggee"):
             # The debuggee drops all breakpoints, lets all threads run, and does not say so.
-            self._breakpoints, self._filters = BreakpointUnion(), ExceptionFilters()
+            self._breakpoints, self._filters = BreakpointUnion(_ADAPTER), ExceptionFilters()
             self._stopped.clear()
             return body
         self._to_debuggee += self.drop_client(_ADAPTER)
@@ -204,11 +223,14 @@ class SharedConnection:
     def _read_debuggee(self, body: bytes) -> bytes | None:
         kind, name, request = peek(body)
         if kind == EVENT:
+            if name == b"output" and self._warns_of_tk(body):
+                return None
             if name in _SEEN:
                 self._event(name, body)
-            return body
+            return self._for_adapter(name, body)
         if kind != RESPONSE:
             return body
+        self._evaluating.pop(request, None)
         on_answer = self._asked.pop(request, None)
         if on_answer is not None:
             on_answer(parse(body))
@@ -218,7 +240,25 @@ class SharedConnection:
         if request == self._configuring:
             self._adapter_configured()
         rewrite = self._rewritten.pop(request, None)
-        return body if rewrite is None else dump(rewrite(parse(body)))
+        if rewrite is None:
+            return body
+        message = parse(body)
+        changed = rewrite(message)
+        return body if changed is message else dump(changed)
+
+    def _warns_of_tk(self, body: bytes) -> bool:
+        """True for pydevd's warning that an evaluation of tk's takes long: nobody's business."""
+        if not self._evaluating or _SLOW not in body:
+            return False
+        said = text(section(parse(body), "body").get("output"))
+        return any(said.startswith(f"Evaluating: {one}") for one in self._evaluating.values())
+
+    def _for_adapter(self, name: bytes, body: bytes) -> bytes | None:
+        """The event with the numbers of breakpoints that the editor knows."""
+        if name not in _NAME_BREAKPOINTS or not self._breakpoints.renumbered:
+            return body
+        event = self._breakpoints.for_editor(parse(body))
+        return None if event is None else dump(event)
 
     def _event(self, name: bytes, body: bytes) -> None:
         if name == b"terminated":
@@ -241,7 +281,9 @@ class SharedConnection:
         self._configuring = None
         if self.configured:
             # The program was stopped before this editor came.
-            self._to_adapter += b"".join(frame(dump(stop)) for stop in self._stopped.values())
+            for stop in self._stopped.values():
+                event = self._breakpoints.for_editor(stop)
+                self._to_adapter += b"" if event is None else frame(dump(event))
         self.configured = True
 
 

@@ -126,5 +126,12 @@ class EventMessage(TypedDict):
     body: Message
 
 
+class LinkMessage(TypedDict):
+    """The link to the cluster is cut, or back; what ranks are asked meanwhile waits for it."""
+
+    type: Literal["link"]
+    up: bool
+
+
 FromConsole = AskAll | Release
-ToConsole = RosterMessage | AnswerMessage | EventMessage
+ToConsole = RosterMessage | AnswerMessage | EventMessage | LinkMessage

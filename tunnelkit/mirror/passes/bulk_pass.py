@@ -100,7 +100,8 @@ class BulkPass:
         result.add(await self._delete(work.deletes - early, there))
         self._ground.fresh = False
         result.kept[:0] = kept
-        result.conflicts = conflicts
+        # One that could not be replaced is still a conflict: nothing else would name it again.
+        result.conflicts = conflicts | (work.overruled & result.failed.keys())
         return result
 
     async def _look_at_links(self, paths: Collection[str], there: dict[str, RemoteStat]) -> None:

@@ -17,7 +17,7 @@ from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
 from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.staging import StagingDirectory
 from tunnelkit.mirror.transfer.stream import broke_off, end, summary
-from tunnelkit.remote_script import RemoteHost
+from tunnelkit.remote_script import RemoteHost, run_script
 
 #: Exit codes: protocol stream broken, killed, timed out; ssh's own failure.
 _LINK_CODES = frozenset({10, 12, 20, 30, 35, 255})
@@ -30,6 +30,9 @@ _STALL_S = 15
 _CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
 _VERSION = re.compile(r"\brsync +version v?(\d+)\.(\d+)")
 _OLDEST = (3, 0)  # has --protect-args, without which the login shell interprets names
+#: rsync's generator and receiver would make it side by side. One that comes second takes it for a
+#: failure, leaves a symlink as it was, and rsync's exit code is 0 all the same.
+_MAKE_DIRECTORY = 'mkdir -p -- "$1"'
 _OCTAL = re.compile(rb"\\#([0-7]{3})")
 
 
@@ -105,6 +108,13 @@ class Rsync:
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
     ) -> TransferResult:
         """See `Transfer.adopt`."""
+        await run_script(
+            self._remote,
+            _MAKE_DIRECTORY,
+            [backup_dir],
+            what=f"can't make {backup_dir}, where replaced files are kept",
+            hint="is there a file of that name? Move it away",
+        )
         options = (
             "--checksum",
             f"--timeout={_CHECKSUM_STALL_S}",

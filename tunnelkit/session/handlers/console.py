@@ -30,6 +30,7 @@ from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
 #: A console that is this far behind gets no more output.
@@ -74,6 +75,7 @@ class ConsoleServer:
         """Serve the console."""
         following = asyncio.create_task(self._follow())
         telling = asyncio.create_task(self._tell_rosters())
+        linked = asyncio.create_task(self._follow_link())
         try:
             frames = DapReader()
             while data := await self._channel.read():
@@ -82,7 +84,7 @@ class ConsoleServer:
         except DapError as error:
             self._channel.close({"error": str(error)})
         finally:
-            await cancel_all(following, telling, *self._tasks)
+            await cancel_all(following, telling, linked, *self._tasks)
             for rank in self._ranks.values():
                 rank.close()
             if not self._channel.is_over:
@@ -160,6 +162,16 @@ class ConsoleServer:
             self._changed.clear()
             self._tell_roster()
             await asyncio.sleep(_ROSTER_GAP_S)
+
+    async def _follow_link(self) -> None:
+        """Say when the link to the cluster is cut, and when it is back."""
+        told = True
+        while not self._channel.is_over:
+            up = self._session.states.state is not SessionState.RECONNECTING
+            if up is not told:
+                told = up
+                self._send({"type": "link", "up": up})
+            await self._session.states.wait_change()
 
     async def _take_ranks(self) -> None:
         run = self._loop.first()

@@ -69,3 +69,14 @@ def test_its_end() -> None:
     )
     session.type("quit")
     assert session.over
+
+
+def test_attach_says_the_place_of_a_rank_once() -> None:
+    session = FakeSession(nodes=2, each=2)
+    session.type("cast ranks(3) n")
+    place = "3 · node1 · stopped at train.py:12 to_debug   rank += 1"
+    assert session.type("attach debugee 3") == place
+    session.type("detach")
+    session.type("cast ranks(3) p 6 * 7")
+    assert session.type("attach debugee 3").splitlines()[0] == place
+    assert len(session.shown) == 2

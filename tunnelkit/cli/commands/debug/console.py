@@ -12,7 +12,6 @@ from tunnelkit.cli.terminal.output import note
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tunnelkit.cli.views.console_shell import ConsoleShell
     from tunnelkit.session.runtime.paths import SessionPaths
 
 _SILENT_S = 5.0
@@ -115,19 +114,27 @@ async def _interactive(paths: SessionPaths, loop: int | None, selection: str | N
                 selection = None
             if await prompt.serve(shell, lost):
                 return 0
-        if not await _session_again(paths, shell):
+        shell.lose_session()
+        if not await _session_again(paths):
             return 1
 
 
-async def _session_again(paths: SessionPaths, shell: ConsoleShell) -> bool:
-    """Wait for the successor of a killed session; False if the user had ended it."""
+async def _session_again(paths: SessionPaths) -> bool:
+    """Wait for the successor of a killed session, which has its loops then.
+
+    False if the user had ended it. Raises TunnelkitError if the successor does not become ready.
+    """
     import asyncio
 
+    from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.blocking_client import is_alive
+    from tunnelkit.session.runtime.control_calls import Settled
 
     note("[tk] the session is gone; the ranks stay as they are. Waiting for `tk up` ...")
     while not is_alive(paths):
         if not paths.launch.exists():
             return False
         await asyncio.sleep(0.2)
+    async with control_client.connect(paths) as session:
+        await session.call(Settled())
     return True
