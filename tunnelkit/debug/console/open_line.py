@@ -3,8 +3,8 @@
 Rules of this file:
 
 - Requests that a collective needs (`together`) go to all ranks at once, and waiting ranks begin at
-  once: they wait until every rank is prepared, 2 s at most. A rank that is not prepared by then is
-  never sent the line.
+  once: they wait until every rank is prepared, for 2 s after the last answer, and 30 s at most. A
+  rank that is not prepared by then is never sent the line. Patience counts from the sending.
 - What has been answered is shown after 1 s, and late answers 0.2 s after the first of them.
 - When its patience is over, the ranks without an answer are named with a reason.
 """
@@ -27,7 +27,9 @@ from tunnelkit.debug.console.plans import (
     Said,
 )
 
+#: Since the last answer: a busy laptop takes seconds for 256 ranks that begin.
 _PREPARE_S = 2.0
+_LONGEST_PREPARE_S = 30.0
 FIRST_SHOWN_S = 1.0
 LATE_SHOWN_S = 0.2
 #: Of what a program writes while it answers.
@@ -102,6 +104,7 @@ class OpenLine:
         self._slots = {rank: _Slot(plan) for rank, plan in self.plans.items()}
         self._until_s = now_s + self.patience.whole_s
         self._prepare_until_s = now_s + _PREPARE_S
+        self._prepare_ends_s = now_s + _LONGEST_PREPARE_S
         self._show_at_s: float | None = now_s + FIRST_SHOWN_S if self.patience.early else None
         self._unshown: set[int] = set()
         # With 1,024 ranks nothing may look at all of them for each answer.
@@ -126,11 +129,9 @@ class OpenLine:
         """The time of the next `tick`; None if it is over."""
         if self.over:
             return None
-        times = [self._until_s]
+        times = [self._prepare_until_s if self._held else self._until_s]
         if self._show_at_s is not None:
             times.append(self._show_at_s)
-        if self._held:
-            times.append(self._prepare_until_s)
         return min(times)
 
     # -- what happens -------------------------------------------------------------
@@ -140,6 +141,7 @@ class OpenLine:
         slot = self._slots[rank]
         if slot.outcome is None and not slot.held and slot.need is not None:
             output, slot.output = slot.output, ""
+            self._prepare_until_s = min(now_s + _PREPARE_S, self._prepare_ends_s)
             self._advance(rank, slot, Reply(reply.success, reply.message, reply.body, output))
             self._settle(now_s)
 
@@ -242,7 +244,7 @@ class OpenLine:
         if self.over:
             return
         self._release_held(now_s)
-        if now_s >= self._until_s:
+        if now_s >= self._until_s and not self._held:
             self._give_up()
         if not self._left:
             self.over = True
@@ -267,6 +269,7 @@ class OpenLine:
                 slot.plan.close()
                 self._finish(rank, slot, Missing("did not answer, and was not sent the line"))
         self._held = 0
+        self._until_s = max(self._until_s, now_s + self.patience.whole_s)
         for rank in held:
             slot = self._slots[rank]
             slot.held, slot.sent = False, True

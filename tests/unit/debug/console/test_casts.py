@@ -84,6 +84,23 @@ def test_a_rank_that_can_not_be_prepared_is_never_sent_the_line() -> None:
     assert values_sent(session) == [[0, 2]]
 
 
+def test_ranks_that_answer_one_after_another_are_waited_for() -> None:
+    session = FakeSession(1, 4)
+    session.holds = True
+    session.type("p loss")
+    held, session.held = session.held, []
+    for reply in held:
+        session.wait(1.5)
+        assert values_sent(session) == []
+        session.deliver(reply)
+    while values_sent(session) == []:
+        held, session.held = session.held, []
+        for reply in held:
+            session.wait(1.5)
+            session.deliver(reply)
+    assert values_sent(session) == [[0, 1, 2, 3]]
+
+
 def test_control_c_ends_the_waiting_only() -> None:
     session = FakeSession(1, 3)
     session.ranks[1].mute.add("evaluate")
