@@ -88,6 +88,11 @@ class TargetRun(Protocol):
         """The target that F5 is on; None: it has not come yet."""
         ...
 
+    @property
+    def keeps_failures(self) -> bool:
+        """True: it stops at uncaught exceptions, whoever is there (ranks with --post-mortem)."""
+        ...
+
     def target_armed(self, target: DebugTarget) -> None:
         """A process of the target has dialled in."""
         ...
@@ -176,6 +181,7 @@ class DebugTarget:
         sock = await _connect((await self.adapter).server_port)
         self.armed = True
         shared = SharedDebuggee(channel, self._console_end)
+        shared.connection.keeps = self.run.keeps_failures
         # The first one is the rank itself, not a process that it has started.
         self.asked = self.asked or shared
         self.run.target_armed(self)

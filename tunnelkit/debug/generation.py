@@ -43,6 +43,11 @@ class RunHost(Protocol):
         ...
 
     @property
+    def keeps_failures(self) -> bool:
+        """True: with --post-mortem."""
+        ...
+
+    @property
     def changed(self) -> asyncio.Event:
         """Set (and replaced) with every change."""
         ...
@@ -158,6 +163,14 @@ class Generation:
         )
 
     @property
+    def keeps_failures(self) -> bool:
+        """True: its ranks stop at uncaught exceptions, whoever is there.
+
+        A program by itself keeps itself (debuggee/postmortem.py).
+        """
+        return self.ranked and self._host.keeps_failures
+
+    @property
     def world_size(self) -> int:
         """The number of ranks; 0: unknown."""
         return max((one.who.world_size for one in self.targets), default=0)
@@ -215,7 +228,9 @@ class Generation:
     async def target_left(self, target: DebugTarget) -> None:
         """End the debuggee where it stands, if that is the policy."""
         if self.terminated or self.ended or target is not self.primary or target.terminated:
-            return  # other ranks stay where they are
+            # Other ranks stay where they are.
+            target.left = target.left and not (target.watched or self.keeps_failures)
+            return
         if not self._host.ends_left_runs or target.watched:
             # It runs on, or stands where it is, and is the next editor's again.
             target.left = False
@@ -237,7 +252,7 @@ class Generation:
             target.left = False
         elif target is not self.primary:
             # One rank was let go: it runs on, the others are still debugged.
-            target.left = True
+            target.left = not self.keeps_failures
         elif self._host.ends_left_runs:
             target.left = True
             self._host.spawn(self._host.restart("editor left", self.number))

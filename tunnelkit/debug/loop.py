@@ -164,6 +164,11 @@ class DebugLoop:
         return self._port.port
 
     @property
+    def keeps_failures(self) -> bool:
+        """True: with --post-mortem."""
+        return bool(self.info.get("post_mortem"))
+
+    @property
     def ranked(self) -> bool:
         """True for a loop whose runs are ranks."""
         return bool(self.info.get("ranks"))

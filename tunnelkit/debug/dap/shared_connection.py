@@ -10,13 +10,19 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
 - While a console is there, an editor that leaves does not let the program run on: its `disconnect`
   becomes a question whose answer is the adapter's. An editor that comes is sent the stops that it
   has missed.
+- With `keeps`, the debuggee stops at uncaught exceptions whatever its editor wants, also once an
+  editor has left it and it runs on.
+- A message over 1 MB is not read. As a response to tk it counts as a failure; a `stopped` is known
+  by its first and last bytes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from tunnelkit.debug.dap.breakpoint_union import BreakpointUnion, Merged
+from tunnelkit.debug.dap.exception_filters import with_failures
 from tunnelkit.debug.dap.message_filter import MessageFilter
 from tunnelkit.debug.dap.messages import (
     EVENT,
@@ -40,8 +46,21 @@ FIRST_SEQ = 2**30
 _LONGEST_READ_BYTES = 1 << 20
 #: Of threads that stand: a node could send any number of `stopped`.
 _MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
-#: The events that consoles see.
+#: Of an exception's text in a longer one.
+_LONGEST_TEXT = 2_000
+#: The events that consoles see, and those of them that are also kept an eye on without one.
 _SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
+_ALWAYS = frozenset({b"stopped", b"continued", b"exited"})
+#: The beginning of a message of pydevd's.
+_LONG = re.compile(
+    rb'\{\s*(?:"seq"\s*:\s*\d+\s*,\s*)?"type"\s*:\s*"'
+    rb'(?:response"\s*,\s*"request_seq"\s*:\s*(\d{1,19})\s*,|event"\s*,\s*"event"\s*:\s*"(stopped)")'
+)
+#: No text has a quotation mark without a backslash.
+_THREAD = re.compile(rb'(?<!\\)"threadId"\s*:\s*(\d{1,18})')
+_REASON = re.compile(rb'(?<!\\)"reason"\s*:\s*"([ \w]{1,40})"')
+_DESCRIPTION = re.compile(rb'(?<!\\)"description"\s*:\s*"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
+_TYPE = re.compile(rb'(?<!\\)"text"\s*:\s*"((?:[^"\\]|\\.){1,400})"')
 
 OnAnswer = Callable[[Message], None]
 _ADAPTER = "adapter"
@@ -56,21 +75,27 @@ class SharedConnection:
 
     `from_adapter` and `from_debuggee` return what to pass on, and raise ConnectionAbortedError if
     the bytes are no DAP or a message is too long. first: the number of tk's first request; another
-    one for each session, as a debuggee may yet answer the one before. on_event: called with each
-    event that consoles see, while `watched`.
+    one for each session, as a debuggee may yet answer the one before. on_event: called with
+    `stopped`, `continued` and `exited`, and while `watched` with each event that consoles see.
     """
 
     def __init__(
         self, first: int = FIRST_SEQ, on_event: Callable[[Message], None] = _nobody
     ) -> None:
         self.watched = False
+        #: Uncaught exceptions stop the program, and nobody's leaving ends that.
+        self.keeps = False
         #: A client has let the program begin.
         self.configured = False
         self._on_event = on_event
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
-        self._debuggee = MessageFilter(_is_short, self._debuggee_message)
+        self._debuggee = MessageFilter(
+            _is_short, self._debuggee_message, self._passes_long, self._long_passed
+        )
+        #: The editor's arguments of `setExceptionBreakpoints`.
+        self._exceptions: Message = {}
         self._breakpoints = BreakpointUnion()
         #: The adapter's requests whose answers are changed, by their numbers.
         self._rewritten: dict[int, Callable[[Message], Message]] = {}
@@ -126,6 +151,11 @@ class SharedConnection:
             out += self.set_breakpoints(client, path, [], _nobody)
         return out
 
+    def keep_failures(self, on_answer: OnAnswer) -> bytes:
+        """Let uncaught exceptions stop the program from now on; as `ask`."""
+        self.keeps = True
+        return self.ask("setExceptionBreakpoints", with_failures(self._exceptions), on_answer)
+
     # -- the adapter's messages ----------------------------------------------
 
     def from_adapter(self, data: bytes) -> bytes:
@@ -144,9 +174,17 @@ class SharedConnection:
             return self._adapter_breakpoints(body)
         if name == b"configurationDone":
             self._configuring = whole(parse(body).get("seq"))
+        elif name == b"setExceptionBreakpoints":
+            return self._adapter_exceptions(body)
         elif name == b"disconnect":
             return self._adapter_leaves(parse(body), body)
         return body
+
+    def _adapter_exceptions(self, body: bytes) -> bytes:
+        message = parse(body)
+        self._exceptions = section(message, "arguments")
+        wanted = with_failures(self._exceptions) if self.keeps else self._exceptions
+        return body if wanted is self._exceptions else dump({**message, "arguments": wanted})
 
     def _adapter_breakpoints(self, body: bytes) -> bytes:
         message = parse(body)
@@ -160,13 +198,19 @@ class SharedConnection:
         return dump({**message, "arguments": {**changed, "breakpoints": merged.breakpoints}})
 
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
-        if not self.watched or section(message, "arguments").get("terminateDebuggee"):
+        kept = self.watched or self.keeps
+        if not kept or section(message, "arguments").get("terminateDebuggee"):
             # The debuggee lets all threads run, and does not say so.
             self._stopped.clear()
             return body
-        self._to_debuggee += self.drop_breakpoints(_ADAPTER)
+        self._exceptions = {}
+        then = self.drop_breakpoints(_ADAPTER)
+        then += self.keep_failures(_nobody) if self.keeps else b""
+        self._to_debuggee = then + self._to_debuggee
         self._rewritten[whole(message.get("seq")) or 0] = _as_disconnect
-        return dump({**message, "command": "threads", "arguments": {}})
+        if self.watched:
+            return dump({**message, "command": "threads", "arguments": {}})
+        return dump({**message, "command": "continue", "arguments": {"threadId": "*"}})
 
     # -- the debuggee's messages ---------------------------------------------
 
@@ -182,7 +226,8 @@ class SharedConnection:
         if kind == EVENT:
             if name in _SEEN:
                 self._event(name, body)
-            return body
+            # The editor hears of the program's end from the agent.
+            return None if name == b"exited" else body
         if kind != RESPONSE:
             return body
         on_answer = self._asked.pop(request, None)
@@ -197,19 +242,51 @@ class SharedConnection:
         return body if rewrite is None else dump(rewrite(parse(body)))
 
     def _event(self, name: bytes, body: bytes) -> None:
-        if name == b"stopped" or (name == b"continued" and self._stopped):
-            event = parse(body)
-            body_of = section(event, "body")
-            thread = body_of.get("threadId")
-            if name == b"stopped":
-                if len(self._stopped) < _MOST_STOPS and len(body) <= _LONGEST_STOP_BYTES:
-                    self._stopped[str(thread)] = event
-            elif body_of.get("allThreadsContinued"):
+        if not self.watched and name not in _ALWAYS:
+            return
+        event = parse(body)
+        if name == b"stopped":
+            event = self._note_stop(event, len(body))
+        elif name == b"continued":
+            continued = section(event, "body")
+            if continued.get("allThreadsContinued"):
                 self._stopped.clear()
             else:
-                self._stopped.pop(str(thread), None)
-        if self.watched:
-            self._on_event(parse(body))
+                self._stopped.pop(str(continued.get("threadId")), None)
+        self._on_event(event)
+
+    def _note_stop(self, event: Message, size_bytes: int = 0) -> Message:
+        """Keep the stop of a thread. Returns it, a long one cut."""
+        body = section(event, "body")
+        thread = body.get("threadId")
+        if size_bytes > _LONGEST_STOP_BYTES:
+            parts = {key: _short(body.get(key)) for key in ("reason", "description", "text")}
+            event = _stop_event({**parts, "threadId": thread if isinstance(thread, int) else 0})
+        if len(self._stopped) < _MOST_STOPS:
+            self._stopped[str(thread)[:_LONGEST_TEXT]] = event
+        return event
+
+    def _passes_long(self, head: bytes) -> bool:
+        """False for a response to tk, which the adapter would not know."""
+        found = _LONG.match(head)
+        return not (found and found[1]) or int(found[1]) < FIRST_SEQ
+
+    def _long_passed(self, head: bytes, tail: bytes) -> None:
+        found = _LONG.match(head)
+        if found is None:
+            return
+        if found[1]:
+            on_answer = self._asked.pop(int(found[1]), None)
+            if on_answer is not None:
+                on_answer({"success": False, "message": "the answer is longer than 1 MB"})
+        elif (thread := _THREAD.search(tail) or _THREAD.search(head)) is not None:
+            stop: Message = {
+                "reason": _text_of(_REASON, head) or _text_of(_REASON, tail),
+                "description": _text_of(_DESCRIPTION, head),
+                "text": _text_of(_TYPE, tail) or _text_of(_TYPE, head),
+                "threadId": int(thread[1]),
+            }
+            self._on_event(self._note_stop(_stop_event(stop)))
 
     def _adapter_configured(self) -> None:
         self._configuring = None
@@ -217,6 +294,21 @@ class SharedConnection:
             # The program was stopped before this editor came.
             self._to_adapter += b"".join(frame(dump(stop)) for stop in self._stopped.values())
         self.configured = True
+
+
+def _stop_event(body: Message) -> Message:
+    return {"seq": 0, "type": EVENT, "event": "stopped", "body": body}
+
+
+def _short(value: object) -> str:
+    return text(value)[:_LONGEST_TEXT]
+
+
+def _text_of(pattern: re.Pattern[bytes], part: bytes) -> str:
+    """The text that a pattern finds in a part of a message, cut; "" for none."""
+    found = pattern.search(part)
+    value = parse(b'{"text": "%s"}' % found[1]).get("text") if found else ""
+    return _short(value)
 
 
 def _is_short(size_bytes: int) -> bool:

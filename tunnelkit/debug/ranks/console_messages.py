@@ -62,8 +62,24 @@ class Release(TypedDict):
     ranks: list[int]
 
 
+class RaisedInfo(TypedDict):
+    """An exception that a rank is stopped at.
+
+    kind: the name of its class. uncaught: it ends the program. file, line: where it was raised, on
+    the node. at_s: when, on the laptop's monotonic clock.
+    """
+
+    kind: str
+    text: str
+    uncaught: bool
+    file: str
+    line: int
+    at_s: float
+
+
 class RankEntry(TypedDict):
-    """One rank. stops: the `stopped` events (their bodies) of its threads that stand."""
+    """One rank. stops: the `stopped` events (their bodies) of its threads that stand. raised: the
+    exception that it is stopped at, once it is known."""
 
     rank: int
     node: str
@@ -71,6 +87,7 @@ class RankEntry(TypedDict):
     pid: int
     state: State
     stops: list[Message]
+    raised: NotRequired[RaisedInfo]
 
 
 class RosterMessage(TypedDict):
@@ -110,5 +127,13 @@ class EventMessage(TypedDict):
     body: Message
 
 
+class RaisedMessage(TypedDict):
+    """The exception that a rank has stopped at; it follows the `stopped`."""
+
+    type: Literal["raised"]
+    rank: int
+    raised: RaisedInfo
+
+
 FromConsole = AskAll | Release
-ToConsole = RosterMessage | AnswerMessage | EventMessage
+ToConsole = RosterMessage | AnswerMessage | EventMessage | RaisedMessage

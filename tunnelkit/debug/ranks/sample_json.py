@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from tunnelkit.debug.ranks.sample import (
+    Failure,
     GroupProgress,
     ProcessState,
     RankSample,
@@ -38,6 +39,14 @@ class ProcessStateInfo(TypedDict):
     cpu_s: float
 
 
+class FailureInfo(TypedDict):
+    """A `Failure`."""
+
+    type: str
+    text: str
+    age_s: float
+
+
 class SampleInfo(TypedDict):
     """A `RankSample`."""
 
@@ -51,6 +60,12 @@ class SampleInfo(TypedDict):
     groups: list[GroupInfo]
     process: ProcessStateInfo | None
     local_rank: int
+    failure: FailureInfo | None
+
+
+def failure_json(failure: Failure) -> FailureInfo:
+    """Return a failure as a JSON object."""
+    return {"type": failure.type, "text": failure.text, "age_s": failure.age_s}
 
 
 def to_json(sample: RankSample) -> SampleInfo:
@@ -79,12 +94,13 @@ def to_json(sample: RankSample) -> SampleInfo:
         if process is None
         else {"letter": process.letter, "wchan": process.wchan, "cpu_s": process.cpu_s},
         "local_rank": sample.local_rank,
+        "failure": None if sample.failure is None else failure_json(sample.failure),
     }
 
 
 def from_json(info: SampleInfo) -> RankSample:
     """Return the sample of a JSON object that `to_json` made."""
-    process = info["process"]
+    process, failure = info["process"], info["failure"]
     return RankSample(
         rank=info["rank"],
         node=info["node"],
@@ -99,4 +115,5 @@ def from_json(info: SampleInfo) -> RankSample:
         ),
         process=None if process is None else ProcessState(**process),
         local_rank=info["local_rank"],
+        failure=None if failure is None else Failure(**failure),
     )

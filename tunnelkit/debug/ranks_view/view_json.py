@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from tunnelkit.debug.ranks.arrivals import Arrival, BlockingCalls, LateRank
-from tunnelkit.debug.ranks.sample import ProcessState, RankSample, StackFrame
+from tunnelkit.debug.ranks.sample import Failure, ProcessState, RankSample, StackFrame
 from tunnelkit.debug.ranks.stacks import StackClass
 from tunnelkit.debug.ranks_view.view import RanksView
 
@@ -84,6 +84,14 @@ class ProcessJson(TypedDict):
     cpu_s: float | None
 
 
+class FailureJson(TypedDict):
+    """The uncaught exception that a rank is kept at. age_s: since it was raised, in seconds."""
+
+    type: str
+    text: str
+    age_s: float
+
+
 # `class` is a word of Python: the functional form.
 RankJson = TypedDict(
     "RankJson",
@@ -97,11 +105,11 @@ RankJson = TypedDict(
         "cpu_s": float | None,
         "groups": list[GroupJson],
         "process": ProcessJson | None,
+        "failure": FailureJson | None,
     },
 )
-RankJson.__doc__ = (
-    """One rank. class: the name of its class, "" if none. frames: outermost first."""
-)
+RankJson.__doc__ = """One rank. class: the name of its class, "" if none. frames: outermost
+    first; of a failure, those of the exception."""
 
 
 class LookJson(TypedDict):
@@ -191,6 +199,10 @@ def _process(process: ProcessState) -> ProcessJson:
     return {"letter": process.letter, "wchan": process.wchan, "cpu_s": _finite(process.cpu_s)}
 
 
+def _failure(failure: Failure) -> FailureJson:
+    return {"type": failure.type, "text": failure.text, "age_s": failure.age_s}
+
+
 def _rank(sample: RankSample, name: str) -> RankJson:
     process = sample.process
     return {
@@ -211,4 +223,5 @@ def _rank(sample: RankSample, name: str) -> RankJson:
             for one in sample.groups
         ],
         "process": None if process is None else _process(process),
+        "failure": None if sample.failure is None else _failure(sample.failure),
     }

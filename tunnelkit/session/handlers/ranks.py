@@ -56,7 +56,12 @@ def _answer(
     roots: list[RootInfo],
     history: MovementHistory,
 ) -> RanksAnswer:
-    since = ((one["rank"], history.since(one["rank"])) for one in looks[-1]["samples"])
+    last = looks[-1]["samples"]
+    since = ((one["rank"], history.since(one["rank"])) for one in last)
+    still_s = {str(rank): looks[-1]["time_s"] - at for rank, at in since if at is not None}
+    for one in last:
+        if (failure := one["failure"]) is not None:
+            still_s[str(one["rank"])] = failure["age_s"]
     return {
         "loop": loop.id,
         "command": loop.info.get("shown") or shlex.join(loop.info.get("argv") or []),
@@ -64,7 +69,7 @@ def _answer(
         "world_size": run.world_size,
         "looks": looks,
         "roots": roots,
-        "still_s": {str(rank): looks[-1]["time_s"] - at for rank, at in since if at is not None},
+        "still_s": still_s,
     }
 
 

@@ -16,6 +16,7 @@ from tunnelkit.debug.ranks.console_messages import (
     AnswerMessage,
     Ask,
     FromConsole,
+    RaisedInfo,
     RankEntry,
     RosterMessage,
     State,
@@ -202,6 +203,26 @@ class FakeSession:
         one = self.ranks[rank]
         one.state, one.line, one.reason, one.epoch = "stopped", line, reason, one.epoch + 1
         return self.event(rank, "stopped", **{**one.stop(), **body})
+
+    def raises(
+        self,
+        rank: int,
+        text: str,
+        *,
+        kind: str = "ValueError",
+        line: int = 11,
+        uncaught: bool = True,
+    ) -> str:
+        """The session has found out at which exception a rank has stopped."""
+        raised: RaisedInfo = {
+            "kind": kind,
+            "text": text,
+            "uncaught": uncaught,
+            "file": "/remote/train.py",
+            "line": line,
+            "at_s": self.now_s,
+        }
+        return self.deliver({"type": "raised", "rank": rank, "raised": raised})
 
     def _replies(self, message: FromConsole) -> list[ToConsole]:
         replies: list[ToConsole] = []
