@@ -14,7 +14,7 @@ from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
-from tunnelkit.debug.shared_debuggee import SharedDebuggee
+from tunnelkit.debug.shared_debuggee import RaisedException, SharedDebuggee
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.splice import no_delay, quick_ack, splice
@@ -109,6 +109,10 @@ class TargetRun(Protocol):
         """The adapter has sent `terminated`."""
         ...
 
+    def target_raised(self, target: DebugTarget, raised: RaisedException) -> None:
+        """The target is stopped at an exception."""
+        ...
+
     async def target_left(self, target: DebugTarget) -> None:
         """The main editor says goodbye; its adapter waits for the return."""
         ...
@@ -180,7 +184,9 @@ class DebugTarget:
     async def _carry(self, channel: Channel) -> None:
         sock = await _connect((await self.adapter).server_port)
         self.armed = True
-        shared = SharedDebuggee(channel, self._console_end)
+        shared = SharedDebuggee(
+            channel, self._console_end, lambda raised: self.run.target_raised(self, raised)
+        )
         shared.connection.keeps = self.run.keeps_failures
         # The first one is the rank itself, not a process that it has started.
         self.asked = self.asked or shared

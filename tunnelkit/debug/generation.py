@@ -12,6 +12,7 @@ from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
+from tunnelkit.debug.shared_debuggee import RaisedException
 from tunnelkit.errors import DebugError, TunnelkitError
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
@@ -70,6 +71,12 @@ class RunHost(Protocol):
 
     async def report_attached(self, generation: int, editor: str) -> None:
         """Report to the agent that an editor has the program."""
+        ...
+
+    def rank_kept(
+        self, generation: Generation, target: DebugTarget, raised: RaisedException
+    ) -> None:
+        """Report a rank that is kept at an uncaught exception."""
         ...
 
     def run_given_up(self, generation: Generation, why: str) -> None:
@@ -224,6 +231,11 @@ class Generation:
         """See that the processes end once all have said goodbye."""
         if self.terminated:
             self._host.spawn(self._end_later())
+
+    def target_raised(self, target: DebugTarget, raised: RaisedException) -> None:
+        """Report a rank that is kept at an exception."""
+        if raised.uncaught and self.keeps_failures:
+            self._host.rank_kept(self, target, raised)
 
     async def target_left(self, target: DebugTarget) -> None:
         """End the debuggee where it stands, if that is the policy."""

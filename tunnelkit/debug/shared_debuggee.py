@@ -37,6 +37,12 @@ class RaisedException:
     line: int
     at_s: float
 
+    @property
+    def place(self) -> str:
+        """`train.py:4`; "" if it is unknown."""
+        name = self.file.rpartition("/")[2]
+        return f"{name}:{self.line}" if name else ""
+
     def failure(self, now_s: float) -> Failure | None:
         """Return it as the failure of its rank; None if it is none."""
         return Failure(self.type, self.text, now_s - self.at_s) if self.uncaught else None

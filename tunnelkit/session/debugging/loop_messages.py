@@ -42,6 +42,8 @@ def told(event: Mapping[str, object]) -> str:
             return f"{run}ended: {ending(event)}"
         if name == "kept":
             return f"{run}{kept_at(event)}: press F5"
+        if name == "rank-kept":
+            return f"{run}rank {event['rank']} {kept_at(event)}"
         if name in _PLAIN:
             return run + _PLAIN[name].format_map(event)
     except (KeyError, ValueError, TypeError, ArithmeticError):
