@@ -13,6 +13,7 @@ from typing import Any
 from tunnelkit.cli.terminal.output import note, paint
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import at, ending, kept_at, told
+from tunnelkit.text_format import shown
 
 #: An event of a loop; the agent may send any fields.
 Event = dict[str, Any]
@@ -196,7 +197,9 @@ class LoopView:
         run, rank = f"run {event.get('generation')}", event["rank"]
         if self._ranks_kept > _MOST_KEPT_SHOWN:
             return f"{run} · more ranks are kept: tk ranks failed"
-        return f"{run} · rank {rank} · {event['node']} {kept_at(event)}: tk console {rank}"
+        return (
+            f"{run} · rank {rank} · {shown(str(event['node']))} {kept_at(event)}: tk console {rank}"
+        )
 
     def _of_server(self, event: Event) -> str | None:
         """Return in words what the fork server does; without --preload only failures are shown."""

@@ -81,7 +81,7 @@ class Notices:
         who = f"rank {folded}" if len(ranks) == 1 else f"ranks {folded}"
         if first.node and len(ranks) == 1:
             who += f" · {first.node}"
-        others = " and others" if len({one.text for one in news}) > 1 else ""
+        others = " · texts differ" if len({one.text for one in news}) > 1 else ""
         kept = f"   kept for you: on {folded}" if first.kept else ""
         return f"{' '.join(plain(f'{who} {first.text}{others}').split())}{kept}"
 

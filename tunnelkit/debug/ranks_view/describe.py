@@ -26,6 +26,7 @@ Source = Callable[[str, int], str | None]
 
 _DEFAULT_COLUMNS = 80
 _GAP = "  "
+_WIDEST_EXCEPTION = 160
 _MOST_ROWS, _MOST_STACKS, _MOST_FRAMES, _MOST_ARRIVALS = 30, 5, 10, 6
 
 
@@ -167,7 +168,7 @@ def state_text(found: StackClass, unmoved_s: float | None = None) -> str:
     if found.activity is Activity.FAILED and failure is not None:
         ago = unmoved_s if unmoved_s is not None else failure.age_s
         since = f" {duration(ago)} ago" if 1 <= ago < math.inf else ""
-        return f"failed{since}: {shown(failure.summary)}"
+        return f"failed{since}: {cut(shown(failure.summary), _WIDEST_EXCEPTION)}"
     text = _STATE.get(found.activity)
     if text is None:
         text = "runs" if did_answer(found.state) else "no answer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tunnelkit.debug.ranks.sample import (
+    Failure,
     GroupProgress,
     ProcessState,
     RankSample,
@@ -118,6 +119,8 @@ samples = st.lists(
             st.none(),
             st.builds(ProcessState, st.sampled_from("RSDTZ?"), _names, st.floats()),
         ),
+        st.integers(0, 3),
+        st.none() | st.builds(Failure, _names, _names, st.floats()),
     ),
     max_size=8,
 )
