@@ -90,7 +90,7 @@ class TargetRun(Protocol):
 
     @property
     def keeps_failures(self) -> bool:
-        """True: it stops at uncaught exceptions, whoever is there (ranks with --post-mortem)."""
+        """True: it stops at uncaught exceptions, with or without an editor (--post-mortem)."""
         ...
 
     def target_armed(self, target: DebugTarget) -> None:

@@ -171,7 +171,7 @@ class Generation:
 
     @property
     def keeps_failures(self) -> bool:
-        """True: its ranks stop at uncaught exceptions, whoever is there.
+        """True: its ranks stop at uncaught exceptions, with or without an editor.
 
         A program by itself keeps itself (debuggee/postmortem.py).
         """

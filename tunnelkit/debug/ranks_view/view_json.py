@@ -200,7 +200,7 @@ def _process(process: ProcessState) -> ProcessJson:
 
 
 def _failure(failure: Failure) -> FailureJson:
-    return {"type": failure.type, "text": failure.text, "age_s": failure.age_s}
+    return {"type": failure.type, "text": failure.text, "age_s": _finite(failure.age_s) or 0.0}
 
 
 def _rank(sample: RankSample, name: str) -> RankJson:
