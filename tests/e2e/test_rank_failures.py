@@ -239,3 +239,53 @@ async def test_kept_ranks_end_with_ctrl_c_and_with_tk_down(project: Project) -> 
     pids = [one["pid"] for one in await failed(project, 1, 3)]
     await project.tk("down")
     await eventually(lambda: not any(map(processes.is_alive, pids)), "they have ended")
+
+
+#: Fails once it may, so that its editor can leave first.
+LATER = """\
+    import os
+    import time
+
+    def work(numbers):
+        total = sum(numbers)
+        raise ValueError(f"bad {total}")
+
+    print("begins", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    work([1, 2])
+    """
+
+
+async def test_a_rank_that_its_editor_has_left_is_kept_without_any(project: Project) -> None:
+    project.write("later.py", LATER)
+    await project.up()
+    terminal = await project.loop("--post-mortem", "srun", "-n", "1", "python", "later.py")
+    editor = await project.f5(line_of(LATER, "total ="), file="later.py")
+    await terminal.line("begins")
+    await editor.request("disconnect")
+    await editor.drop()
+    project.remote("go").touch()
+    # Its breakpoint has gone with the editor; the exception has not.
+    [one] = await failed(project, 0)
+    assert one["failure"]["text"] == "bad 3"
+    [value, _] = await console(project, "p total", "c")
+    assert texts(value) == [([0], "3")]
+    await terminal.line(r"ValueError: bad 3")
+    await terminal.line(r"run 1 · ended: exit code 1")
+
+
+async def test_the_console_keeps_a_program_by_itself_too(project: Project) -> None:
+    project.write("later.py", LATER)
+    await project.up()
+    terminal = await project.loop("--post-mortem", "python", "later.py")
+    project.remote("go").touch()
+    async with on_a_terminal(project, "console") as screen:
+        await screen.shows(r"`c` lets it run")
+        screen.type("c\r")
+        await screen.shows(r"failed: ValueError: bad 3 \(later.py:6\)")
+        screen.type("p numbers\r")
+        await screen.shows(r"\[1, 2\]")
+        screen.type("c\r")
+        await screen.shows(r"ended with exit code 1")
+    await terminal.line(r"run 1 · ended: exit code 1")

@@ -68,5 +68,6 @@ async def test_the_text_of_an_exception_is_cut_and_escaped(project: Project) -> 
         assert not any(one in text for one in _OBEYED), text
         assert len(text) < 20_000
     assert len(shown.out) < 20_000
-    await project.tk("console", "-c", "c", code=None)
-    await terminal.line(r"run 1 · ended: exit code 1")
+    # Its traceback, a line of a megabyte, is the program's own affair.
+    terminal.interrupt()
+    await terminal.line(r"run 1 · ended: .*restarted by you")

@@ -206,11 +206,12 @@ class SharedConnection:
         self._exceptions = {}
         then = self.drop_breakpoints(_ADAPTER)
         then += self.keep_failures(_nobody) if self.keeps else b""
+        if self._stopped and not self.watched:
+            # A program that runs never answers it.
+            then += self.ask("continue", {"threadId": "*"}, _nobody)
         self._to_debuggee = then + self._to_debuggee
         self._rewritten[whole(message.get("seq")) or 0] = _as_disconnect
-        if self.watched:
-            return dump({**message, "command": "threads", "arguments": {}})
-        return dump({**message, "command": "continue", "arguments": {"threadId": "*"}})
+        return dump({**message, "command": "threads", "arguments": {}})
 
     # -- the debuggee's messages ---------------------------------------------
 

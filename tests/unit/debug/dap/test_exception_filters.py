@@ -45,29 +45,29 @@ def test_whatever_an_editor_asks_for_is_valid_afterwards(arguments: Message) -> 
     json.dumps(with_failures(arguments))
 
 
+@pytest.mark.parametrize("stopped", [True, False])
 @pytest.mark.parametrize("watched", [True, False])
-def test_an_editor_that_leaves_takes_no_failure_with_it(watched: bool) -> None:
+def test_an_editor_that_leaves_takes_no_failure_with_it(watched: bool, stopped: bool) -> None:
     shared = SharedConnection()
     shared.keeps, shared.watched = True, watched
     [asked] = sent(shared.from_adapter(request(3, "setExceptionBreakpoints", filters=["raised"])))
     assert asked["seq"] == 3 and len(modes(asked["arguments"])) == 2
-    shared.from_adapter(
-        request(4, "setBreakpoints", source={"path": "/x.py"}, breakpoints=[{"line": 3}])
-    )
+    own = [{"line": 3}]
+    shared.from_adapter(request(4, "setBreakpoints", source={"path": "/x.py"}, breakpoints=own))
+    if stopped:
+        event = {"seq": 1, "type": "event", "event": "stopped", "body": {"threadId": 1}}
+        shared.from_debuggee(frame(json.dumps(event).encode()))
     left, *rest = sent(shared.from_adapter(request(5, "disconnect", terminateDebuggee=False)))
+    assert (left["seq"], left["command"]) == (5, "threads")
     # It runs on where nobody else looks at it.
-    assert (left["seq"], left["command"]) == (5, "threads" if watched else "continue")
-    assert [one["command"] for one in rest] == ["setBreakpoints", "setExceptionBreakpoints"]
-    assert len({one["seq"] for one in rest}) == 2 and min(one["seq"] for one in rest) > FIRST_SEQ
+    goes = ["continue"] if stopped and not watched else []
+    commands = [one["command"] for one in rest]
+    assert commands == ["setBreakpoints", "setExceptionBreakpoints", *goes]
+    assert len({one["seq"] for one in rest}) == len(rest)
+    assert min(one["seq"] for one in rest) > FIRST_SEQ
     assert rest[0]["arguments"]["breakpoints"] == []
     assert modes(rest[1]["arguments"]) == [(["Exception"], "unhandled")]
-    answer = {
-        "seq": 9,
-        "type": "response",
-        "request_seq": 5,
-        "success": True,
-        "command": "continue",
-    }
+    answer = {"seq": 9, "type": "response", "request_seq": 5, "success": True, "command": "threads"}
     [told] = sent(shared.from_debuggee(frame(json.dumps(answer).encode())))
     assert (told["command"], told["request_seq"]) == ("disconnect", 5)
 
