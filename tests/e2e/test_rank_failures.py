@@ -215,7 +215,7 @@ async def test_an_end_as_the_program_wants_it_is_no_failure(project: Project, wo
 async def test_without_the_flag_a_rank_ends_and_the_console_names_its_exit_code(
     project: Project,
 ) -> None:
-    terminal = await on_two_nodes(project)
+    terminal = await on_two_nodes(project, KILLS)
     async with on_a_terminal(project, "console") as screen:
         await screen.shows(r"`c` lets them run")
         screen.type("c\r")
