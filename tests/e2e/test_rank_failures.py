@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -289,3 +291,16 @@ async def test_the_console_keeps_a_program_by_itself_too(project: Project) -> No
         screen.type("c\r")
         await screen.shows(r"ended with exit code 1")
     await terminal.line(r"run 1 · ended: exit code 1")
+
+
+async def test_failed_ranks_are_still_kept_after_a_killed_session(project: Project) -> None:
+    await on_two_nodes(project, more=("--post-mortem",))
+    await console(project, "c")
+    before = [one["pid"] for one in await failed(project, 1, 3)]
+    os.kill((await project.status())["pid"], signal.SIGKILL)
+    await project.up("--nodes", "2", "--cpus", "4")
+    found = await failed(project, 1, 3)
+    assert [one["pid"] for one in found] == before
+    assert [one["failure"]["text"] for one in found] == ["bad rank 1", "bad rank 3"]
+    [values] = await console(project, "cast ranks(failed) p rank")
+    assert texts(values) == [([1], "1"), ([3], "3")]

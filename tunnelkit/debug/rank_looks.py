@@ -48,8 +48,8 @@ async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
         instruction=found["instruction"],
         cpu_s=found["cpu_s"],
         groups=found["groups"],
-        # It may have stopped a moment ago.
-        failure=(failure or Failure(found["failed"])) if found["failed"] else None,
+        # It may have stopped a moment ago, or before this session was there.
+        failure=(failure or Failure(found["failed"], found["text"])) if found["failed"] else None,
     )
 
 

@@ -207,6 +207,11 @@ class SharedDebuggee:
         for on_event in list(self._consoles.values()):
             on_event(event)
 
+    async def learned(self, patience_s: float) -> None:
+        """Wait until it is known at which exception it has stopped, if it has."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=patience_s)
+
     async def _learn(self, stop: Message) -> None:
         """Find out at which exception it has stopped, and whether anything catches that."""
         now_s = asyncio.get_running_loop().time()

@@ -52,7 +52,7 @@ class Position(TypedDict):
     """The answer of a rank, checked. The fields are those of `RankSample`.
 
     failed: the type of the uncaught exception that it is stopped at, to which `frames` belong; ""
-    for none.
+    for none. text: of that exception, as far as it is known without code of the program.
     """
 
     state: RankState
@@ -61,6 +61,7 @@ class Position(TypedDict):
     cpu_s: float | None
     groups: tuple[GroupProgress, ...]
     failed: str
+    text: str
 
 
 def position(response: Message) -> Position | None:
@@ -83,6 +84,7 @@ def position(response: Message) -> Position | None:
         "cpu_s": _seconds(answer.get("cpu_s")),
         "groups": tuple(map(_group, objects(answer.get("groups"))[:_MOST_GROUPS])),
         "failed": failed,
+        "text": text(answer.get("text"))[:_LONGEST_NAME],
     }
 
 

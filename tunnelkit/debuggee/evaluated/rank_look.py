@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from types import FrameType, TracebackType
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 #: Frames of a longer stack that are kept: the outermost and the innermost ones.
 _OUTER, _INNER = 20, 80
@@ -37,7 +37,7 @@ _UNCAUGHT = "UNHANDLED"
 def look() -> str:
     """Return as JSON: frames (file, line, function; outermost first), instruction, held (the
     program waits in the debugger: "client" for an editor, "stopped" at a place), cpu_s, groups,
-    failed (the type of an uncaught exception that it is stopped at; "": none).
+    failed (the type of an uncaught exception that it is stopped at; "": none), text (of that).
 
     Of one that has failed, the frames are those of the exception: its stack is unwound.
     """
@@ -62,9 +62,9 @@ def look() -> str:
     if held == "client":
         frames = []
     frames.reverse()
-    failed = ""
+    failed = said = ""
     with contextlib.suppress(Exception):
-        failed = _failed(frames)
+        failed, said = _failed(frames)
     if len(frames) > _OUTER + _INNER:
         frames[_OUTER:-_INNER] = []
     groups: List[Dict[str, object]] = []
@@ -80,14 +80,16 @@ def look() -> str:
             "cpu_s": _cpu_s(main),
             "groups": groups,
             "failed": failed,
+            "text": said,
         }
     )
 
 
-def _failed(frames: List[List[object]]) -> str:
-    """Return the type of the uncaught exception that a thread is stopped at; "" if none is.
+def _failed(frames: List[List[object]]) -> Tuple[str, str]:
+    """Return type and text of the uncaught exception that a thread is stopped at; "" if none is.
 
-    frames: replaced by those of the exception.
+    frames: replaced by those of the exception. The text is its first argument, if that is a string:
+    str() would be the program's code.
     """
     for innermost in sys._current_frames().values():
         frame: Optional[FrameType] = innermost
@@ -98,12 +100,15 @@ def _failed(frames: List[List[object]]) -> str:
         names = frame.f_locals
         if names.get("exception_type") != _UNCAUGHT:
             continue
-        kind, _, trace = names["arg"]
+        kind, error, trace = names["arg"]
         # SystemExit and KeyboardInterrupt end a program as it wants.
         if issubclass(kind, Exception):
             frames[:] = _frames_of(trace)
-            return str(kind.__qualname__)[:_LONGEST_NAME]
-    return ""
+            # A class may have an `args` of its own.
+            first = vars(BaseException)["args"].__get__(error)[:1]
+            said = first[0] if first and type(first[0]) is str else ""
+            return str(kind.__qualname__)[:_LONGEST_NAME], said[:_LONGEST_NAME]
+    return "", ""
 
 
 def _frames_of(trace: Optional[TracebackType]) -> List[List[object]]:

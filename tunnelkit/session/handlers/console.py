@@ -237,6 +237,7 @@ class _ConsoleRank:
             await self.begin()
         elif self._console.keeps_failures and not self.shared.connection.keeps:
             await self.shared.keep_failures()
+        await self.shared.learned(_PATIENCE_S)
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
     async def begin(self) -> None:

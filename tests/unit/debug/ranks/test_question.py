@@ -124,9 +124,9 @@ def test_an_exception_that_nothing_catches_is_named_with_its_frames(
         raw = eval(where_are_you(known=False)["expression"])
         found = position(answered(raw))
     assert found is not None and found["failed"] == failed
-    # The text is not asked for: it may be long, and is the program's code.
     assert len(raw) < 20_000
     if failed:
+        assert found["text"] == "x" * 500
         assert found["state"] is RankState.STOPPED
         assert [frame.function for frame in found["frames"]] == ["_raised"]
     else:
