@@ -1,4 +1,4 @@
-"""Sizes and untrusted text for the user."""
+"""Sizes, times and untrusted text for the user."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ def human_bytes(size_bytes: float) -> str:
         if unit == "B" or size_bytes >= 100
         else f"{size_bytes:.1f} {unit}"
     )
+
+
+def duration(seconds: float) -> str:
+    """A time for people: `45 s`, `2 min 14 s`, `3 h 5 min`."""
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    hours, left = divmod(minutes, 60)
+    return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s"
 
 
 def shown(text: str, keep: str = "") -> str:

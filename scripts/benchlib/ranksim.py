@@ -235,6 +235,7 @@ class SimRanks:
             first=lambda: self.run,
             state="running",
             debugs=True,
+            keeps_failures=False,
         )
         mirrors = SimpleNamespace(all=[SimpleNamespace(local_root=ROOT, remote_root=ROOT)])
         self.session = SimpleNamespace(

@@ -14,7 +14,7 @@ from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
-from tunnelkit.debug.shared_debuggee import SharedDebuggee
+from tunnelkit.debug.shared_debuggee import RaisedException, SharedDebuggee
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.splice import splice
@@ -91,6 +91,11 @@ class TargetRun(Protocol):
         """The target that F5 is on; None: it has not come yet."""
         ...
 
+    @property
+    def keeps_failures(self) -> bool:
+        """True: it stops at uncaught exceptions, with or without an editor (--post-mortem)."""
+        ...
+
     def target_armed(self, target: DebugTarget) -> None:
         """A process of the target has dialled in."""
         ...
@@ -105,6 +110,10 @@ class TargetRun(Protocol):
 
     def target_terminated(self, target: DebugTarget) -> None:
         """The adapter has sent `terminated`."""
+        ...
+
+    def target_raised(self, target: DebugTarget, raised: RaisedException) -> None:
+        """The target is stopped at an exception."""
         ...
 
     async def target_left(self, target: DebugTarget) -> None:
@@ -177,7 +186,10 @@ class DebugTarget:
 
     async def _carry(self, channel: Channel) -> None:
         sock = await self.adapter.connect_debuggee()
-        shared = SharedDebuggee(channel, self._console_end)
+        shared = SharedDebuggee(
+            channel, self._console_end, lambda raised: self.run.target_raised(self, raised)
+        )
+        shared.connection.keeps = self.run.keeps_failures
         # The first one is the rank itself, not a process that it has started.
         self.asked = self.asked or shared
         self.armed = True

@@ -13,6 +13,7 @@ from tunnelkit.debug.adapter.adapter_on_demand import AdapterOnDemand
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
+from tunnelkit.debug.shared_debuggee import RaisedException
 from tunnelkit.errors import DebugError, TunnelkitError
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
@@ -44,6 +45,11 @@ class RunHost(Protocol):
         ...
 
     @property
+    def keeps_failures(self) -> bool:
+        """True: with --post-mortem."""
+        ...
+
+    @property
     def changed(self) -> asyncio.Event:
         """Set (and replaced) with every change."""
         ...
@@ -66,6 +72,12 @@ class RunHost(Protocol):
 
     async def report_attached(self, generation: int, editor: str) -> None:
         """Report to the agent that an editor has the program."""
+        ...
+
+    def rank_kept(
+        self, generation: Generation, target: DebugTarget, raised: RaisedException
+    ) -> None:
+        """Report a rank that is kept at an uncaught exception."""
         ...
 
     def run_given_up(self, generation: Generation, why: str) -> None:
@@ -159,6 +171,14 @@ class Generation:
         )
 
     @property
+    def keeps_failures(self) -> bool:
+        """True: its ranks stop at uncaught exceptions, with or without an editor.
+
+        A program by itself keeps itself (debuggee/postmortem.py).
+        """
+        return self.ranked and self._host.keeps_failures
+
+    @property
     def world_size(self) -> int:
         """The number of ranks; 0: unknown."""
         return max((one.who.world_size for one in self.targets), default=0)
@@ -213,10 +233,17 @@ class Generation:
         if self.terminated:
             self._host.spawn(self._end_later())
 
+    def target_raised(self, target: DebugTarget, raised: RaisedException) -> None:
+        """Report a rank that is kept at an exception."""
+        if raised.uncaught and self.keeps_failures:
+            self._host.rank_kept(self, target, raised)
+
     async def target_left(self, target: DebugTarget) -> None:
         """End the debuggee where it stands, if that is the policy."""
         if self.terminated or self.ended or target is not self.primary or target.terminated:
-            return  # other ranks stay where they are
+            # Other ranks stay where they are.
+            target.left = target.left and not (target.watched or self.keeps_failures)
+            return
         if not self._host.ends_left_runs or target.watched:
             # It runs on, or stands where it is, and is the next editor's again.
             target.left = False
@@ -238,7 +265,7 @@ class Generation:
             target.left = False
         elif target is not self.primary:
             # One rank was let go: it runs on, the others are still debugged.
-            target.left = True
+            target.left = not self.keeps_failures
         elif self._host.ends_left_runs:
             target.left = True
             self._host.spawn(self._host.restart("editor left", self.number))

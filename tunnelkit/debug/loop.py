@@ -26,10 +26,11 @@ from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks, open_in_editor
 from tunnelkit.debug.ranks.console_messages import EditorOfRank
 from tunnelkit.debug.runs import Runs
+from tunnelkit.debug.shared_debuggee import RaisedException
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, STDERR, LoopRecord
+from tunnelkit.mux.loop_records import EVENT, STDERR, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all, start
 
 #: Of debuggees at once: ranks, and what they start. A node could dial any number.
@@ -162,6 +163,11 @@ class DebugLoop:
     def port(self) -> int:
         """The port for editors."""
         return self._port.port
+
+    @property
+    def keeps_failures(self) -> bool:
+        """True: with --post-mortem."""
+        return bool(self.info.get("post_mortem"))
 
     @property
     def ranked(self) -> bool:
@@ -298,6 +304,21 @@ class DebugLoop:
         """Report to the agent that an editor has the program."""
         params: calls.LoopAttached = {"loop": self.id, "generation": generation, "client": editor}
         await calls.LOOP_ATTACHED.ask(self._agent, params)
+
+    def rank_kept(
+        self, generation: Generation, target: DebugTarget, raised: RaisedException
+    ) -> None:
+        """Report a rank that is kept at an uncaught exception to the loop's terminal and log."""
+        failure = raised.failure(raised.at_s)
+        payload = event_payload(
+            "rank-kept",
+            generation=generation.number,
+            rank=target.who.rank,
+            node=target.who.node,
+            error=failure.summary if failure is not None else raised.type,
+            where=raised.place,
+        )
+        self._on_record(LoopRecord(EVENT, 0, payload))
 
     def run_given_up(self, generation: Generation, why: str) -> None:
         """End a generation whose adapter is gone."""

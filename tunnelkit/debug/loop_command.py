@@ -100,7 +100,9 @@ def loop_spec(
     ranks: Ranks = {"only": None if only is None else sorted(set(only))}
     if collectives == "keep":
         ranks["collectives"] = collectives
-    env = {**command.env, "TK_POST_MORTEM": "1"} if post_mortem else command.env
+    # Ranks are kept by the session (debug/dap/shared_connection.py).
+    keeps_itself = post_mortem and not command.ranks
+    env = {**command.env, "TK_POST_MORTEM": "1"} if keeps_itself else command.env
     return {
         "ranks": ranks if command.ranks else None,
         "argv": list(command.argv),

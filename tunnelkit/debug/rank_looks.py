@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tunnelkit.debug.debug_target import DebugTarget
-from tunnelkit.debug.ranks.question import Position, position, where_are_you
-from tunnelkit.debug.ranks.sample import RankSample, RankState
-from tunnelkit.debug.shared_debuggee import SharedDebuggee
+from tunnelkit.debug.ranks.question import Position
+from tunnelkit.debug.ranks.sample import Failure, RankSample, RankState
 
 #: A rank that computes in Python answers within 50 ms; one in native code with the GIL does not.
 PATIENCE_S = 1.5
@@ -31,6 +30,7 @@ async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
     state = RankState.SILENT
     if target.over or target.asked is None:
         state, found = RankState.ENDED, None
+    raised = target.asked.raised if target.asked is not None else None
     sample = RankSample(
         rank=who.rank or 0,
         node=who.node,
@@ -38,7 +38,19 @@ async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
         state=state,
         local_rank=who.local_rank,
     )
-    return sample if found is None else replace(sample, **found)
+    if found is None:
+        return sample
+    failure = raised.failure(asyncio.get_running_loop().time()) if raised is not None else None
+    return replace(
+        sample,
+        state=found["state"],
+        frames=found["frames"],
+        instruction=found["instruction"],
+        cpu_s=found["cpu_s"],
+        groups=found["groups"],
+        # It may have stopped a moment ago, or before this session was there.
+        failure=(failure or Failure(found["failed"], found["text"])) if found["failed"] else None,
+    )
 
 
 async def _ask(target: DebugTarget, patience_s: float) -> Position | None:
@@ -46,19 +58,6 @@ async def _ask(target: DebugTarget, patience_s: float) -> Position | None:
     # One that has not answered the last question would only have more to answer.
     if shared is None or (shared.look is not None and not shared.look.done()):
         return None
-    shared.look = asyncio.create_task(_position(shared))
+    shared.look = asyncio.create_task(shared.position())
     done, _ = await asyncio.wait([shared.look], timeout=patience_s)
     return shared.look.result() if done else None
-
-
-async def _position(shared: SharedDebuggee) -> Position | None:
-    try:
-        if shared.knows_look:
-            found = position(await shared.ask("evaluate", where_are_you(known=True)))
-            if found is not None:
-                return found
-        found = position(await shared.ask("evaluate", where_are_you(known=False)))
-    except ConnectionError:
-        return None
-    shared.knows_look = found is not None
-    return found

@@ -5,32 +5,72 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from tunnelkit.debug.dap.messages import Message
+from tunnelkit.debug.dap.messages import Message, section, text
 from tunnelkit.debug.dap.shared_connection import FIRST_SEQ, SharedConnection
-from tunnelkit.debug.ranks.question import Position
+from tunnelkit.debug.ranks.question import Position, position, where_are_you
+from tunnelkit.debug.ranks.sample import Failure
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.tasks import start
 
 #: Names a console, in all that it does.
 Client = object
 OnEvent = Callable[[Message], None]
+#: Of an exception's text.
+_LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class RaisedException:
+    """An exception that a rank is stopped at.
+
+    uncaught: it ends the program, as no code has caught it. file, line: where it was raised, on the
+    node. at_s: on the clock of the event loop.
+    """
+
+    type: str
+    text: str
+    uncaught: bool
+    file: str
+    line: int
+    at_s: float
+
+    @property
+    def place(self) -> str:
+        """`train.py:4`; "" if it is unknown."""
+        name = self.file.rpartition("/")[2]
+        return f"{name}:{self.line}" if name else ""
+
+    def failure(self, now_s: float) -> Failure | None:
+        """Return it as the failure of its rank; None if it is none."""
+        return Failure(self.type, self.text, now_s - self.at_s) if self.uncaught else None
 
 
 class SharedDebuggee:
     """The connection of one debuggee over `channel`. `close` it with the channel.
 
     connection: takes the bytes of both directions. on_end: called when the program has said that
-    it ends, while a console is there.
+    it ends, while a console is there. on_raised: when it is known at which exception it stands.
     """
 
-    def __init__(self, channel: Channel, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        on_end: Callable[[], None] = lambda: None,
+        on_raised: Callable[[RaisedException], None] = lambda raised: None,
+    ) -> None:
         first = FIRST_SEQ + secrets.randbelow(2**20) * 2**20
         self.connection = SharedConnection(first, self._event)
         #: The process has the code that answers where it is.
         self.knows_look = False
         self._channel = channel
         self._on_end = on_end
+        self._on_raised = on_raised
+        self._raised: RaisedException | None = None
+        self._exit: Message | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._consoles: dict[Client, OnEvent] = {}
         self._answers: set[asyncio.Future[Message]] = set()
         self._joining = asyncio.Lock()
@@ -42,6 +82,11 @@ class SharedDebuggee:
     def watched(self) -> bool:
         """True while a console is there."""
         return bool(self._consoles)
+
+    @property
+    def raised(self) -> RaisedException | None:
+        """The exception that it is stopped at."""
+        return self._raised if self.connection.is_stopped else None
 
     # -- requests ---------------------------------------------------------
 
@@ -78,9 +123,14 @@ class SharedDebuggee:
                 await self._grant("launch" if attach.get("stopOnEntry") else "attach", attach)
                 self._joined = True
 
-    async def begin(self, attach: Mapping[str, object]) -> None:
-        """Let the program begin, or take part in one that has begun. As `join`."""
+    async def begin(self, attach: Mapping[str, object], *, keeps: bool = False) -> None:
+        """Let the program begin, or take part in one that has begun. As `join`.
+
+        keeps: stop it at uncaught exceptions.
+        """
         await self.join(attach)
+        if keeps or self.connection.keeps:
+            await self.keep_failures()
         await self._grant("configurationDone", {})
         self.connection.configured = True
 
@@ -89,6 +139,25 @@ class SharedDebuggee:
         await self.ask("initialize", {"adapterID": "tunnelkit"})
         for command in ("attach", "configurationDone", "disconnect"):
             await self.ask(command, {})
+
+    async def keep_failures(self) -> None:
+        """Stop the program at uncaught exceptions from now on. As `ask`."""
+        answer = self._expect()
+        self._send(self.connection.keep_failures(_sets(answer)))
+        await self._answer(answer)
+
+    async def position(self) -> Position | None:
+        """Ask where it is; None if it does not tell."""
+        try:
+            if self.knows_look:
+                found = position(await self.ask("evaluate", where_are_you(known=True)))
+                if found is not None:
+                    return found
+            found = position(await self.ask("evaluate", where_are_you(known=False)))
+        except ConnectionError:
+            return None
+        self.knows_look = found is not None
+        return found
 
     async def _grant(self, command: str, arguments: Mapping[str, object]) -> None:
         response = await self.ask(command, arguments)
@@ -132,7 +201,10 @@ class SharedDebuggee:
     # -- consoles -----------------------------------------------------------
 
     def watch(self, client: Client, on_event: OnEvent) -> None:
-        """Send the console every event that says whether the program stands."""
+        """Send the console every event that says whether the program stands.
+
+        `tkRaised`, an event of tk's own, follows a stop at an exception: `raised` is known.
+        """
         self._consoles[client] = on_event
         self.connection.watched = True
 
@@ -143,13 +215,54 @@ class SharedDebuggee:
             self._send(self.connection.drop_client(client))
 
     def _event(self, event: Message) -> None:
+        name, body = event.get("event"), section(event, "body")
+        if name == "exited":
+            # It comes from within the program's process (debuggee/debugpy_launcher.py), as its code
+            # ends; threads of it may go on.
+            self._exit = event
+            return
+        if name == "terminated" and self._exit is not None:
+            self._tell(self._exit)
+        self._tell(event)
+        if name == "terminated":
+            self._on_end()
+        elif name == "stopped" and body.get("reason") == "exception":
+            start(self._tasks, self._learn(body))
+        elif name == "continued" and not self.connection.is_stopped:
+            self._raised = None
+
+    def _tell(self, event: Message) -> None:
         for on_event in list(self._consoles.values()):
             on_event(event)
-        if event.get("event") == "terminated":
-            self._on_end()
+
+    async def learned(self, patience_s: float) -> None:
+        """Wait until it is known at which exception it has stopped, if it has."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=patience_s)
+
+    async def _learn(self, stop: Message) -> None:
+        """Find out at which exception it has stopped, and whether anything catches that."""
+        now_s = asyncio.get_running_loop().time()
+        found = await self.position()
+        if stop not in [section(one, "body") for one in self.connection.stops]:
+            return  # it runs on
+        failed = found["failed"] if found is not None else ""
+        frames = found["frames"] if found is not None else ()
+        self._raised = raised = RaisedException(
+            type=failed or text(stop.get("text"))[:_LONGEST_TEXT] or "an exception",
+            text=text(stop.get("description"))[:_LONGEST_TEXT],
+            uncaught=bool(failed),
+            file=frames[-1].file if frames else "",
+            line=frames[-1].line if frames else 0,
+            at_s=now_s,
+        )
+        self._tell({"type": "event", "event": "tkRaised", "body": {}})
+        self._on_raised(raised)
 
     def close(self) -> None:
         """Give up all questions."""
+        for task in self._tasks:
+            task.cancel()
         answers, self._answers = self._answers, set()
         for answer in answers:
             if not answer.done():

@@ -194,15 +194,35 @@ def run(
 
     _after_client(before)
     main: Callable[[], None] = debugpy.server.cli.main
-    if not keeps:
-        main()
-        return
+    code: Optional[int] = 0
     try:
         main()
     except Exception as error:
-        # Not in sys.excepthook, which programs (and their libraries) replace.
-        postmortem.keep((type(error), error, error.__traceback__), tell)
+        code = 1
+        if keeps:
+            # Not in sys.excepthook, which programs (and their libraries) replace.
+            postmortem.keep((type(error), error, error.__traceback__), tell)
         raise
+    except SystemExit as error:
+        given = error.code
+        code = given & 0xFF if isinstance(given, int) else int(given is not None)
+        raise
+    except BaseException:
+        code = None
+        raise
+    finally:
+        _report_exit(code)
+
+
+def _report_exit(code: Optional[int]) -> None:
+    """Tell the session how the program ends: nobody but a rank's launcher sees that otherwise."""
+    try:
+        pydevd = importlib.import_module("pydevd")
+        if code is not None:
+            event = {"type": "event", "event": "exited", "body": {"exitCode": code}}
+            pydevd.send_json_message(event)
+    except Exception:  # noqa: S110
+        pass  # a release without it
 
 
 def _after_client(then: Callable[[], None]) -> None:

@@ -89,9 +89,3 @@ def response(request: Mapping[str, object]) -> Dict[str, object]:
         "command": request.get("command", ""),
         "success": True,
     }
-
-
-def error_response(request: Mapping[str, object], text: str) -> Dict[str, object]:
-    """Return a response that refuses `request`, with a text that editors show to the user."""
-    body = {"error": {"id": 1, "format": text, "showUser": True}}
-    return dict(response(request), success=False, message=text, body=body)

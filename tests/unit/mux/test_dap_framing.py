@@ -14,7 +14,6 @@ from tunnelkit.mux.dap_framing import (
     DapError,
     DapReader,
     encode,
-    error_response,
 )
 
 messages = st.lists(
@@ -62,10 +61,3 @@ def test_no_dap_is_refused(data: bytes) -> None:
 def test_garbage_never_crashes(data: bytes) -> None:
     with contextlib.suppress(DapError):
         DapReader().feed(data)
-
-
-def test_a_refusal_names_its_request() -> None:
-    answer = error_response({"seq": 3, "command": "initialize"}, "no")
-    assert answer["request_seq"] == 3
-    assert answer["success"] is False
-    assert answer["body"]["error"]["showUser"] is True

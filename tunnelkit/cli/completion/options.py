@@ -134,7 +134,8 @@ def post_mortem_option() -> Declaration:
     return typer.Option(
         "--post-mortem/--no-post-mortem",
         help="The program runs on when its editor leaves, and if it then dies of an "
-        "exception it is kept there until F5 comes.",
+        "exception it is kept there until F5 comes. A rank is kept at any uncaught exception, "
+        "for F5 or tk console.",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tunnelkit.cli.terminal.output import note, paint
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import at, ending, kept_at, told
+from tunnelkit.text_format import shown
 
 #: An event of a loop; the agent may send any fields.
 Event = dict[str, Any]
@@ -25,6 +26,8 @@ _SLOW_IMPORTS_S = 2.0
 _IMPORTS_OVER_S = 3.0
 #: Limit of ranks and slow imports: a node could report any number.
 _MOST_KEPT = 2048
+#: Ranks that --post-mortem keeps, by a line each.
+_MOST_KEPT_SHOWN = 4
 
 
 class SlowImports:
@@ -91,6 +94,7 @@ class LoopView:
         self._imports = SlowImports()
         #: The ranks of the run that have dialled in, and their nodes.
         self._ranks: dict[int, str] = {}
+        self._ranks_kept = 0
         self._advising: asyncio.TimerHandle | None = None
 
     def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None:
@@ -131,6 +135,7 @@ class LoopView:
         if name == "starting":
             self._imports.next_run()
             self._ranks = {}
+            self._ranks_kept = 0
             node = self.where.get("node")
             where = f"on {node}" if node else "here"
             return (
@@ -149,6 +154,8 @@ class LoopView:
             return f"run {number} · attached: {event.get('client') or 'an editor'}"
         if name == "kept":
             return f"run {number} · {kept_at(event)}: press F5"
+        if name == "rank-kept":
+            return self._rank_kept(event)
         if name == "ended" and event.get("ahead"):
             return f"run {number}, which stood by, ended: {ending(event)}"
         if name == "ended":
@@ -181,6 +188,18 @@ class LoopView:
             by_node.setdefault(self._ranks[rank], []).append(rank)
         where = ", ".join(f"{node}: {spans(ranks)}" for node, ranks in by_node.items())
         return f"run {event.get('generation')} · all {len(self._ranks)} ranks wait ({where})"
+
+    def _rank_kept(self, event: Event) -> str | None:
+        """Return a line for each of the first ranks that are kept, and one for all others."""
+        self._ranks_kept += 1
+        if self._ranks_kept > _MOST_KEPT_SHOWN + 1:
+            return None
+        run, rank = f"run {event.get('generation')}", event["rank"]
+        if self._ranks_kept > _MOST_KEPT_SHOWN:
+            return f"{run} · more ranks are kept: tk ranks failed"
+        return (
+            f"{run} · rank {rank} · {shown(str(event['node']))} {kept_at(event)}: tk console {rank}"
+        )
 
     def _of_server(self, event: Event) -> str | None:
         """Return in words what the fork server does; without --preload only failures are shown."""

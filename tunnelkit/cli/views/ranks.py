@@ -128,7 +128,10 @@ def _of(chosen: set[int], samples: Sequence[RankSample]) -> list[RankSample]:
 
 
 def _roster(samples: Sequence[RankSample], classes: dict[str, tuple[int, ...]]) -> Roster:
-    entries = (RosterEntry(one.rank, one.node, one.local_rank, one.state) for one in samples)
+    entries = (
+        RosterEntry(one.rank, one.node, one.local_rank, one.state, failed=one.failure is not None)
+        for one in samples
+    )
     return Roster(tuple(entries), classes)
 
 

@@ -259,7 +259,7 @@ class Console:
             ranks = self._listeners.select(command.selection, text, command.at)
         if not ranks:
             raise LineError("no ranks are there yet")
-        listed = RankList({rank: self._there.by_rank[rank] for rank in ranks})
+        listed = RankList({rank: self._there.by_rank[rank] for rank in ranks}, now_s)
         plans = {
             rank: listed.plan(self._there.by_rank[rank], self._source) for rank in sorted(ranks)
         }
@@ -315,7 +315,11 @@ class Console:
         state: str = rank.state
         if state == "waiting":
             state = "waits for a debugger"
-        if rank.state == "stopped" and rank.frame is not None:
+        elif rank.state == "stopped" and rank.failure is not None:
+            state = "failed"
+        if rank.failure is not None:
+            state = f"{state}: {rank.failure.summary} ({rank.failure.place})"
+        elif rank.state == "stopped" and rank.frame is not None:
             state = f"stopped at {stopped_at(rank, self._source)}"
         return " · ".join(filter(None, (str(rank.rank), rank.node[:_WIDEST_NODE], state)))
 

@@ -21,6 +21,8 @@ RUNNING = "running: `pause` stops it once it is back in Python"
 WAITING = "waits for a debugger: `c` lets it run"
 ENDED = "ended"
 _LONGEST_REASON = 200
+#: Frames that are asked for one by one.
+_MOST_SINGLE = 50
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,24 @@ def learn_frames(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | None]
         reply = yield Request(
             "stackTrace", {"threadId": rank.thread, "startFrame": 0, "levels": MOST_FRAMES}
         )
-        if reply.success and rank.epoch == epoch:
-            rank.take_frames(reply.content)
+        body = reply.content if reply.success else (yield from _frames_by_one(rank.thread))
+        if body and rank.epoch == epoch:
+            rank.take_frames(body)
     return rank.frame
+
+
+def _frames_by_one(thread: int | str) -> Generator[Need, Reply, Message]:
+    """Ask for a stack whose answer is too long as a whole: a chained exception's text is in each of
+    its frames."""
+    frames: list[Message] = []
+    while len(frames) < _MOST_SINGLE:
+        asked: Message = {"threadId": thread, "startFrame": len(frames), "levels": 1}
+        reply = yield Request("stackTrace", asked)
+        found = objects(reply.content.get("stackFrames")) if reply.success else []
+        if not found:
+            break
+        frames += found[:1]
+    return {"stackFrames": frames} if frames else {}
 
 
 def bring_helper(rank: RankThere) -> Generator[Need, Reply, None]:

@@ -39,6 +39,8 @@ from tunnelkit.debug.console.values import (
 from tunnelkit.debug.dap.messages import text, whole
 from tunnelkit.debug.ranks.console_messages import OPEN_EDITOR
 
+#: Before the text of an exception that is another's cause or context.
+_CHAINED = "chained exception"
 #: Lines that `l` shows, and at most `ll`.
 _LISTED = 11
 _MOST_LISTED = 100
@@ -116,6 +118,8 @@ def stopped_at(rank: RankThere, source: LocalSource) -> str:
         return f"stopped ({rank.stop_reason or 'for an unknown reason'})"
     code = source_line(frame, source)
     exception = f"   {rank.exception}" if rank.exception else ""
+    if frame.chained:
+        exception = f"   ({_CHAINED}: {frame.chained})"
     return frame.place + exception + (f"   {code}" if code else "")
 
 
@@ -161,7 +165,7 @@ def go(rank: RankThere, breakpoints: ConsoleBreakpoints) -> Plan:
 
 
 def where(rank: RankThere, source: LocalSource) -> Plan:
-    """`w`: the stack, oldest frame first, the chosen one marked."""
+    """`w`: the stack, oldest frame first, the chosen one marked; then chained exceptions."""
     missing = not_stopped(rank)
     if missing is not None:
         return missing
@@ -176,7 +180,14 @@ def where(rank: RankThere, source: LocalSource) -> Plan:
         f"{source_line(frame, source)}".rstrip()
         for index, (place, frame) in enumerate(zip(places, rank.frames, strict=True))
     ]
-    return Said("\n".join(reversed(rows)))
+    stacks: dict[str, list[str]] = {"": []}
+    for row, frame in zip(rows, rank.frames, strict=True):
+        stacks.setdefault(frame.chained, []).append(row)
+    lines = stacks.pop("")[::-1]
+    for said, chained in stacks.items():
+        # pydevd has these oldest first.
+        lines += [f"{_CHAINED}: {said}", *chained]
+    return Said("\n".join(lines))
 
 
 def choose_frame(rank: RankThere, command: ChooseFrame, source: LocalSource) -> Plan:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.debug.console.plans import LocalSource, Plan, Request, Said, learn_frames
-from tunnelkit.debug.console.rank_state import RankThere, StoppedFrame
+from tunnelkit.debug.console.rank_state import Raised, RankThere, StoppedFrame
 from tunnelkit.debug.console.rendering import Rendering, columns_of, ranks_text
 from tunnelkit.debug.ranks.question import position, where_are_you
 from tunnelkit.debug.ranks.sample import StackFrame
-from tunnelkit.text_format import shown
+from tunnelkit.text_format import duration, shown
 
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python[0-9.]+/|^<")
 _WIDEST_RANKS = 20
@@ -23,10 +23,11 @@ _WIDEST_PLACE = 40
 class RankList:
     """The places of ranks. A rank that has not answered has none; its state is known all the same.
 
-    places: by rank, as the plans have found them.
+    places: by rank, as the plans have found them. now_s: on the laptop's monotonic clock.
     """
 
     ranks: Mapping[int, RankThere]
+    now_s: float = 0.0
     places: dict[int, str] = field(default_factory=dict)
 
     def plan(self, rank: RankThere, source: LocalSource) -> Plan:
@@ -49,20 +50,32 @@ class RankList:
         rank = self.ranks[number]
         if rank.state == "waiting":
             return "waits for a debugger"
+        if rank.state == "stopped" and rank.failure is not None:
+            return f"failed{self._age(rank.failure)}: {rank.failure.summary}"
         if rank.state == "stopped":
             why = rank.exception or rank.stop_reason
             return f"stopped: {why}" if why else "stopped"
         if rank.state == "ended" and rank.exit_code is not None:
-            return f"ended, exit code {rank.exit_code}"
+            return f"ended with exit code {rank.exit_code}"
         if rank.state == "running" and number not in self.places:
             return "running, did not answer"
         return rank.state
+
+    def _age(self, failure: Raised) -> str:
+        age_s = self.now_s - failure.at_s
+        return f" {duration(age_s)} ago" if age_s >= 1 else ""
+
+    def _kind(self, number: int) -> str:
+        """The part of the state by which ranks are compared: exceptions by their types."""
+        rank = self.ranks[number]
+        failed = rank.state == "stopped" and rank.failure is not None
+        return f"failed: {rank.failure.kind}" if failed and rank.failure else self.state(number)
 
     def classes(self) -> dict[str, tuple[int, ...]]:
         """The ranks of each row, by the name of the row."""
         rows: dict[tuple[str, str], list[int]] = {}
         for rank in sorted(self.ranks):
-            rows.setdefault((self.places.get(rank, ""), self.state(rank)), []).append(rank)
+            rows.setdefault((self.places.get(rank, ""), self._kind(rank)), []).append(rank)
         return {_name(at): tuple(ranks) for at, ranks in enumerate(rows.values())}
 
     def lines(self, rendering: Rendering, *, each: bool) -> list[str]:

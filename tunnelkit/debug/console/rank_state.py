@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 
 from tunnelkit.debug.dap.messages import Message, objects, section, text, whole
 from tunnelkit.debug.ranks.console_messages import State
+from tunnelkit.debug.ranks.sample import Failure
 
 #: Of a stack; pydevd is asked for no more.
 MOST_FRAMES = 200
 _LONGEST_NAME = 1_000
 _LONGEST_EXCEPTION = 300
+_LONGEST_TEXT = 500
+#: pydevd writes the text of a chained exception before the names of its functions.
+_CHAINED = "[Chained Exc: "
 _MOST_STOPS = 64
 _STATES: dict[str, State] = {
     "waiting": "waiting",
@@ -23,12 +27,14 @@ _STATES: dict[str, State] = {
 @dataclass(frozen=True)
 class StoppedFrame:
     """A frame of a stopped thread. id: for requests, until the thread runs on. path: on the laptop
-    where the mirror maps it. line: from 1."""
+    where the mirror maps it. line: from 1. chained: the text of the exception that it belongs to,
+    where that is the cause or context of another; "" for a frame of the stack itself."""
 
     id: int
     path: str
     line: int
     function: str
+    chained: str = ""
 
     @property
     def file(self) -> str:
@@ -41,6 +47,25 @@ class StoppedFrame:
         return f"{self.file}:{self.line} {self.function}"
 
 
+@dataclass(frozen=True)
+class Raised:
+    """An exception that a rank is stopped at.
+
+    uncaught: it ends the program. place: `train.py:4`. at_s: when, on the laptop's monotonic clock.
+    """
+
+    kind: str
+    text: str
+    uncaught: bool
+    place: str
+    at_s: float
+
+    @property
+    def summary(self) -> str:
+        """`ValueError: bad rank 2`, with the first line of the text."""
+        return Failure(self.kind, self.text).summary[:_LONGEST_EXCEPTION]
+
+
 @dataclass
 class RankThere:
     """One rank.
@@ -51,7 +76,7 @@ class RankThere:
     breakpoints: as they were sent, by file; filters: those of exceptions. offered: both, as they
     were sent unasked.
     said: the text of its last answer. next_line: of `l`; 0 to begin. exit_code: None if it is not
-    known.
+    known. raised: the exception of its last stop.
     """
 
     rank: int
@@ -72,6 +97,7 @@ class RankThere:
     said: str = ""
     next_line: int = 0
     exit_code: int | None = None
+    raised: Raised | None = None
     _before: tuple[int, dict[str, Message], int | str | None] | None = None
 
     def update(self, entry: Message) -> None:
@@ -88,8 +114,16 @@ class RankThere:
         if stops != self.stops:
             self._forget_frames()
             self.stops = stops
+            self.raised = self.raised if not stops else None
             self.thread = _thread(next(reversed(stops.values()))) if stops else None
         self.state = state
+        raised = section(entry, "raised")
+        if stops and raised:
+            self.take_raised(raised)
+
+    def take_raised(self, raised: Message) -> None:
+        """Take the exception that it is stopped at."""
+        self.raised = _raised(raised)
 
     def has_stopped(self, body: Message) -> None:
         """Take a `stopped` event."""
@@ -97,6 +131,7 @@ class RankThere:
             self.stops[str(body.get("threadId"))] = body
         self.thread = _thread(body)
         self.state = "stopped"
+        self.raised = None
         self._forget_frames()
 
     def has_continued(self, body: Message) -> None:
@@ -147,11 +182,20 @@ class RankThere:
     @property
     def exception(self) -> str:
         """`ValueError: bad rank 2` if an exception has stopped it; else ""."""
+        if self.stops and self.raised is not None:
+            return self.raised.summary
         for stop in self.stops.values():
             if stop.get("reason") == "exception":
                 parts = (text(stop.get("text")), text(stop.get("description")))
                 return ": ".join(filter(None, parts))[:_LONGEST_EXCEPTION] or "an exception"
         return ""
+
+    @property
+    def failure(self) -> Raised | None:
+        """The uncaught exception that it is kept at, or that has ended it."""
+        ended = self.state == "ended" and self.exit_code != 0
+        kept = self.raised is not None and self.raised.uncaught
+        return self.raised if kept and (self.stops or ended) else None
 
     @property
     def stop_reason(self) -> str:
@@ -165,11 +209,28 @@ def _thread(body: Message) -> int | str | None:
     return thread if isinstance(thread, int | str) and not isinstance(thread, bool) else None
 
 
+def _raised(raised: Message) -> Raised:
+    file = text(raised.get("file")).replace("\\", "/").rpartition("/")[2][-_LONGEST_NAME:]
+    line, at_s = whole(raised.get("line")), raised.get("at_s")
+    return Raised(
+        text(raised.get("kind"))[:_LONGEST_EXCEPTION] or "an exception",
+        text(raised.get("text"))[:_LONGEST_TEXT],
+        raised.get("uncaught") is True,
+        f"{file}:{line if line is not None and 0 <= line < 2**31 else 0}" if file else "",
+        float(at_s) if isinstance(at_s, int | float) and 0 <= at_s < 1e12 else 0.0,
+    )
+
+
 def _frame(frame: Message) -> StoppedFrame:
     number, line = whole(frame.get("id")), whole(frame.get("line"))
+    name, chained = text(frame.get("name")), ""
+    if name.startswith(_CHAINED):
+        chained, _, name = name.removeprefix(_CHAINED).rpartition("] ")
+        chained = chained[:_LONGEST_EXCEPTION] or "without a text"
     return StoppedFrame(
         number or 0,
         text(section(frame, "source").get("path"))[-_LONGEST_NAME:],
         line if line is not None and 0 <= line < 2**31 else 0,
-        text(frame.get("name"))[:_LONGEST_NAME],
+        name[:_LONGEST_NAME],
+        chained,
     )

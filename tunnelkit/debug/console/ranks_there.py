@@ -116,7 +116,7 @@ class RanksThere:
     def roster(self) -> Roster:
         """The ranks to select from."""
         entries = tuple(
-            RosterEntry(one.rank, one.node, one.local, _STATES[one.state], bool(one.exception))
+            RosterEntry(one.rank, one.node, one.local, _STATES[one.state], one.failure is not None)
             for one in self.by_rank.values()
         )
         return Roster(entries, dict(self.classes), self.mesh)
@@ -125,11 +125,8 @@ class RanksThere:
         """`64 ranks on 8 nodes · torchrun train.py · 60 running, 4 stopped`."""
         ranks = list(self.by_rank.values())
         nodes = len({one.node for one in ranks})
-        states = (
-            f"{count} {word}"
-            for state, word in _STATE_WORDS.items()
-            if (count := sum(one.state == state for one in ranks))
-        )
+        words = ["failed" if one.failure is not None else one.state for one in ranks]
+        states = (f"{count} {word}" for word in _STATE_WORDS if (count := words.count(word)))
         parts = (
             f"{counted(len(ranks), 'rank')} on {counted(nodes, 'node')}",
             self.command,
@@ -138,12 +135,7 @@ class RanksThere:
         return " · ".join(filter(None, parts))
 
 
-_STATE_WORDS: dict[State, str] = {
-    "waiting": "waiting",
-    "running": "running",
-    "stopped": "stopped",
-    "ended": "ended",
-}
+_STATE_WORDS = ("waiting", "running", "stopped", "failed", "ended")
 
 
 def counted(count: int, noun: str) -> str:

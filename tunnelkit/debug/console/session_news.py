@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tunnelkit.debug.console.console_breakpoints import ConsoleBreakpoints
 from tunnelkit.debug.console.open_lines import OpenLines
 from tunnelkit.debug.console.plans import ENDED, LocalSource, Plan, Said, learn_frames
 from tunnelkit.debug.console.rank_lines import stopped_at, update_breakpoints
-from tunnelkit.debug.console.rank_state import RankThere
+from tunnelkit.debug.console.rank_state import Raised, RankThere
 from tunnelkit.debug.console.ranks_there import RanksThere, counted
 from tunnelkit.debug.console.rendering import plain, ranks_text
 from tunnelkit.debug.dap.messages import Message, section, text, whole
-from tunnelkit.debug.ranks.fold import AnswerBlock, fold_answers
+from tunnelkit.debug.ranks.fold import fold_answers
+from tunnelkit.text_format import duration
 
 _NEW_RUN = "ended: a new run has begun"
 _LINK_CUT = "the link to the cluster is cut: ranks stay as they are, and answer once it is back"
@@ -18,8 +21,19 @@ _LINK_BACK = "the link to the cluster is back"
 _LONGEST_OUTPUT = 20_000
 _WINDOW_S = 0.2
 _WIDEST_RANKS = 40
-#: How the news of an exception begin.
-_FAILED = "stopped at "
+_WIDEST_NODE = 24
+#: A failure of that age or more has its age said.
+_OLD_S = 2.0
+
+
+@dataclass(frozen=True)
+class _News:
+    """kind: ranks whose news have the same kind share a line, with the text of the lowest."""
+
+    kind: str
+    text: str
+    node: str = ""
+    kept: bool = False
 
 
 class Notices:
@@ -27,10 +41,22 @@ class Notices:
 
     def __init__(self) -> None:
         self.due_s: float | None = None
-        self._news: dict[int, str] = {}
+        self._news: dict[int, _News] = {}
 
     def add(self, rank: int, news: str, now_s: float) -> None:
         """Add what a rank has done: `stopped: train.py:88 step`. It replaces older news of it."""
+        self._add(rank, _News(news, news), now_s)
+
+    def add_failure(self, rank: RankThere, raised: Raised, now_s: float) -> None:
+        """Add that a rank is kept at an uncaught exception."""
+        age_s = now_s - raised.at_s
+        ago = f" {duration(age_s)} ago" if age_s >= _OLD_S else ""
+        place = f" ({raised.place})" if raised.place else ""
+        news = f"failed{ago}: {raised.summary}{place}"
+        kind = f"failed: {raised.kind} {raised.place}"
+        self._add(rank.rank, _News(kind, news, rank.node[:_WIDEST_NODE], kept=True), now_s)
+
+    def _add(self, rank: int, news: _News, now_s: float) -> None:
         self._news[rank] = news
         if self.due_s is None:
             self.due_s = now_s + _WINDOW_S
@@ -48,14 +74,18 @@ class Notices:
         if self.due_s is None or now_s < self.due_s:
             return []
         news, self._news, self.due_s = self._news, {}, None
-        return [self._line(block) for block in fold_answers(news)]
+        kinds = fold_answers({rank: one.kind for rank, one in news.items()})
+        return [self._line(block.ranks, [news[rank] for rank in block.ranks]) for block in kinds]
 
     @staticmethod
-    def _line(block: AnswerBlock) -> str:
-        noun = "rank" if len(block.ranks) == 1 else "ranks"
-        ranks = ranks_text(block.ranks, _WIDEST_RANKS)
-        kept = f"   kept for you: on {ranks}" if block.text.startswith(_FAILED) else ""
-        return f"{noun} {ranks} {' '.join(plain(block.text).split())}{kept}"
+    def _line(ranks: tuple[int, ...], news: list[_News]) -> str:
+        first, folded = news[0], ranks_text(ranks, _WIDEST_RANKS)
+        who = f"rank {folded}" if len(ranks) == 1 else f"ranks {folded}"
+        if first.node and len(ranks) == 1:
+            who += f" · {first.node}"
+        others = " · texts differ" if len({one.text for one in news}) > 1 else ""
+        kept = f"   kept for you: on {folded}" if first.kept else ""
+        return f"{' '.join(plain(f'{who} {first.text}{others}').split())}{kept}"
 
 
 class SessionNews:
@@ -77,6 +107,10 @@ class SessionNews:
         #: The first ranks of this run have been named; so many waiting ones have been.
         self._introduced = False
         self._waiting_named = 0
+        #: Ranks whose stop at an exception no line waited for.
+        self._unasked: set[int] = set()
+        #: Failures that were named: rank and time.
+        self._named: dict[int, float] = {}
 
     @property
     def due_s(self) -> float | None:
@@ -103,6 +137,12 @@ class SessionNews:
             known = self._there.by_rank.get(-1 if rank is None else rank)
             if known is not None:
                 self._event(known, text(message.get("event")), section(message, "body"))
+        elif kind == "raised":
+            rank = whole(message.get("rank"))
+            known = self._there.by_rank.get(-1 if rank is None else rank)
+            if known is not None and known.stops:
+                known.take_raised(section(message, "raised"))
+                self._raised(known)
         elif kind == "roster":
             return self._roster(message)
         elif kind == "link":
@@ -133,6 +173,9 @@ class SessionNews:
             self._introduced = True
             show.append(self._there.summary())
         show += self._about_waiting()
+        for known in self._there.by_rank.values():
+            if known.raised is not None:
+                self._raised(known)
         self._send_breakpoints()
         return show
 
@@ -169,6 +212,8 @@ class SessionNews:
         if event == "stopped" and rank.state != "ended":
             rank.has_stopped(body)
             expected = self._lines.has_stopped(rank.rank, self._now_s)
+            if rank.exception and not expected:
+                self._unasked.add(rank.rank)
             self._lines.open_quietly({rank.rank: self._stop(rank, expected)}, self._now_s)
         elif event == "continued":
             rank.has_continued(body)
@@ -182,11 +227,25 @@ class SessionNews:
             # Others are the debugger's own words.
             self._lines.writes(rank.rank, text(body.get("output"))[:_LONGEST_OUTPUT])
 
+    def _raised(self, rank: RankThere) -> None:
+        """Say at which exception a rank has stopped, once."""
+        raised = rank.raised
+        if raised is None or not rank.stops or self._named.get(rank.rank) == raised.at_s:
+            return
+        self._named[rank.rank] = raised.at_s
+        asked = rank.rank not in self._unasked
+        self._unasked.discard(rank.rank)
+        if raised.uncaught:
+            self._notices.add_failure(rank, raised, self._now_s)
+        elif not asked:
+            place = f" ({raised.place})" if raised.place else ""
+            self._notices.add(rank.rank, f"stopped at {raised.summary}{place}", self._now_s)
+
     def _end(self, rank: RankThere) -> None:
         if rank.state != "ended" or self._notices.has(rank.rank):
             code = rank.exit_code
             self._notices.add(
-                rank.rank, "ended" if code is None else f"ended, exit code {code}", self._now_s
+                rank.rank, "ended" if code is None else f"ended with exit code {code}", self._now_s
             )
         rank.has_ended()
         self._lines.has_ended(rank.rank, ENDED, self._now_s)
@@ -200,8 +259,9 @@ class SessionNews:
         frame = yield from learn_frames(rank)
         if rank.epoch != epoch or rank.state != "stopped":
             return Said("")
-        if not expected:
-            self._notices.add(rank.rank, self._news_of(rank), self._now_s)
+        if not expected and not rank.exception:
+            stopped = f"stopped: {stopped_at(rank, self._source)}"
+            self._notices.add(rank.rank, stopped, self._now_s)
         if frame is not None and rank.stop_reason == "breakpoint":
             reached = [
                 one
@@ -212,9 +272,3 @@ class SessionNews:
             if reached:
                 yield from update_breakpoints(rank, "", self._breakpoints)
         return Said("")
-
-    def _news_of(self, rank: RankThere) -> str:
-        if not rank.exception:
-            return f"stopped: {stopped_at(rank, self._source)}"
-        place = f" ({rank.frame.place})" if rank.frame is not None else ""
-        return f"{_FAILED}{rank.exception}{place}"

@@ -36,7 +36,7 @@ _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("help", "h"), "help [WORD]"),
 )
 _SELECTIONS = (
-    "SEL: 3  0-3,7  0:8:2  all  stopped  running  @B  node=1,local=0  !3",
+    "SEL: 3  0-3,7  0:8:2  all  stopped  failed  @B  node=1,local=0  !3",
     "Any other line is Python for the ranks of the prompt.",
 )
 WORDS: tuple[str, ...] = tuple(word for words, _ in _WORDS for word in words if word != "!")

@@ -1,7 +1,7 @@
 """A DAP byte stream passed on piece by piece, of which single messages can be taken or changed.
 
 Sans-IO. Messages that nobody asks for are passed on before they are whole, so a long one costs no
-memory.
+memory. Of these the first and last bytes may be looked at.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tunnelkit.mux.dap_framing import MAX_HEADER_BYTES, SEPARATOR, DapError, frame, length_of
+
+#: Of a message that is not held.
+_LOOK_BYTES = 4_096
 
 
 def _none(size_bytes: int) -> bool:
@@ -19,29 +22,34 @@ def _same(body: bytes) -> bytes:
     return body
 
 
-def _always() -> bool:
-    return True
+def _unseen(head: bytes, tail: bytes) -> None:
+    pass
 
 
 class MessageFilter:
     """One direction of a connection.
 
     holds: called with the length of each message; True: hold it until it is whole. changed: called
-    with each message that was held; returns what to pass on instead, None for nothing. passes:
-    called as a message begins that is not held; False: nothing of it is passed on.
+    with each message that was held; returns what to pass on instead, None for nothing.
+    passes: called with the first bytes of any other; False: nothing of it is passed on. None: all
+    are. passed: called at its end with its first and last bytes, 4 KiB of each.
     """
 
     def __init__(
         self,
         holds: Callable[[int], bool] = _none,
         changed: Callable[[bytes], bytes | None] = _same,
-        passes: Callable[[], bool] = _always,
+        passes: Callable[[bytes], bool] | None = None,
+        passed: Callable[[bytes, bytes], None] = _unseen,
     ) -> None:
         self._holds = holds
         self._changed = changed
         self._passes = passes
-        #: The message under way is not passed on.
-        self._dropping = False
+        self._passed = passed
+        #: Of a message that is not held: its first bytes, whether it is passed on, its last bytes.
+        self._first = b""
+        self._goes: bool | None = None
+        self._last = b""
         #: The beginning of a header.
         self._head = b""
         #: Bytes that are missing of the message under way.
@@ -83,19 +91,33 @@ class MessageFilter:
             self._left = length_of(header)
         except DapError as error:
             raise ConnectionAbortedError(str(error)) from None
-        if self._left and self._holds(self._left):
-            self._held, self._held_header = bytearray(), header + SEPARATOR
-            return
-        self._dropping = not self._passes()
-        if not self._dropping:
+        if not self._left:
             out.append(header + SEPARATOR)
+            return
+        self._held_header = header + SEPARATOR
+        self._held = bytearray() if self._holds(self._left) else None
+        self._first, self._goes, self._last = b"", None, b""
+
+    def _unheld(self, piece: bytes, out: list[bytes]) -> None:
+        """Pass on a piece of a message that is not held, once its first bytes are there."""
+        self._last = (self._last + piece[-_LOOK_BYTES:])[-_LOOK_BYTES:]
+        if self._goes is None:
+            self._first += piece
+            if self._passes and len(self._first) < _LOOK_BYTES and self._left:
+                return
+            piece, self._first = self._first, self._first[:_LOOK_BYTES]
+            self._goes = not self._passes or self._passes(self._first)
+            piece = self._held_header + piece
+        if self._goes:
+            out.append(piece)
+        if not self._left:
+            self._passed(self._first, self._last)
 
     def _body(self, piece: bytes, out: list[bytes]) -> int:
         """Take bytes of the message under way; return their number."""
         self._left -= len(piece)
         if self._held is None:
-            if not self._dropping:
-                out.append(piece)
+            self._unheld(piece, out)
             return len(piece)
         self._held += piece
         if not self._left:

@@ -34,7 +34,7 @@ from tunnelkit.debug.dap.messages import (
     text,
     whole,
 )
-from tunnelkit.debug.dap.peek import peek
+from tunnelkit.debug.dap.peek import LONGEST_TEXT, long_response, long_stop, peek, short, stop_event
 from tunnelkit.mux.dap_framing import frame
 
 #: An adapter counts from 1.
@@ -43,8 +43,9 @@ FIRST_SEQ = 2**30
 _LONGEST_READ_BYTES = 1 << 20
 #: Of threads that stand: a node could send any number of `stopped`.
 _MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
-#: The events that consoles see.
+#: The events that consoles see, and those of them that are read without one, too.
 _SEEN = frozenset({b"stopped", b"continued", b"output", b"terminated", b"exited", b"thread"})
+_ALWAYS = frozenset({b"stopped", b"continued", b"exited"})
 _SLOW = b" did not finish after "
 _NAME_BREAKPOINTS = frozenset({b"stopped", b"breakpoint"})
 
@@ -61,8 +62,8 @@ class SharedConnection:
 
     `from_adapter` and `from_debuggee` return what to pass on, and raise ConnectionAbortedError if
     the bytes are no DAP or a message is too long. first: the number of tk's first request; another
-    one for each session, as a debuggee may yet answer the one before. on_event: called with each
-    event that consoles see, while `watched`.
+    one for each session, as a debuggee may yet answer the one before. on_event: called with
+    `stopped`, `continued` and `exited`, and while `watched` with each event that consoles see.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class SharedConnection:
         #: What tk's evaluations without an answer evaluate.
         self._evaluating: dict[int, str] = {}
         self._adapter = MessageFilter(_is_short, self._adapter_message)
-        self._debuggee = MessageFilter(_is_short, self._debuggee_message, lambda: self.has_adapter)
+        self._debuggee = MessageFilter(
+            _is_short, self._debuggee_message, self._passes_long, self._long_passed
+        )
         self._breakpoints = BreakpointUnion(_ADAPTER)
         self._filters = ExceptionFilters()
         #: The adapter's requests whose answers are changed, by their numbers.
@@ -91,6 +94,16 @@ class SharedConnection:
         #: For the debuggee, once the adapter's message is complete; for the adapter.
         self._to_debuggee = b""
         self._to_adapter = b""
+
+    @property
+    def keeps(self) -> bool:
+        """Uncaught exceptions stop the program, and nobody's leaving ends that."""
+        return self._filters.keeps
+
+    @keeps.setter
+    def keeps(self, value: bool) -> None:
+        """Set whether they do, for what is sent from now on."""
+        self._filters.keeps = value
 
     @property
     def is_stopped(self) -> bool:
@@ -146,6 +159,11 @@ class SharedConnection:
             out += self.set_filters(client, {}, _nobody)
         return out
 
+    def keep_failures(self, on_answer: OnAnswer) -> bytes:
+        """Let uncaught exceptions stop the program from now on; as `ask`."""
+        self.keeps = True
+        return self.ask("setExceptionBreakpoints", self._filters.merged(), on_answer)
+
     # -- the adapter's messages ----------------------------------------------
 
     def from_adapter(self, data: bytes) -> bytes:
@@ -189,8 +207,10 @@ class SharedConnection:
 
     def _adapter_filters(self, body: bytes) -> bytes:
         message = parse(body)
-        merged = self._filters.set(_ADAPTER, section(message, "arguments"))
-        return dump({**message, "arguments": merged}) if self._filters.shared(_ADAPTER) else body
+        own = section(message, "arguments")
+        merged = self._filters.set(_ADAPTER, own)
+        shared = self._filters.shared(_ADAPTER, own)
+        return dump({**message, "arguments": merged}) if shared else body
 
     def _note_numbers(self, client: Hashable, path: str, sent: Merged, answer: Message) -> None:
         if answer.get("success") is True:
@@ -198,12 +218,18 @@ class SharedConnection:
             self._breakpoints.answered(client, path, sent, found)
 
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
-        if not self.watched or section(message, "arguments").get("terminateDebuggee"):
+        kept = self.watched or self.keeps
+        if not kept or section(message, "arguments").get("terminateDebuggee"):
             # The debuggee drops all breakpoints, lets all threads run, and does not say so.
-            self._breakpoints, self._filters = BreakpointUnion(_ADAPTER), ExceptionFilters()
+            self._breakpoints = BreakpointUnion(_ADAPTER)
+            self._filters = ExceptionFilters(keeps=self.keeps)
             self._stopped.clear()
             return body
-        self._to_debuggee += self.drop_client(_ADAPTER)
+        then = self.drop_client(_ADAPTER)
+        if self._stopped and not self.watched:
+            # A program that runs never answers it.
+            then += self.ask("continue", {"threadId": "*"}, _nobody)
+        self._to_debuggee = then + self._to_debuggee
         self._rewritten[whole(message.get("seq")) or 0] = _as_disconnect
         return dump({**message, "command": "threads", "arguments": {}})
 
@@ -227,7 +253,8 @@ class SharedConnection:
                 return None
             if name in _SEEN:
                 self._event(name, body)
-            return self._for_adapter(name, body)
+            # The editor hears of the program's end from the agent.
+            return None if name == b"exited" else self._for_adapter(name, body)
         if kind != RESPONSE:
             return body
         self._evaluating.pop(request, None)
@@ -263,19 +290,44 @@ class SharedConnection:
     def _event(self, name: bytes, body: bytes) -> None:
         if name == b"terminated":
             self.terminated = True
-        if name == b"stopped" or (name == b"continued" and self._stopped):
-            event = parse(body)
-            body_of = section(event, "body")
-            thread = body_of.get("threadId")
-            if name == b"stopped":
-                if len(self._stopped) < _MOST_STOPS and len(body) <= _LONGEST_STOP_BYTES:
-                    self._stopped[str(thread)] = event
-            elif body_of.get("allThreadsContinued"):
+        if not self.watched and name not in _ALWAYS:
+            return
+        event = parse(body)
+        if name == b"stopped":
+            event = self._note_stop(event, len(body))
+        elif name == b"continued":
+            continued = section(event, "body")
+            if continued.get("allThreadsContinued"):
                 self._stopped.clear()
             else:
-                self._stopped.pop(str(thread), None)
-        if self.watched:
-            self._on_event(parse(body))
+                self._stopped.pop(str(continued.get("threadId")), None)
+        self._on_event(event)
+
+    def _note_stop(self, event: Message, size_bytes: int = 0) -> Message:
+        """Keep the stop of a thread. Returns it, a long one cut."""
+        body = section(event, "body")
+        thread = body.get("threadId")
+        if size_bytes > _LONGEST_STOP_BYTES:
+            parts = {key: short(body.get(key)) for key in ("reason", "description", "text")}
+            event = stop_event({**parts, "threadId": thread if isinstance(thread, int) else 0})
+        if len(self._stopped) < _MOST_STOPS:
+            self._stopped[str(thread)[:LONGEST_TEXT]] = event
+        return event
+
+    def _passes_long(self, head: bytes) -> bool:
+        """False for what an adapter would not know, and without one."""
+        request = long_response(head)
+        return self.has_adapter and (request is None or request < FIRST_SEQ)
+
+    def _long_passed(self, head: bytes, tail: bytes) -> None:
+        request = long_response(head)
+        if request is not None:
+            self._evaluating.pop(request, None)
+            on_answer = self._asked.pop(request, None)
+            if on_answer is not None:
+                on_answer({"success": False, "message": "the answer is longer than 1 MB"})
+        elif (stop := long_stop(head, tail)) is not None:
+            self._on_event(self._note_stop(stop))
 
     def _adapter_configured(self) -> None:
         self._configuring = None

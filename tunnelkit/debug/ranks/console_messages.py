@@ -78,8 +78,24 @@ class Release(TypedDict):
     ranks: list[int]
 
 
+class RaisedInfo(TypedDict):
+    """An exception that a rank is stopped at.
+
+    kind: the name of its class. uncaught: it ends the program. file, line: where it was raised, on
+    the node. at_s: when, on the laptop's monotonic clock.
+    """
+
+    kind: str
+    text: str
+    uncaught: bool
+    file: str
+    line: int
+    at_s: float
+
+
 class RankEntry(TypedDict):
-    """One rank. stops: the `stopped` events (their bodies) of its threads that stand."""
+    """One rank. stops: the `stopped` events (their bodies) of its threads that stand. raised: the
+    exception that it is stopped at, once it is known."""
 
     rank: int
     node: str
@@ -87,6 +103,7 @@ class RankEntry(TypedDict):
     pid: int
     state: State
     stops: list[Message]
+    raised: NotRequired[RaisedInfo]
 
 
 class RosterMessage(TypedDict):
@@ -133,5 +150,13 @@ class LinkMessage(TypedDict):
     up: bool
 
 
+class RaisedMessage(TypedDict):
+    """The exception that a rank has stopped at; it follows the `stopped`."""
+
+    type: Literal["raised"]
+    rank: int
+    raised: RaisedInfo
+
+
 FromConsole = AskAll | Release
-ToConsole = RosterMessage | AnswerMessage | EventMessage | LinkMessage
+ToConsole = RosterMessage | AnswerMessage | EventMessage | RaisedMessage | LinkMessage

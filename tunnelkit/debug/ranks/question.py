@@ -45,17 +45,23 @@ def where_are_you(*, known: bool) -> EvaluateArguments:
     return {"expression": ask, "context": "clipboard"}
 
 
-_STATES = {"": RankState.RUNNING, "client": RankState.WAITING, "stopped": RankState.STOPPED}
+_STATES = {"client": RankState.WAITING, "stopped": RankState.STOPPED}
 
 
 class Position(TypedDict):
-    """The answer of a rank, checked. The fields are those of `RankSample`."""
+    """The answer of a rank, checked. The fields are those of `RankSample`.
+
+    failed: the type of the uncaught exception that it is stopped at, to which `frames` belong; ""
+    for none. text: of that exception, as far as it is known without code of the program.
+    """
 
     state: RankState
     frames: tuple[StackFrame, ...]
     instruction: int
     cpu_s: float | None
     groups: tuple[GroupProgress, ...]
+    failed: str
+    text: str
 
 
 def position(response: Message) -> Position | None:
@@ -68,12 +74,17 @@ def position(response: Message) -> Position | None:
         return None
     if response.get("success") is not True or not isinstance(answer, dict):
         return None
+    failed = _name(answer.get("failed"))
+    # Another thread than the main one may have failed.
+    held = RankState.STOPPED if failed else RankState.RUNNING
     return {
-        "state": _STATES.get(text(answer.get("held")), RankState.RUNNING),
+        "state": _STATES.get(text(answer.get("held")), held),
         "frames": _frames(answer.get("frames")),
         "instruction": _at_least(-1, answer.get("instruction")),
         "cpu_s": _seconds(answer.get("cpu_s")),
         "groups": tuple(map(_group, objects(answer.get("groups"))[:_MOST_GROUPS])),
+        "failed": failed,
+        "text": text(answer.get("text"))[:_LONGEST_NAME],
     }
 
 

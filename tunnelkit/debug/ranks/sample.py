@@ -62,6 +62,24 @@ class ProcessState:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """An uncaught exception that the debugger keeps a rank at.
+
+    type: the name of its class. text: its message, cut. age_s: since it was raised.
+    """
+
+    type: str
+    text: str = ""
+    age_s: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """`ValueError: bad rank 2`, with the first line of the text."""
+        lines = self.text.strip().splitlines()
+        return ": ".join(filter(None, (self.type, lines[0] if lines else "")))
+
+
+@dataclass(frozen=True)
 class RankSample:
     """One rank at one time.
 
@@ -69,7 +87,8 @@ class RankSample:
     did not answer. instruction: the offset within the innermost frame's code, which tells a loop on
     one line from a wait. cpu_s: CPU of the main thread so far; None if unknown. process: only asked
     for where the rank is silent or has no debugger. local_rank: its number on its node. command:
-    its command line, only of a rank without a debugger.
+    its command line, only of a rank without a debugger. failure: of one that is kept at an uncaught
+    exception; its frames are those of the exception.
     """
 
     rank: int
@@ -83,3 +102,4 @@ class RankSample:
     process: ProcessState | None = None
     local_rank: int = 0
     command: str = ""
+    failure: Failure | None = None

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from tunnelkit.debug.ranks.fold import fold_ranks, unfold_ranks
 from tunnelkit.debug.ranks.sample import (
+    Failure,
     GroupProgress,
     ProcessState,
     RankSample,
@@ -41,6 +42,14 @@ class ProcessStateInfo(TypedDict):
     holds_gil: bool
 
 
+class FailureInfo(TypedDict):
+    """A `Failure`."""
+
+    type: str
+    text: str
+    age_s: float
+
+
 class SampleInfo(TypedDict):
     """A `RankSample`."""
 
@@ -55,6 +64,12 @@ class SampleInfo(TypedDict):
     process: ProcessStateInfo | None
     local_rank: int
     command: str
+    failure: FailureInfo | None
+
+
+def failure_json(failure: Failure) -> FailureInfo:
+    """Return a failure as a JSON object."""
+    return {"type": failure.type, "text": failure.text, "age_s": failure.age_s}
 
 
 def to_json(sample: RankSample) -> SampleInfo:
@@ -89,12 +104,13 @@ def to_json(sample: RankSample) -> SampleInfo:
         },
         "local_rank": sample.local_rank,
         "command": sample.command,
+        "failure": None if sample.failure is None else failure_json(sample.failure),
     }
 
 
 def from_json(info: SampleInfo) -> RankSample:
     """Return the sample of a JSON object that `to_json` made."""
-    process = info["process"]
+    process, failure = info["process"], info["failure"]
     return RankSample(
         rank=info["rank"],
         node=info["node"],
@@ -110,6 +126,7 @@ def from_json(info: SampleInfo) -> RankSample:
         process=None if process is None else ProcessState(**process),
         local_rank=info["local_rank"],
         command=info["command"],
+        failure=None if failure is None else Failure(**failure),
     )
 
 

@@ -37,6 +37,8 @@ class Activity(Enum):
     MOVES = "moves"
     #: The debugger holds it.
     STOPPED = "stopped"
+    #: The debugger keeps it at an uncaught exception.
+    FAILED = "failed"
     #: It waits for a debugger.
     WAITING = "waiting"
     #: It did not answer and runs: native code that holds the GIL.
@@ -86,6 +88,7 @@ def classify(
     Ranks at the same place are in different classes if their activities differ: the one rank that
     computes where 63 wait is what the user of a hanging job looks for, and the stacks of those who
     call one function of a large library are equal. A place has at most four classes by that.
+    Failures are compared by the type of the exception, not by its text.
     """
     project = Project(roots)
     before = {one.rank: one for one in first}
@@ -99,20 +102,24 @@ def classify(
         share = None if then is None else _cpu_share(then, now, seconds)
         activity = _activity(project, then, now, form, share)
         why = now.process if now.state in _FROM_OUTSIDE else None
-        key = (form, now.state, activity, why.letter if why else "", why.wchan if why else "")
+        key = (
+            *(form, now.state, activity),
+            *((why.letter, why.wchan) if why else ("", "")),
+            now.failure.type if now.failure else "",
+        )
         members.setdefault(key, []).append((now, share))
     return [
         _stack_class(class_name(at), key, found) for at, (key, found) in enumerate(members.items())
     ]
 
 
-_Key = tuple[tuple[StackFrame, ...], RankState, Activity, str, str]
+_Key = tuple[tuple[StackFrame, ...], RankState, Activity, str, str, str]
 
 
 def _stack_class(
     name: str, key: _Key, found: Sequence[tuple[RankSample, float | None]]
 ) -> StackClass:
-    form, state, activity, _, _ = key
+    form, state, activity, *_ = key
     shares = [share for _, share in found if share is not None]
     return StackClass(
         name=name,
@@ -166,6 +173,8 @@ def _activity(
     """form: of `now`."""
     if now.state is RankState.SILENT:
         return _BY_LETTER.get(now.process.letter if now.process else "", Activity.UNKNOWN)
+    if now.failure is not None:
+        return Activity.FAILED
     if now.state in _BY_STATE:
         return _BY_STATE[now.state]
     if now.state is RankState.UNDEBUGGED:

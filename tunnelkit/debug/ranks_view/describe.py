@@ -20,13 +20,14 @@ from tunnelkit.debug.ranks_view.text_width import (
     wrapped,
 )
 from tunnelkit.debug.ranks_view.view import RanksView, did_answer
-from tunnelkit.text_format import shown
+from tunnelkit.text_format import duration, shown
 
 #: A line of a file on the node, counted from 1; None if it is unknown.
 Source = Callable[[str, int], str | None]
 
 _DEFAULT_COLUMNS = 80
 _GAP = "  "
+_WIDEST_EXCEPTION = 160
 _MOST_ROWS, _MOST_STACKS, _MOST_FRAMES, _MOST_ARRIVALS = 30, 5, 10, 6
 
 
@@ -169,6 +170,11 @@ _STATE = {
 
 def state_text(found: StackClass, unmoved_s: float | None = None) -> str:
     """The state of a class in words. unmoved_s: for how long it has not moved, if known."""
+    failure = found.sample.failure
+    if found.activity is Activity.FAILED and failure is not None:
+        ago = unmoved_s if unmoved_s is not None else failure.age_s
+        since = f" {duration(ago)} ago" if 1 <= ago < math.inf else ""
+        return f"failed{since}: {cut(shown(failure.summary), _WIDEST_EXCEPTION)}"
     text = _STATE.get(found.activity)
     if text is None:
         silent = found.state in (RankState.SILENT, RankState.ENDED)
@@ -190,15 +196,6 @@ def state_text(found: StackClass, unmoved_s: float | None = None) -> str:
     same = found.activity in (Activity.WAITS, Activity.SPINS, Activity.UNKNOWN)
     how = ", has not moved for" if same and did_answer(found.state) else " for"
     return f"{text}{how} {duration(unmoved_s)}"
-
-
-def duration(seconds: float) -> str:
-    """A time for people: `45 s`, `2 min 14 s`, `3 h 5 min`."""
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    hours, left = divmod(minutes, 60)
-    return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s"
 
 
 def arrival_text(found: Arrival, columns: int = _DEFAULT_COLUMNS) -> str:

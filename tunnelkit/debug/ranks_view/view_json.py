@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from tunnelkit.debug.ranks.arrivals import Arrival, BlockingCalls, LateRank
-from tunnelkit.debug.ranks.sample import ProcessState, RankSample, StackFrame
+from tunnelkit.debug.ranks.sample import Failure, ProcessState, RankSample, StackFrame
 from tunnelkit.debug.ranks.stacks import StackClass
 from tunnelkit.debug.ranks_view.view import RanksView
 
@@ -85,6 +85,14 @@ class ProcessJson(TypedDict):
     holds_gil: bool
 
 
+class FailureJson(TypedDict):
+    """The uncaught exception that a rank is kept at. age_s: since it was raised, in seconds."""
+
+    type: str
+    text: str
+    age_s: float
+
+
 # `class` is a word of Python: the functional form.
 RankJson = TypedDict(
     "RankJson",
@@ -99,11 +107,11 @@ RankJson = TypedDict(
         "groups": list[GroupJson],
         "process": ProcessJson | None,
         "command": str,
+        "failure": FailureJson | None,
     },
 )
-RankJson.__doc__ = """One rank. class: the name of its class, "" if none. frames: outermost first.
-
-    command: its command line, only of a rank without a debugger."""
+RankJson.__doc__ = """One rank. class: the name of its class, "" if none. frames: outermost first;
+    of a failure, those of the exception. command: only of a rank without a debugger."""
 
 
 class LookJson(TypedDict):
@@ -201,6 +209,10 @@ def _process(process: ProcessState) -> ProcessJson:
     }
 
 
+def _failure(failure: Failure) -> FailureJson:
+    return {"type": failure.type, "text": failure.text, "age_s": _finite(failure.age_s) or 0.0}
+
+
 def _rank(sample: RankSample, name: str) -> RankJson:
     process = sample.process
     return {
@@ -222,4 +234,5 @@ def _rank(sample: RankSample, name: str) -> RankJson:
         ],
         "process": None if process is None else _process(process),
         "command": sample.command,
+        "failure": None if sample.failure is None else _failure(sample.failure),
     }

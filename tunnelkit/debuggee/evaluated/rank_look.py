@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import time
-from typing import Dict, List, Optional
+from types import FrameType, TracebackType
+from typing import Dict, List, Optional, Tuple
 
 #: Frames of a longer stack that are kept: the outermost and the innermost ones.
 _OUTER, _INNER = 20, 80
@@ -29,11 +30,17 @@ _HOLDING = {
     "_wait_for_attach": "client",
     "do_wait_suspend": "stopped",
 }
+#: pydevd's mark of an exception that no code has caught.
+_UNCAUGHT = "UNHANDLED"
 
 
 def look() -> str:
     """Return as JSON: frames (file, line, function; outermost first), instruction, held (the
-    program waits in the debugger: "client" for an editor, "stopped" at a place), cpu_s, groups."""
+    program waits in the debugger: "client" for an editor, "stopped" at a place), cpu_s, groups,
+    failed (the type of an uncaught exception that it is stopped at; "": none), text (of that).
+
+    Of one that has failed, the frames are those of the exception: its stack is unwound.
+    """
     main = threading.main_thread().ident
     frames: List[List[object]] = []
     instruction, held = -1, ""
@@ -55,6 +62,9 @@ def look() -> str:
     if held == "client":
         frames = []
     frames.reverse()
+    failed = said = ""
+    with contextlib.suppress(Exception):
+        failed, said = _failed(frames)
     if len(frames) > _OUTER + _INNER:
         frames[_OUTER:-_INNER] = []
     groups: List[Dict[str, object]] = []
@@ -69,8 +79,47 @@ def look() -> str:
             "held": held,
             "cpu_s": _cpu_s(main),
             "groups": groups,
+            "failed": failed,
+            "text": said,
         }
     )
+
+
+def _failed(frames: List[List[object]]) -> Tuple[str, str]:
+    """Return type and text of the uncaught exception that a thread is stopped at; "" if none is.
+
+    frames: replaced by those of the exception. The text is its first argument, if that is a string:
+    str() would be the program's code.
+    """
+    for innermost in sys._current_frames().values():
+        frame: Optional[FrameType] = innermost
+        while frame is not None and frame.f_code.co_name != "do_wait_suspend":
+            frame = frame.f_back
+        if frame is None or not _is_debugger(frame.f_code.co_filename):
+            continue
+        names = frame.f_locals
+        if names.get("exception_type") != _UNCAUGHT:
+            continue
+        kind, error, trace = names["arg"]
+        # SystemExit and KeyboardInterrupt end a program as it wants.
+        if issubclass(kind, Exception):
+            frames[:] = _frames_of(trace)
+            # A class may have an `args` of its own.
+            first = vars(BaseException)["args"].__get__(error)[:1]
+            said = first[0] if first and type(first[0]) is str else ""
+            return str(kind.__qualname__)[:_LONGEST_NAME], said[:_LONGEST_NAME]
+    return "", ""
+
+
+def _frames_of(trace: Optional[TracebackType]) -> List[List[object]]:
+    """Return the frames of a traceback, outermost first, without the debugger's."""
+    found: List[List[object]] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not _is_debugger(code.co_filename):
+            found.append([_path(code.co_filename), trace.tb_lineno, code.co_name[:_LONGEST_NAME]])
+        trace = trace.tb_next
+    return found
 
 
 def _is_debugger(file: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from tunnelkit.text_format import shown
+
 #: Limit of one event's text; an agent may send megabytes.
 _MAX_CHARS = 4000
 
@@ -42,6 +44,8 @@ def told(event: Mapping[str, object]) -> str:
             return f"{run}ended: {ending(event)}"
         if name == "kept":
             return f"{run}{kept_at(event)}: press F5"
+        if name == "rank-kept":
+            return f"{run}rank {event['rank']} {kept_at(event)}"
         if name in _PLAIN:
             return run + _PLAIN[name].format_map(event)
     except (KeyError, ValueError, TypeError, ArithmeticError):
@@ -65,7 +69,8 @@ def at(event: Mapping[str, object]) -> str:
 def kept_at(event: Mapping[str, object]) -> str:
     """Return in words where a run is kept (--post-mortem)."""
     where = f" ({event['where']})" if event.get("where") else ""
-    return f"kept at {event.get('error')}{where}"
+    # A terminal's line may have colours, but not those of a program.
+    return shown(f"kept at {event.get('error')}{where}")
 
 
 def ending(event: Mapping[str, object]) -> str:

@@ -170,8 +170,8 @@ class Loops:
         own = 0 if once and self._port.busy else self._port.port
         wanted = port or command.port or own
         keeps = self._settings.post_mortem if post_mortem is None else post_mortem
-        # Ranks and other programs start their Pythons themselves, without the agent.
-        keeps = keeps and bool(command.interpreter) and not command.ranks
+        # Other programs start their Pythons themselves, without the agent.
+        keeps = keeps and (bool(command.interpreter) or command.ranks)
         loop = await self._make(wanted, command.debug, keeps)
         try:
             await loop.loop.start(

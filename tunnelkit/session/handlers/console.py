@@ -19,13 +19,15 @@ from tunnelkit.debug.ranks.console_messages import (
     OPEN_EDITOR,
     AnswerMessage,
     EventMessage,
+    RaisedInfo,
+    RaisedMessage,
     RankEntry,
     RosterMessage,
     State,
     ToConsole,
 )
 from tunnelkit.debug.ranks.sample import RankState
-from tunnelkit.debug.shared_debuggee import SharedDebuggee
+from tunnelkit.debug.shared_debuggee import RaisedException, SharedDebuggee
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
@@ -191,6 +193,11 @@ class ConsoleServer:
             coming.append(rank)
         await asyncio.gather(*(rank.join() for rank in coming))
 
+    @property
+    def keeps_failures(self) -> bool:
+        """True: uncaught exceptions stop a rank (--post-mortem)."""
+        return self._loop.keeps_failures
+
     def attach_arguments(self, *, entry: bool = False) -> Mapping[str, object]:
         """Return the arguments of `attach` for ranks that no editor has.
 
@@ -240,6 +247,11 @@ class ConsoleServer:
         }
         self._send(message)
 
+    def raised(self, rank: int, raised: RaisedInfo) -> None:
+        """Send the exception that a rank has stopped at."""
+        message: RaisedMessage = {"type": "raised", "rank": rank, "raised": raised}
+        self._send(message)
+
     def _send(self, message: ToConsole) -> None:
         if not self._channel.is_over:
             self._channel.write_nowait(frame(dump(message)))
@@ -280,13 +292,17 @@ class _ConsoleRank:
         if not self.shared.connection.configured and self._target.editor is None:
             # Adopted from a killed session: the agent tells again who stands.
             await self.begin()
+        elif self._console.keeps_failures and not self.shared.connection.keeps:
+            await self.shared.keep_failures()
+        await self.shared.learned(_PATIENCE_S)
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
     async def begin(self, *, entry: bool = False) -> None:
         """Let the program begin. Raises DebugError, ConnectionError."""
         if entry:
             await self.shared.ask("evaluate", offer_paipdb())
-        await self.shared.begin(self._console.attach_arguments(entry=entry))
+        attach = self._console.attach_arguments(entry=entry)
+        await self.shared.begin(attach, keeps=self._console.keeps_failures)
         self._target.begun_by_console()
         self.state = "stopped" if self.shared.connection.is_stopped else "running"
 
@@ -311,8 +327,8 @@ class _ConsoleRank:
 
     def entry(self) -> RankEntry:
         """Return the rank as a JSON object."""
-        who = self._target.who
-        return {
+        who, raised = self._target.who, self.shared.raised
+        entry: RankEntry = {
             "rank": self._number,
             "node": who.node,
             "local": who.local_rank,
@@ -320,6 +336,9 @@ class _ConsoleRank:
             "state": "ended" if self._target.over else self.state,
             "stops": [section(stop, "body") for stop in self.shared.connection.stops],
         }
+        if raised is not None:
+            entry["raised"] = _raised_json(raised)
+        return entry
 
     def close(self) -> None:
         """Leave it as it is."""
@@ -327,6 +346,11 @@ class _ConsoleRank:
 
     def _event(self, event: Message) -> None:
         name = event.get("event")
+        raised = self.shared.raised
+        if name == "tkRaised":
+            if raised is not None:
+                self._console.raised(self._number, _raised_json(raised))
+            return
         if name in ("stopped", "terminated", "exited"):
             self._told.set()
         if name in ("stopped", "continued"):
@@ -334,6 +358,17 @@ class _ConsoleRank:
         elif name in ("terminated", "exited"):
             self.state = "ended"
         self._console.event(self._number, event, owes=bool(self._owed))
+
+
+def _raised_json(raised: RaisedException) -> RaisedInfo:
+    return {
+        "kind": raised.type,
+        "text": raised.text,
+        "uncaught": raised.uncaught,
+        "file": raised.file,
+        "line": raised.line,
+        "at_s": raised.at_s,
+    }
 
 
 def _answer(number: int, rank: int, response: Message) -> AnswerMessage:

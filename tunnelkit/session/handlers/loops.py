@@ -18,7 +18,7 @@ from tunnelkit.session.session import Session
 
 #: Limit of a terminal's wait for the reason why its loop ended.
 _REASON_S = 20.0
-_NO_POST_MORTEM = "--post-mortem is for a Python program by itself: not used here"
+_NO_POST_MORTEM = "--post-mortem is for a Python program, or for ranks: not used here"
 
 
 async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
@@ -31,7 +31,7 @@ async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tupl
     cwd = working_directory(session, stream)
     command, more = await prepared(session, command, cwd=cwd, here=stream.here or "")
     notes += more
-    if stream.post_mortem and not stream.once and (command.ranks or not command.interpreter):
+    if stream.post_mortem and not stream.once and not (command.ranks or command.interpreter):
         notes += (_NO_POST_MORTEM,)
     loop = await session.loops.start(
         command,

@@ -165,6 +165,10 @@ def _is_seen(sample: RankSample) -> bool:
 def _answer(program: _Program, looks: list[LookInfo], roots: list[RootInfo]) -> RanksAnswer:
     last = looks[-1]
     since = ((one["rank"], program.history.since(one["rank"])) for one in last["samples"])
+    still_s = {str(rank): last["time_s"] - at for rank, at in since if at is not None}
+    for one in last["samples"]:
+        if (failure := one["failure"]) is not None:
+            still_s[str(one["rank"])] = failure["age_s"]
     return {
         "loop": program.loop,
         "command": program.command,
@@ -172,7 +176,7 @@ def _answer(program: _Program, looks: list[LookInfo], roots: list[RootInfo]) -> 
         "world_size": program.world_size,
         "looks": looks,
         "roots": roots,
-        "still_s": {str(rank): last["time_s"] - at for rank, at in since if at is not None},
+        "still_s": still_s,
         "notes": program.notes,
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.demo.dap_client import DapClient
-from tunnelkit.mux.dap_framing import DapReader, encode, error_response, response
+from tunnelkit.mux.dap_framing import DapReader, encode, response
 
 _DEADLINE_S = 30.0
 _SYSTEM_INFO = {
@@ -44,7 +44,8 @@ class Debuggee:
         self._writer.write(encode({**response(request), "body": body}))
 
     def refuse(self, request: dict[str, Any], text: str) -> None:
-        self._writer.write(encode(error_response(request, text)))
+        refusal = {**response(request), "success": False, "message": text}
+        self._writer.write(encode(refusal))
 
     def close(self) -> None:
         self._writer.close()

@@ -16,6 +16,7 @@ from tunnelkit.debug.ranks.console_messages import (
     AnswerMessage,
     Ask,
     FromConsole,
+    RaisedInfo,
     RankEntry,
     RosterMessage,
     State,
@@ -57,7 +58,7 @@ def resolve(path: str) -> str | None:
 @dataclass
 class FakeRank:
     """One rank. names: of its innermost frame. mute: commands that it does not answer. stays:
-    no step or pause stops it."""
+    no step or pause stops it. most_frames: an answer with later ones is refused."""
 
     rank: int
     node: str
@@ -72,6 +73,7 @@ class FakeRank:
     editor: Message = field(default_factory=dict)
     mute: set[str] = field(default_factory=set)
     stays: bool = False
+    most_frames: int = 1_000
     pid: int = 0
     epoch: int = 1
 
@@ -205,6 +207,26 @@ class FakeSession:
         one.state, one.line, one.reason, one.epoch = "stopped", line, reason, one.epoch + 1
         return self.event(rank, "stopped", **{**one.stop(), **body})
 
+    def raises(
+        self,
+        rank: int,
+        text: str,
+        *,
+        kind: str = "ValueError",
+        line: int = 11,
+        uncaught: bool = True,
+    ) -> str:
+        """The session has found out at which exception a rank has stopped."""
+        raised: RaisedInfo = {
+            "kind": kind,
+            "text": text,
+            "uncaught": uncaught,
+            "file": "/remote/train.py",
+            "line": line,
+            "at_s": self.now_s,
+        }
+        return self.deliver({"type": "raised", "rank": rank, "raised": raised})
+
     def _replies(self, message: FromConsole) -> list[ToConsole]:
         replies: list[ToConsole] = []
         if message["type"] == "release":
@@ -232,12 +254,19 @@ class FakeSession:
             "body": body,
         }
 
+    def _stack(self, one: FakeRank, number: int, arguments: Message) -> AnswerMessage:
+        first = whole(arguments.get("startFrame")) or 0
+        frames = one.frames()[first:][: whole(arguments.get("levels")) or None]
+        answer = self._answer(number, one.rank, {"stackFrames": frames})
+        if first + len(frames) > one.most_frames:
+            answer["success"], answer["body"] = False, {}
+        return answer
+
     def _asked(self, one: FakeRank, ask: Ask) -> list[ToConsole]:
         number, arguments = ask["id"], ask["arguments"]
         match ask["command"]:
             case "stackTrace":
-                frames: Message = {"stackFrames": one.frames()}
-                return [self._answer(number, one.rank, frames)]
+                return [self._stack(one, number, arguments)]
             case "setBreakpoints":
                 path = text(section(arguments, "source").get("path"))
                 one.breakpoints[path] = objects(arguments.get("breakpoints"))

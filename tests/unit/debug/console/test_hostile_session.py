@@ -20,6 +20,7 @@ KEYS = (
     "rank", "node", "local", "pid", "state", "stops", "threadId", "reason", "text", "description",
     "stackFrames", "id", "name", "line", "source", "path", "result", "breakpoints", "verified",
     "message", "output", "exitCode", "allThreadsContinued", "kind", "size", "sum", "lines",
+    "raised", "uncaught", "file", "at_s",
 )  # fmt: skip
 
 values = st.recursive(
@@ -45,6 +46,9 @@ bodies = st.dictionaries(
     values,
     max_size=3,
 )
+raised = st.dictionaries(
+    st.sampled_from(["kind", "text", "uncaught", "file", "line", "at_s"]), values, max_size=6
+)
 entries = st.fixed_dictionaries(
     {},
     optional={
@@ -54,6 +58,7 @@ entries = st.fixed_dictionaries(
         "pid": small | values,
         "state": st.sampled_from(["stopped", "waiting", "running", "ended"]) | values,
         "stops": st.lists(bodies, max_size=2) | values,
+        "raised": raised | values,
     },
 )
 messages = st.one_of(
@@ -81,11 +86,13 @@ messages = st.one_of(
             "body": bodies | values,
         }
     ),
+    st.fixed_dictionaries({"type": st.just("raised"), "rank": small, "raised": raised | values}),
     st.dictionaries(st.sampled_from(["type", "rank", "id", "body"]), values, max_size=4),
 )
 LINES = (
     "p x", "x = 1", "n", "s", "r", "c", "w", "u", "d 2", "l", "ll", "a", "b 3", "b train.py:9",
     "tbreak train.py:9", "cl", "cl 1", "list", "list -a", "pause", "on 1", "on all", "on stopped",
+    "on failed", "list failed",
     "on @A", "attach x 2", "detach", "cast ranks(0:3) n", "cast ranks(all) p! x", "mesh a=2", "",
     "q", "b", "help", "whatis x", "pp x", "!exit()", "list 0-1", "editor 1", "on",
     "cast ranks(1) c", "catch raised", "catch off",

@@ -150,8 +150,10 @@ def test_one_process_is_a_pdb() -> None:
 def test_an_exception_names_itself() -> None:
     session = FakeSession(1, 3, state="running")
     session.stops(2, 11, "exception", text="ValueError", description="bad rank 2")
+    assert session.wait(0.3) == ""
+    session.raises(2, "bad rank 2")
     assert " ".join(session.wait(0.3).split()) == (
-        "rank 2 stopped at ValueError: bad rank 2 (train.py:11 to_debug) kept for you: on 2"
+        "rank 2 · node0 failed: ValueError: bad rank 2 (train.py:11) kept for you: on 2"
     )
     session.type("on failed")
     assert session.console.prompt == "(tk 2 · node0) "

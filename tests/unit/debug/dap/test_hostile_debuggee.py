@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.hostile import JSON, objects
-from tunnelkit.debug.dap.messages import Message
+from tunnelkit.debug.dap.messages import Message, section
 from tunnelkit.debug.dap.shared_connection import FIRST_SEQ, SharedConnection
 from tunnelkit.mux.dap_framing import frame
 
@@ -86,4 +86,61 @@ def test_stops_that_are_kept_are_few_and_small() -> None:
     other = SharedConnection()
     event = {"seq": 1, "type": "event", "event": "stopped", "body": huge}
     other.from_debuggee(frame(json.dumps(event).encode()))
-    assert not other.stops
+    assert len(json.dumps(other.stops)) < 5_000
+
+
+def test_a_stop_at_an_exception_with_a_text_of_megabytes_is_known() -> None:
+    for size in (100_000, 3_000_000):
+        seen: list[Message] = []
+        shared = SharedConnection(on_event=seen.append)
+        said = 'the "threadId": 9 of \x1b[2J ' + "é" * size
+        body = {"reason": "exception", "description": said, "threadId": 7, "text": "ValueError"}
+        message = {"type": "event", "event": "stopped", "body": body, "seq": 4}
+        raw = frame(json.dumps(message).encode())
+        passed = b"".join(
+            shared.from_debuggee(raw[at : at + 70_000]) for at in range(0, len(raw), 70_000)
+        )
+        # The editor gets what the debuggee has sent.
+        assert passed == raw
+        [stop] = shared.stops
+        assert seen == [stop] and len(json.dumps(stop)) < 20_000
+        kept = section(stop, "body")
+        assert (kept["threadId"], kept["reason"], kept["text"]) == (7, "exception", "ValueError")
+        assert said.startswith(str(kept["description"])) and kept["description"]
+
+
+def test_an_answer_of_megabytes_to_tk_counts_as_a_failure_and_stays_here() -> None:
+    answers: list[Message] = []
+    shared = SharedConnection()
+    shared.ask("exceptionInfo", {}, answers.append)
+    for own in (True, False):
+        answer = {
+            "type": "response",
+            "request_seq": FIRST_SEQ + 1 if own else 3,
+            "success": True,
+            "command": "exceptionInfo",
+            "body": {"description": "x" * 2_000_000},
+        }
+        raw = frame(json.dumps(answer).encode())
+        assert shared.from_debuggee(raw) == (b"" if own else raw)
+    assert [one["success"] for one in answers] == [False]
+
+
+@given(st.binary(max_size=5_000), st.integers(1, 400_000), st.booleans())
+@example(b'{"type": "event", "event": "stopped", "body": {"threadId": 1', 1, False)
+@example(b'{"type": "response", "request_seq": 1073741825, ', 1, True)
+@example(b'{"type": "event", "event": "stopped", "description": "' + b"\\" * 4_000, 1, False)
+def test_long_messages_of_any_form_pass_or_are_dropped_whole(
+    head: bytes, piece: int, event: bool
+) -> None:
+    shared = SharedConnection()
+    shared.ask("evaluate", {}, lambda message: None)
+    start = b'{"type": "event", "event": "stopped", "body": {"reason": "' if event else b""
+    raw = frame((start + head).ljust((1 << 20) + 9, b"x"))
+    after = frame(b'{"seq": 1, "type": "event", "event": "thread"}')
+    fed = raw + after
+    passed = b"".join(
+        shared.from_debuggee(fed[at : at + piece]) for at in range(0, len(fed), piece)
+    )
+    assert passed in (fed, after)
+    assert len(json.dumps(shared.stops)) < 20_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tunnelkit.debug.ranks.sample import (
+    Failure,
     GroupProgress,
     ProcessState,
     RankSample,
@@ -122,6 +123,7 @@ samples = st.lists(
         ),
         st.integers(0, 3),
         _names,
+        st.none() | st.builds(Failure, _names, _names, st.floats()),
     ),
     max_size=8,
 )

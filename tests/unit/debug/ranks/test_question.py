@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +18,7 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["frames", "groups", "cpu_s", "instruction", "held", "ranks", "name"])
+            st.sampled_from(["frames", "groups", "cpu_s", "instruction", "held", "ranks", "failed"])
             | st.text(max_size=5),
             inner,
             max_size=4,
@@ -73,3 +76,58 @@ def test_an_answer_is_cut_to_its_limits() -> None:
     assert len(found["groups"][0].ranks) == 4096
     assert (found["groups"][0].sequence, found["groups"][0].operation) == (0, "x")
     assert found["cpu_s"] is None
+
+
+class _Debugger:
+    """Holds a thread at an exception as pydevd does."""
+
+    def __init__(self, error: BaseException, mark: str) -> None:
+        self.error, self.mark = error, mark
+        self.held, self.go = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        names: dict[str, Any] = {"threading": threading}
+        source = "def do_wait_suspend(held, go, arg, exception_type): held.set(); go.wait()"
+        exec(compile(source, "/x/debugpy/pydevd.py", "exec"), names)
+        arg = (type(self.error), self.error, self.error.__traceback__)
+        wait = names["do_wait_suspend"]
+        self.thread = threading.Thread(target=wait, args=(self.held, self.go, arg, self.mark))
+        self.thread.start()
+        assert self.held.wait(10)
+
+    def __exit__(self, *how: object) -> None:
+        self.go.set()
+        self.thread.join()
+
+
+def _raised(kind: type[BaseException]) -> BaseException:
+    try:
+        raise kind("x" * 1_000_000)
+    except BaseException as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark", "failed"),
+    [
+        (ValueError, "UNHANDLED", "ValueError"),
+        (ValueError, "HANDLED", ""),
+        (ValueError, "USER_UNHANDLED", ""),
+        (SystemExit, "UNHANDLED", ""),
+        (KeyboardInterrupt, "UNHANDLED", ""),
+    ],
+)
+def test_an_exception_that_nothing_catches_is_named_with_its_frames(
+    kind: type[BaseException], mark: str, failed: str
+) -> None:
+    with _Debugger(_raised(kind), mark):
+        raw = eval(where_are_you(known=False)["expression"])
+        found = position(answered(raw))
+    assert found is not None and found["failed"] == failed
+    assert len(raw) < 20_000
+    if failed:
+        assert found["text"] == "x" * 500
+        assert found["state"] is RankState.STOPPED
+        assert [frame.function for frame in found["frames"]] == ["_raised"]
+    else:
+        assert len(found["frames"]) > 1

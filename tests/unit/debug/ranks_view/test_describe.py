@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.debug.ranks import rank_samples
 from tests.unit.debug.ranks.rank_samples import LOADS, MAIN, ROOTS, own, sample, within, world
 from tunnelkit.debug.ranks.arrivals import Arrival, BlockingCalls, LateRank, arrivals
-from tunnelkit.debug.ranks.sample import ProcessState, RankSample, RankState, StackFrame
+from tunnelkit.debug.ranks.sample import (
+    Failure,
+    ProcessState,
+    RankSample,
+    RankState,
+    StackFrame,
+)
 from tunnelkit.debug.ranks.stacks import Activity, StackClass, classify
 from tunnelkit.debug.ranks_view.describe import arrival_text, describe, duration, state_text
 from tunnelkit.debug.ranks_view.view import RanksView
@@ -269,3 +275,24 @@ def test_hostile_names_of_a_waiting_collective_stay_in_their_line() -> None:
     lines = describe(view_of(ranks, program=evil))
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("rank 0") for line in lines)
+
+
+def failing(rank: int, text: str, kind: str = "ValueError") -> RankSample:
+    found = sample(rank, (MAIN, own("train.py", 4, "load")), state=RankState.STOPPED)
+    return dataclasses.replace(found, failure=Failure(kind, text, 74.0))
+
+
+def test_failed_ranks_are_one_class_by_type_and_place() -> None:
+    failures = [failing(1, "bad rank 1"), failing(3, "bad rank 3"), failing(5, "no", "KeyError")]
+    stopped = sample(7, (MAIN, own("train.py", 4, "load")), state=RankState.STOPPED)
+    view = view_of([sample(0), *failures, stopped], still_s={1: 74.0, 3: 70.0})
+    assert [(one.ranks, one.activity) for one in view.classes[1:]] == [
+        ((1, 3), Activity.FAILED),
+        ((5,), Activity.FAILED),
+        ((7,), Activity.STOPPED),
+    ]
+    text = " ".join("\n".join(describe(view, 100)).split())
+    assert "1,3 2 train.py:4 load failed 1 min 10 s ago: ValueError: bad rank 1" in text
+    evil = view_of([failing(1, "\x1b[2J" + "y" * 1_000_000 + "\nsecond line")])
+    lines = describe(evil, 80)
+    assert all(line.isprintable() and len(line) <= 80 for line in lines) and len(lines) < 20
