@@ -29,7 +29,7 @@ from tunnelkit.session.runtime.control_calls import Ranks
 from tunnelkit.session.session import Session
 
 _MOST_GAP_S = 60.0
-#: The first look may have waited for silent ranks; the others answered at its beginning.
+#: The first question may have waited for silent ranks; the others answered it at once.
 _LEAST_GAP_S = 0.25
 
 #: Asks all ranks once.
