@@ -167,11 +167,11 @@ class ConsoleServer:
 
     async def _follow_link(self) -> None:
         """Say when the link to the cluster is cut, and when it is back."""
-        told = True
+        last = True
         while not self._channel.is_over:
             up = self._session.states.state is not SessionState.RECONNECTING
-            if up is not told:
-                told = up
+            if up is not last:
+                last = up
                 self._send({"type": "link", "up": up})
             await self._session.states.wait_change()
 
