@@ -6,8 +6,10 @@ import asyncio
 import importlib.util
 import os
 import re
+import shlex
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,8 +120,21 @@ async def test_the_rank_that_has_not_come_is_named(project: Project) -> None:
     assert "time.sleep(0.01)" in text
     each = (await project.tk("ranks", "--all", "2")).out.splitlines()
     assert len(each) == 2 and each[1].split()[:2] == ["2", "node1"]
-    # It was never stopped: it ends as if nobody had asked.
+    # It was never stopped: it answers, stops when asked to, and ends once it may.
+    lines = ("on 2", "pause", "p step", "c")
+    argv = [word for line in lines for word in ("-c", line)]
+    inside = (await project.tk("console", *argv)).out
+    assert re.search(r"^3$", inside, re.M), inside
+    picture(f"$ tk ranks\n{text}\n$ tk {shlex.join(('console', *argv))}\n{inside}")
     await end(project, terminal)
+
+
+def picture(text: str) -> None:
+    """Make the picture of docs/ranks.md (`scripts/docs pictures`)."""
+    if folder := os.environ.get("TK_SCREENSHOTS"):
+        from scripts.docslib.pictures import terminal
+
+        terminal(text, Path(folder) / "ranks-hang.svg")
 
 
 async def test_a_spinning_a_native_and_a_stopped_rank_are_told_apart(project: Project) -> None:
