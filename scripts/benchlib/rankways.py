@@ -132,7 +132,7 @@ def looping(rig: Rig, paths: SessionPaths, ranks: int) -> Iterator[None]:
 @asynccontextmanager
 async def console(paths: SessionPaths) -> AsyncIterator[ConsoleShell]:
     """A console, as `tk console` is one."""
-    shell = ConsoleShell(new_core(paths), lambda _lines: None)
+    shell = ConsoleShell(new_core(), lambda _lines: None)
     async with (
         control_client.connect(paths) as session,
         shell.running(session.open(ConsoleStream(loop=None))),

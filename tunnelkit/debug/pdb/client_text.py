@@ -26,18 +26,22 @@ class ClientText:
 
     def __init__(self) -> None:
         self.begun = False
-        self._first = b""
+        self._first = bytearray()
         self._after_return = False
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; return text to pass on. Raises NotPdbClient for the first line."""
         if not self.begun:
+            # Only what is new is looked through: it may come a byte at a time.
+            piece, end, _ = data.partition(b"\n")
+            if _CONTROL.search(piece) or len(self._first) + len(piece) > _LONGEST_FIRST_BYTES:
+                raise NotPdbClient
             self._first += data
-            line, end, _ = self._first.partition(b"\n")
-            _check(line.rstrip(b"\r"))
             if not end:
                 return b""
-            data, self._first, self.begun = self._first, b"", True
+            if _HTTP.match(self._first):
+                raise NotPdbClient
+            data, self._first, self.begun = bytes(self._first), bytearray(), True
         return self._line_ends(data)
 
     def _line_ends(self, data: bytes) -> bytes:
@@ -47,9 +51,3 @@ class ClientText:
         if self._after_return:
             data = data[:-1]
         return data.replace(b"\r\n", b"\n").replace(b"\r\0", b"\n")
-
-
-def _check(line: bytes) -> None:
-    """Check a first line, or what has come of it."""
-    if len(line) > _LONGEST_FIRST_BYTES or _CONTROL.search(line) or _HTTP.match(line):
-        raise NotPdbClient

@@ -49,3 +49,8 @@ def test_other_protocols_reach_nothing(opening: bytes, size: int) -> None:
 
 def test_a_line_that_only_speaks_of_http_is_text() -> None:
     assert ClientText().feed("p 'é GET / HTTP/1.1'\n".encode()) == "p 'é GET / HTTP/1.1'\n".encode()
+
+
+def test_a_long_paste_passes_whole() -> None:
+    paste = b"p 1\n" * 50_000
+    assert ClientText().feed(paste) == paste

@@ -7,6 +7,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from tunnelkit.cli.views import console_shell
 from tunnelkit.cli.views.ranks import view_of
 from tunnelkit.debug.dap.messages import Message, parse
 from tunnelkit.debug.ranks_view.describe import describe
@@ -27,6 +30,12 @@ def value(rank: int, expression: str) -> str:
     if "rank" in expression:
         return str(rank)
     return "nan" if rank == ODD else "0.4127"
+
+
+@pytest.fixture(autouse=True)
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A console shows what it has after a second; a busy machine needs longer for 1,024."""
+    monkeypatch.setattr(console_shell, "_now", lambda: 100.0)
 
 
 async def stopped() -> SimRanks:
