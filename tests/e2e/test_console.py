@@ -34,7 +34,8 @@ ADDS = line_of(PROGRAM, "total += step")
 async def four_ranks(project: Project) -> Project:
     project.write("train.py", PROGRAM)
     await project.up("--nodes", "2", "--cpus", "4")
-    await project.loop("srun", "-n", "4", "python", "train.py")
+    terminal = await project.loop("srun", "-n", "4", "python", "train.py")
+    await terminal.line("all 4 ranks wait")
     return project
 
 
@@ -89,6 +90,7 @@ async def test_all_ranks_run_to_their_end_from_the_console(project: Project) -> 
     project.write("train.py", PROGRAM)
     await project.up("--cpus", "4")
     terminal = await project.loop("srun", "-n", "4", "python", "train.py")
+    await terminal.line("all 4 ranks wait")
     await console(project, "c")
     await terminal.line(r"run 1 · ended: exit code 0")
     assert terminal.text.count(" done: ") == 4

@@ -87,6 +87,7 @@ async def test_a_failed_rank_of_torchrun_is_kept_with_all_the_others(project: Pr
     terminal = await project.loop(
         "--post-mortem", "torchrun", "--standalone", "--nproc-per-node", "4", "train.py"
     )
+    await terminal.line("all 4 ranks wait")
     async with on_a_terminal(project, "console") as screen:
         await screen.shows(r"`c` lets them run")
         screen.type("c\r")
@@ -128,7 +129,9 @@ async def on_two_nodes(project: Project, *words: str, more: tuple[str, ...] = ()
     await project.up("--nodes", "2", "--cpus", "4")
     kills = (KILLS,) if KILLS in words else ()
     own = [one for one in words if one != KILLS]
-    return await project.loop(*more, "srun", *kills, "-n", "4", "python", "train.py", *own)
+    terminal = await project.loop(*more, "srun", *kills, "-n", "4", "python", "train.py", *own)
+    await terminal.line("all 4 ranks wait")
+    return terminal
 
 
 async def test_failures_of_srun_on_two_nodes_are_grouped_by_type_and_place(
