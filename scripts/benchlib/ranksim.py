@@ -1,6 +1,6 @@
 """1,024 ranks that answer from a record, behind the real session's and the real console's code.
 
-The ranks' own answers cost next to nothing here, so what is measured is the laptop's part: the
+The ranks' own answers cost next to nothing here, so these figures are the laptop's part: the
 session's handlers, the stream between them, and the command. Nothing is written to a network.
 """
 

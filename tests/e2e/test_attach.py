@@ -228,8 +228,8 @@ async def ranks_that_run(project: Project) -> Terminal:
 
 async def test_a_rank_on_the_second_node_survives_a_killed_session(project: Project) -> None:
     await ranks_that_run(project)
-    told = (await project.tk("attach", "3", "--json", timeout_s=PATIENCE_S)).json
-    assert (told["rank"], told["node"], told["port"]) == (3, "node2", project.port)
+    attached = (await project.tk("attach", "3", "--json", timeout_s=PATIENCE_S)).json
+    assert (attached["rank"], attached["node"], attached["port"]) == (3, "node2", project.port)
     editor, _, frame = await project.f5_to_stop(STOP, file="spin.py")
     where = "os.environ['SLURM_PROCID'], os.environ['SLURMD_NODENAME']"
     assert await editor.evaluate(where, frame) == "('3', 'node2')"

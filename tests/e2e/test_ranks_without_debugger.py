@@ -1,4 +1,4 @@
-"""`tk ranks` on a program that was started without a debugger: what is seen from outside."""
+"""`tk ranks` on a program that was started without a debugger: it is seen from outside."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ async def wide_project(wide_lab: LabInfo) -> AsyncIterator[Project]:
 def test_a_lab_with_more_cpus_runs_64_tasks_on_two_nodes(
     wide_lab: LabInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = ssh(wide_lab, "login", "srun -N2 -n64 printenv SLURMD_NODENAME").split()
-    assert sorted(told) == ["node1"] * 32 + ["node2"] * 32
+    nodes = ssh(wide_lab, "login", "srun -N2 -n64 printenv SLURMD_NODENAME").split()
+    assert sorted(nodes) == ["node1"] * 32 + ["node2"] * 32
     monkeypatch.setenv("TK_CONFIG_DIR", str(wide_lab.profile.parents[1]))
     # Who does not ask for CPUs leaves them as they are.
     assert tk_lab.up(wide_lab.dir) == wide_lab

@@ -158,7 +158,7 @@ async def test_two_consoles_on_the_same_ranks(project: Project) -> None:
         await shown(one, rf"rank 1 stopped: ranks\.py:{LOOP} ")
         one.type("q\r")
         assert await one.ended() == 0
-        # What is left are the breakpoints of the other.
+        # The breakpoints of the other are left.
         await typed(other, "cast ranks(:) c", rf"ranks 0-1 stopped: ranks\.py:{TENS} ")
         await typed(other, "c", "1 breakpoint of this console removed")
         await terminal.line(r"run 1 · ended: exit code 0")

@@ -17,7 +17,7 @@ from tunnelkit.cli.views.loop import LoopView
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
-from tunnelkit.session.debugging.loop_messages import told
+from tunnelkit.session.debugging.loop_messages import event_text
 from tunnelkit.session.debugging.loops import LoopLogFile, SessionLoop
 
 _NAMES = [
@@ -51,7 +51,7 @@ def test_every_event_has_words(event: dict[str, Any]) -> None:
 
 
 async def _shown(event: dict[str, Any]) -> None:
-    assert isinstance(told(event), str)
+    assert isinstance(event_text(event), str)
     view = LoopView()
     view.show(LoopRecord(EVENT, 0, json.dumps(event).encode()))
 

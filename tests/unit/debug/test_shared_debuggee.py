@@ -18,7 +18,7 @@ from tunnelkit.mux.dap_framing import DapReader, frame
 
 
 class FakeChannel:
-    """Keeps what is written."""
+    """Keeps all bytes that are written."""
 
     is_over = False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tunnelkit.cli.terminal.output import note, paint
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
-from tunnelkit.session.debugging.loop_messages import at, ending, kept_at, told
+from tunnelkit.session.debugging.loop_messages import at, ending, event_text, kept_at
 from tunnelkit.text_format import shown
 
 #: An event of a loop; the agent may send any fields.
@@ -120,7 +120,7 @@ class LoopView:
         try:
             return self.describe(event)
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
-            return told(event)  # from a hostile agent, or one of another version
+            return event_text(event)  # from a hostile agent, or one of another version
 
     def describe(self, event: Event) -> str | None:
         """Return a change of state in words; None for one that is not shown."""

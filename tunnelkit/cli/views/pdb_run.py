@@ -12,7 +12,7 @@ from tunnelkit.debug.dap.messages import Message, text, whole
 from tunnelkit.errors import ExitCode, TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, LoopRecord, RecordReader
-from tunnelkit.session.debugging.loop_messages import told
+from tunnelkit.session.debugging.loop_messages import event_text
 
 #: Events that the user of a console sees, beside what the console says itself.
 _SHOWN = frozenset({"no-relay", "node-lost", "notice", "time-limit", "lost", "skipped"})
@@ -73,7 +73,7 @@ class PdbRun:
         elif name == "ended" and not self.ended.done():
             self.ended.set_result(event)
         elif name in _SHOWN:
-            say(told(event))
+            say(event_text(event))
 
     def exit_code(self) -> int:
         """Return the exit code of the ended program, as a shell gives it."""

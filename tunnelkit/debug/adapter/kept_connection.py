@@ -18,7 +18,7 @@ async def keep(
 
     Messages after that are the caller's to carry. None: the debuggee has ended first, and the
     channel is closed. adapter: None if it never gets one. Raises OSError if the adapter is gone, or
-    the debuggee sends what is no DAP.
+    the debuggee sends other bytes than DAP.
     """
     kept = _Kept(channel, connection, adapter)
     connection.has_adapter = False

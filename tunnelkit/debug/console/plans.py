@@ -148,7 +148,7 @@ def set_breakpoints(
 ) -> Generator[Need, Reply, dict[tuple[str, int], str]]:
     """Send the files whose breakpoints have changed, and the filters of exceptions if they have.
 
-    Returns what is wrong, by path and line.
+    Returns the refusals, by path and line.
     """
     wrong: dict[tuple[str, int], str] = {}
     wanted = breakpoints.wanted(rank.rank)

@@ -102,7 +102,7 @@ class SharedConnection:
 
     @keeps.setter
     def keeps(self, value: bool) -> None:
-        """Set whether they do, for what is sent from now on."""
+        """Set whether they do, from the next filters on."""
         self._filters.keeps = value
 
     @property

@@ -32,7 +32,7 @@ class ClientText:
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; return text to pass on. Raises NotPdbClient for the first line."""
         if not self.begun:
-            # Only what is new is looked through: it may come a byte at a time.
+            # Only new bytes are checked: the line may come a byte at a time.
             piece, end, _ = data.partition(b"\n")
             if _CONTROL.search(piece) or len(self._first) + len(piece) > _LONGEST_FIRST_BYTES:
                 raise NotPdbClient

@@ -1,6 +1,6 @@
 """The main thread's stack in the output of `py-spy dump --json`, native frames among it.
 
-The far side may send anything: what is no such dump is a refusal in one line.
+The far side may send anything: any other text is refused in one line.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _frames(thread: Message, cwd: str) -> tuple[StackFrame, ...]:
 
 
 def _is_told(frame: Message) -> bool:
-    """False for what is between two frames that say something."""
+    """False for frames of glue between two others."""
     module = text(frame.get("module")).rpartition("/")[2]
     name = text(frame.get("name"))
     return bool(name) and not (module and _GLUE.match(module)) and not _ADDRESS.fullmatch(name)

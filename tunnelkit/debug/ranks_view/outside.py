@@ -1,4 +1,4 @@
-"""The lines about ranks that were seen from outside: what is missing, and the next step."""
+"""The lines about ranks that were seen from outside: the missing stacks, and the next step."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _PLAIN = {
 _WORTH_TELLING_S = 1.0
 
 
-def told(event: Mapping[str, object]) -> str:
+def event_text(event: Mapping[str, object]) -> str:
     """Return the message of an event for `tk logs`.
 
     Unknown events, and events with missing fields (another version's), are shown as they came."""

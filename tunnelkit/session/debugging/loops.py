@@ -24,7 +24,7 @@ from tunnelkit.mirror.api import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.debugging.loop_messages import at, told
+from tunnelkit.session.debugging.loop_messages import at, event_text
 
 #: Limit of unread output for a slow terminal; beyond it the terminal skips.
 _BEHIND_BYTES = 8 * 1024 * 1024
@@ -50,7 +50,7 @@ class LoopLogFile:
 
 
 def _event_line(event: Message) -> bytes:
-    return f"[tk {at(event)}] {told(event)}\n".encode("utf-8", "replace")
+    return f"[tk {at(event)}] {event_text(event)}\n".encode("utf-8", "replace")
 
 
 class SessionLoop:

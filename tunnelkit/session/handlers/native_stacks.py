@@ -137,7 +137,7 @@ class NativeStacks:
         directory = cwd.decode("utf-8", "replace")
         return read_dump(dump, sample.pid, directory if directory.startswith("/") else "")
 
-    # -- what is missing --------------------------------------------------------
+    # -- missing stacks ---------------------------------------------------------
 
     def _notes(
         self, wanted: Sequence[RankSample], found: dict[int, NativeStack | NoStack | None]

@@ -82,9 +82,9 @@ def test_a_connect_that_is_null_counts_as_none() -> None:
 def test_clients_without_start_debugging_get_debugpys_event() -> None:
     view = with_children(False)
     configuration = view.child_configuration("rank 1", **{RANK_KEY: 1})
-    (told,) = read([view.start_child(configuration)])
-    assert (told["type"], told["event"]) == ("event", "debugpyAttach")
-    assert told["body"] == {**configuration, "request": "attach"}
+    (announced,) = read([view.start_child(configuration)])
+    assert (announced["type"], announced["event"]) == ("event", "debugpyAttach")
+    assert announced["body"] == {**configuration, "request": "attach"}
 
 
 def test_children_that_the_adapter_announces_are_noted_and_passed() -> None:
@@ -98,6 +98,6 @@ def test_children_that_the_adapter_announces_are_noted_and_passed() -> None:
             "arguments": {"request": "attach", "configuration": configuration},
         }
     )
-    told = event("debugpyAttach", {**configuration, "subProcessId": 42})
-    assert view.from_adapter([asked, told], 0.0) == [asked, told]
+    announced = event("debugpyAttach", {**configuration, "subProcessId": 42})
+    assert view.from_adapter([asked, announced], 0.0) == [asked, announced]
     assert view.facts.children == (Child(41, "Subprocess 41"), Child(42, "Subprocess 41"))

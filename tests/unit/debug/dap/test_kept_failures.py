@@ -68,8 +68,8 @@ def test_an_editor_that_leaves_takes_no_failure_with_it(watched: bool, stopped: 
     assert rest[0]["arguments"]["breakpoints"] == []
     assert modes(rest[1]["arguments"]) == [(["Exception"], "unhandled")]
     answer = {"seq": 9, "type": "response", "request_seq": 5, "success": True, "command": "threads"}
-    [told] = sent(shared.from_debuggee(frame(json.dumps(answer).encode())))
-    assert (told["command"], told["request_seq"]) == ("disconnect", 5)
+    [answered] = sent(shared.from_debuggee(frame(json.dumps(answer).encode())))
+    assert (answered["command"], answered["request_seq"]) == ("disconnect", 5)
 
 
 def test_without_post_mortem_an_editor_that_leaves_is_passed_on() -> None:

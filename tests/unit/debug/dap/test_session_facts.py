@@ -29,19 +29,19 @@ def mappings_sent(view: DapSession, body: bytes) -> tuple[Any, list[bytes]]:
 
 def test_missing_mappings_are_added_silently() -> None:
     view = DapSession(MIRROR)
-    arguments, told = mappings_sent(view, request(2, "attach", justMyCode=False, pathMappings=[]))
+    arguments, notes = mappings_sent(view, request(2, "attach", justMyCode=False, pathMappings=[]))
     ours = [{"localRoot": "/home/me/code", "remoteRoot": "/r/code"}]
     assert arguments == {"justMyCode": False, "pathMappings": ours}
-    assert told == []
+    assert notes == []
     assert view.facts.attach_arguments == arguments
 
 
 def test_wrong_mappings_are_told_once() -> None:
     wrong = [{"localRoot": "${workspaceFolder}", "remoteRoot": "/old"}]
-    arguments, told = mappings_sent(DapSession(MIRROR), request(2, "attach", pathMappings=wrong))
+    arguments, notes = mappings_sent(DapSession(MIRROR), request(2, "attach", pathMappings=wrong))
     assert arguments["pathMappings"] == [{"localRoot": "/home/me/code", "remoteRoot": "/r/code"}]
-    assert read(told)[0]["body"]["category"] == "console"
-    assert "/home/me/code -> /r/code" in read(told)[0]["body"]["output"]
+    assert read(notes)[0]["body"]["category"] == "console"
+    assert "/home/me/code -> /r/code" in read(notes)[0]["body"]["output"]
 
 
 @pytest.mark.parametrize("mirror", [None, MIRROR])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
-from tunnelkit.session.debugging.loop_messages import told
+from tunnelkit.session.debugging.loop_messages import event_text
 from tunnelkit.session.debugging.loops import LoopLogFile
 
 
@@ -33,4 +33,4 @@ def test_the_log_is_written_in_words(tmp_path: Path) -> None:
     ],
 )
 def test_what_has_no_words_is_shown_as_it_came(event: dict[str, Any], text: str) -> None:
-    assert told(event) == text
+    assert event_text(event) == text

@@ -1,4 +1,4 @@
-"""py-spy's binary: what is taken for one, and how a node keeps it."""
+"""py-spy's binary: which file is accepted as one, and how a node keeps it."""
 
 from __future__ import annotations
 
