@@ -25,9 +25,8 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.debugging.loop_messages import at, event_text
+from tunnelkit.session.debugging.loop_watcher import LoopWatcher
 
-#: Limit of unread output for a slow terminal; beyond it the terminal skips.
-_BEHIND_BYTES = 8 * 1024 * 1024
 _HISTORY = 200
 _HISTORY_BYTES = 16 * 1024 * 1024
 _LOG_BYTES = 16 * 1024 * 1024
@@ -65,35 +64,36 @@ class SessionLoop:
         #: Recent records, for a terminal that connects later.
         self.history: deque[LoopRecord] = deque()
         self._history_bytes = 0
-        self._watchers: dict[Channel, int] = {}
+        self._watchers: list[LoopWatcher] = []
 
     def record(self, record: LoopRecord) -> None:
-        """Send a record to all terminals; one that is too far behind skips it."""
+        """Send a record to all terminals."""
         self._remember(record)
-        for channel in list(self._watchers):
-            if channel.is_over:
-                del self._watchers[channel]
-            elif channel.queued_bytes > _BEHIND_BYTES:
-                self._watchers[channel] += 1
-            else:
-                skipped, self._watchers[channel] = self._watchers[channel], 0
-                if skipped:
-                    payload = event_payload("skipped", records=skipped)
-                    channel.write_nowait(LoopRecord(EVENT, record.number, payload).encode())
-                channel.write_nowait(record.encode())
+        self._send(record)
 
     def notice(self, text: str) -> None:
         """Send a message to the user at the loop's terminals; it is not logged."""
-        payload = event_payload("notice", text=text)
-        for channel in self._watchers:
-            if not channel.is_over:
-                channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
+        self._send(LoopRecord(EVENT, 0, event_payload("notice", text=text)))
 
     def watch(self, channel: Channel) -> None:
         """Show the loop on `channel`, beginning with its recent records."""
+        watcher = LoopWatcher(channel)
+        watcher.begin()
         for record in self.history:
-            channel.write_nowait(record.encode())
-        self._watchers[channel] = 0
+            watcher.send(record)
+        self._watchers.append(watcher)
+
+    def end_watch(self, channel: Channel) -> None:
+        """Send the rest to a terminal whose channel is closed next."""
+        for watcher in self._watchers:
+            if watcher.channel is channel:
+                watcher.end()
+        self._watchers = [one for one in self._watchers if one.channel is not channel]
+
+    def _send(self, record: LoopRecord) -> None:
+        self._watchers = [one for one in self._watchers if not one.channel.is_over]
+        for watcher in self._watchers:
+            watcher.send(record)
 
     def _remember(self, record: LoopRecord) -> None:
         self.history.append(record)

@@ -80,6 +80,7 @@ async def show(
         await _until_dropped(session, loop.loop.id)
     elif not keep and session.loops.has(loop.loop.id):
         await session.loops.stop(loop.loop.id)
+    loop.end_watch(channel)
     channel.close({})
 
 
