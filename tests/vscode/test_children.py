@@ -49,7 +49,7 @@ async def test_both_children_are_in_the_call_stack(project: Project, vscode: Win
     await vscode.picture("processes")
     for name, square in zip(children, ("9", "16"), strict=True):
         await vscode.focus_session(name)
-        await vscode.shows_variable("square", square)
+        await vscode.shows_variable("square", square, name)
         await vscode.f5()
         await terminal.line(rf"^square {square}$")
     await terminal.line(r"run 1 · ended: exit code 0")

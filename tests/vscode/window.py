@@ -131,8 +131,12 @@ class Window:
         assert min(red, green) > 150 > blue, f"line {line} is not yellow but {colour}"
         return int(line)
 
-    async def shows_variable(self, name: str, value: str) -> None:
-        """Wait until the Variables view shows a local variable of the frame in focus like that."""
+    async def shows_variable(self, name: str, value: str, session: str = "") -> None:
+        """Wait until the Variables view shows a local variable of the frame in focus like that.
+
+        session: clicked again while the view is empty. One that ends at that moment can take the
+        focus away from the one that was clicked.
+        """
         rows = self.page.locator(".debug-variables .monaco-list-row")
         row = rows.filter(has=self.page.locator(".name", has_text=re.compile(rf"^{name}\W*$")))
         right = row.filter(has=self.page.locator(".value", has_text=_exactly(value)))
@@ -145,6 +149,8 @@ class Window:
                     with contextlib.suppress(PlaywrightTimeout):
                         if await collapsed.count():
                             await collapsed.click(timeout=1000)
+                        elif session and not await rows.count():
+                            await self.focus_session(session)
                         await right.wait_for(timeout=1000)
         except TimeoutError:
             shown = await rows.all_inner_texts()

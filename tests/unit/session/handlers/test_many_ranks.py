@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from tunnelkit.cli.views import console_shell
 from tunnelkit.cli.views.ranks import view_of
 from tunnelkit.debug.dap.messages import Message, parse
+from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks_view.describe import describe
 from tunnelkit.mux.dap_framing import DapReader
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.handlers import ranks as ranks_handler
 from tunnelkit.session.handlers.console import _ROSTER_GAP_S, ConsoleServer
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.runtime.control_calls import Ranks
@@ -34,8 +37,9 @@ def value(rank: int, expression: str) -> str:
 
 @pytest.fixture(autouse=True)
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A console shows what it has after a second; a busy machine needs longer for 1,024."""
+    """A console shows its answers after 1 s, `tk ranks` after 1.5 s: a busy machine is slower."""
     monkeypatch.setattr(console_shell, "_now", lambda: 100.0)
+    monkeypatch.setattr(ranks_handler, "look", partial(look, patience_s=60.0))
 
 
 async def stopped() -> SimRanks:
