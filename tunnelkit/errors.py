@@ -30,6 +30,7 @@ class ExitCode(IntEnum):
     MISSING_PROGRAM = 11
     TIMEOUT = 12
     CHECK_FAILED = 13
+    DIAGNOSED = 14
     INTERRUPTED = 130
 
 
@@ -50,6 +51,7 @@ MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
         ExitCode.MISSING_PROGRAM: "a program that is needed is not installed",
         ExitCode.TIMEOUT: "something did not happen within its time",
         ExitCode.CHECK_FAILED: "a check of `tk doctor` failed",
+        ExitCode.DIAGNOSED: "`tk why --check`: the job failed, or can never start",
         ExitCode.INTERRUPTED: "Ctrl-C",
     }
 )

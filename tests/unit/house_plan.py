@@ -27,14 +27,15 @@ def _room(purpose: str, may_import: str = "") -> Room:
 ROOMS = {
     "cli": _room(
         "parse, call, render; a command's module is imported only when it runs",
-        "config debug demo errors file_changes lab mirror model mount mux session text_format",
+        "config debug demo diagnosis errors file_changes lab mirror model mount mux session "
+        "text_format",
     ),
     "demo": _room("`tk demo`, and a small DAP client", "errors lab mux session"),
     "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
-        "agent_zip child_process config debug errors link local_ports messages mirror model mount "
-        "mux remote_command remote_script scheduler text_format wire",
+        "agent_zip child_process config debug diagnosis errors link local_ports messages mirror "
+        "model mount mux remote_command remote_script scheduler text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
@@ -42,7 +43,7 @@ ROOMS = {
     ),
     "scheduler": _room(
         "Slurm, PBS and Torque: builds argv, parses text; one poller; the job's script",
-        "errors model",
+        "diagnosis errors model",
     ),
     "mirror": _room(
         "watches, scans and sends files; the barrier and its proof",
@@ -80,6 +81,9 @@ ROOMS = {
     "local_ports": _room("is a local port free, and who has it if not", "errors"),
     "file_changes": _room("changes to a user's files, planned first, written at once", "errors"),
     "text_format": _room("sizes and untrusted text for people"),
+    "diagnosis": _room(
+        "why a job waits, is slow or failed: evidence in, verdicts out; pure", "model"
+    ),
     "model": _room("the nouns: hosts, nodes, jobs, commands", "errors"),
     "errors": _room("errors and exit codes"),
 }
@@ -106,12 +110,14 @@ FOLDERS = {
         "connection",
         "allocation files local_loop",
         "agents job_monitor cleanup report host",
+        "why",
         "session",
         "handlers",
         "daemon",
     ),
     "link": ("base options", "shared", "openssh paramiko_link", "factory"),
     "scheduler": (
+        "sections inspector",
         "base command_error nodelist",
         "job_script detect poller",
         "names",
@@ -129,6 +135,7 @@ FOLDERS = {
         "proof push_worker",
         "mirror",
     ),
+    "diagnosis": ("verdict evidence", "codes", "verdict_json waiting ended running"),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
         "dap",

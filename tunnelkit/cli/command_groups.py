@@ -17,7 +17,7 @@ TASKS = {
     "Debug": ("loop", "ready", "attach", "interrupt", "ranks", "console", "pdb", "vscode"),
     "Work on the node": ("run", "shell", "logs", "forward"),
     "Files": ("sync", "pull", "mount", "umount"),
-    "When something fails": ("doctor", "bugreport", "auth"),
+    "When something fails": ("why", "doctor", "bugreport", "auth"),
     "Learn and set up": ("demo", "lab", "config", "trust", "help", "version"),
 }
 #: A word is taken for another one from this likeness on (difflib's ratio).

@@ -26,6 +26,7 @@ COMMANDS = {
     "init": "start.init:init",
     "trust": "start.trust:trust",
     "vscode": "debug.vscode:vscode",
+    "why": "jobs.why:why",
     "doctor": "support.doctor:doctor",
     "bugreport": "support.bugreport:bugreport",
     "help": "support.help:show_help",

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.scheduler.inspector import JobInspector
 
 
 class Where(Enum):
@@ -72,6 +73,10 @@ class Scheduler(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """The abilities that not every scheduler has."""
+        ...
+
+    def inspector(self) -> JobInspector | None:
+        """Return the adapter's part for `tk why`; None if it has none."""
         ...
 
     def submit(

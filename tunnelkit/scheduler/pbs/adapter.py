@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
 from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause
+from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
@@ -74,6 +75,10 @@ class Qstat(LoginPrograms):
 
     def _ending(self, record: JobRecord) -> str:
         raise NotImplementedError
+
+    def inspector(self) -> JobInspector | None:
+        """See `Scheduler.inspector`."""
+        return None
 
     # -- submit -----------------------------------------------------------
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tunnelkit.errors import UsageError
 from tunnelkit.model import (
     Completed,
     JobState,
@@ -24,9 +23,10 @@ from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
 from tunnelkit.scheduler.slurm.duration import parse_duration
+from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
+from tunnelkit.scheduler.slurm.job_id import JOB_ID, check_job_id
 from tunnelkit.scheduler.slurm.states import judge, state_of
 
-_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
 _ABSENT = {"", "N/A", "n/a", "(null)", "None"}
 
 #: id, state, reason, nodes, batch host, start, end, time left, name. The name stands last:
@@ -90,6 +90,10 @@ class Slurm(LoginPrograms):
         """The scheduler's name."""
         return "slurm"
 
+    def inspector(self) -> SlurmInspector:
+        """See `Scheduler.inspector`."""
+        return SlurmInspector(self._bin_dir, bin_dirs=self._bin_dirs)
+
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
     ) -> Command:
@@ -108,7 +112,7 @@ class Slurm(LoginPrograms):
 
     def query(self, job_ids: Sequence[str]) -> Command:
         """See `Scheduler.query`."""
-        ids = ",".join(_check_job_id(job_id) for job_id in job_ids)
+        ids = ",".join(check_job_id(job_id) for job_id in job_ids)
         return self._squeue("-t", "all", "-j", ids, "-o", _FORMAT)
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -141,7 +145,7 @@ class Slurm(LoginPrograms):
 
     def estimate(self, job_id: str) -> Command | None:
         """See `Scheduler.estimate`."""
-        return self._squeue("--start", "-j", _check_job_id(job_id), "-o", "%i|%S")
+        return self._squeue("--start", "-j", check_job_id(job_id), "-o", "%i|%S")
 
     def parse_estimate(self, done: Completed) -> str | None:
         """See `Scheduler.parse_estimate`."""
@@ -149,13 +153,13 @@ class Slurm(LoginPrograms):
             return None
         for line in done.text.splitlines():
             job_id, _, start = line.strip().partition("|")
-            if _JOB_ID.fullmatch(job_id):
+            if JOB_ID.fullmatch(job_id):
                 return None if start in _ABSENT else start
         return None
 
     def cancel(self, job_id: str) -> Command:
         """See `Scheduler.cancel`."""
-        return Command((self._program("scancel"), _check_job_id(job_id)))
+        return Command((self._program("scancel"), check_job_id(job_id)))
 
     def parse_cancel(self, done: Completed) -> None:
         """See `Scheduler.parse_cancel`."""
@@ -169,7 +173,7 @@ class Slurm(LoginPrograms):
         with srun's complaints; the exit code is the command's. A command that ends while
         the reader is slow may lose its last bytes: a protocol must tell its own end.
         srun's server ports on the login host must be open to the node."""
-        step = [self._program("srun"), f"--jobid={_check_job_id(job_id)}", "--overlap"]
+        step = [self._program("srun"), f"--jobid={check_job_id(job_id)}", "--overlap"]
         step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}"]
         if cpus is not None:
             step.append(f"--cpus-per-task={cpus}")
@@ -181,7 +185,7 @@ class Slurm(LoginPrograms):
 
         The step runs on `node` with all that the job has there, as long as the command itself.
         It takes nothing from the job's other steps. The command writes what `argv` writes."""
-        step = [self._program("srun"), f"--jobid={_check_job_id(job_id)}", "--overlap"]
+        step = [self._program("srun"), f"--jobid={check_job_id(job_id)}", "--overlap"]
         step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}", "--mem=0"]
         # No --cpus-per-task: it would confine the step to so many. The session's own variables
         # would be options to srun.
@@ -191,7 +195,7 @@ class Slurm(LoginPrograms):
     def history(self, job_id: str) -> Command | None:
         """See `Scheduler.history`."""
         argv = (self._program("sacct"), "--noheader", "--parsable2", "--allocations")
-        return Command((*argv, "--format=State", f"--jobs={_check_job_id(job_id)}"))
+        return Command((*argv, "--format=State", f"--jobs={check_job_id(job_id)}"))
 
     def parse_history(self, done: Completed) -> JobState:
         """See `Scheduler.parse_history`."""
@@ -223,7 +227,7 @@ class Slurm(LoginPrograms):
             raise slurm_submit.refusal("Slurm can't be asked about the job", done)
         rows = (_fields(line) for line in done.text.splitlines())
         # Banners, and `CLUSTER: name` under SLURM_CLUSTERS, are no rows.
-        found = [_row(row) for row in rows if len(row) == _FIELDS and _JOB_ID.fullmatch(row[0])]
+        found = [_row(row) for row in rows if len(row) == _FIELDS and JOB_ID.fullmatch(row[0])]
         return [(self._maybe_back(status), name) for status, name in found]
 
     def _maybe_back(self, status: JobStatus) -> JobStatus:
@@ -279,11 +283,3 @@ def _is_gone(done: Completed) -> bool:
     return re.search(
         r"invalid job id|job.* already completing or completed", words, re.I
     ) is not None and not slurm_submit.is_transient(words)
-
-
-def _check_job_id(text: str) -> str:
-    if not _JOB_ID.fullmatch(text):
-        raise UsageError(
-            f"{text!r} is not a Slurm job id", hint="give a number, as squeue shows it"
-        )
-    return text

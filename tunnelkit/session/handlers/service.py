@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from tunnelkit.diagnosis.verdict_json import DiagnosisInfo
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
@@ -27,6 +28,7 @@ from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
+from tunnelkit.session.handlers.why import why
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
     AttachAnswer,
@@ -98,6 +100,7 @@ class ControlHandlers:
             calls.Mount.served_by(self._mount),
             calls.Attach.served_by(self._attach),
             calls.Ranks.served_by(self._ranks),
+            calls.Why.served_by(self._why),
             calls.LoopInterrupt.served_by(self._loop_interrupt),
             calls.LoopRestart.served_by(self._loop_restart),
             calls.LoopStop.served_by(self._loop_stop),
@@ -134,6 +137,9 @@ class ControlHandlers:
     def status(self) -> SessionStatus:
         """Return the whole session as one JSON object, for `tk status --json`."""
         return status_of(self._session, closing=self._ending)
+
+    async def _why(self, request: calls.Why) -> DiagnosisInfo:
+        return await why(self._session, request)
 
     async def _status(self, request: calls.Status) -> SessionStatus:
         return self.status()

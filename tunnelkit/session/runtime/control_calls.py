@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tunnelkit.session.runtime.control_message import Message, Notice, Request
 
 if TYPE_CHECKING:
+    from tunnelkit.diagnosis.verdict_json import DiagnosisInfo
     from tunnelkit.mirror.progress import ProgressInfo
     from tunnelkit.session.runtime import control_answers as a
     from tunnelkit.session.runtime.status import SessionStatus
@@ -52,6 +53,13 @@ class Down(Request["a.DownAnswer"]):
 
     NAME = "down"
     keep: bool = False
+
+
+class Why(Request["DiagnosisInfo"]):
+    """Ask why a job waits, is slow or failed. job: None: the session's, else the user's newest."""
+
+    NAME = "why"
+    job: str | None = None
 
 
 # -- the mirror -----------------------------------------------------------------

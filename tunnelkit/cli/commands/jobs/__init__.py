@@ -1,0 +1,1 @@
+"""Commands about jobs: why one waits, is slow or failed."""

@@ -1,0 +1,44 @@
+"""`tk why`: why a job waits, is slow or failed, and what to type next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from tunnelkit.cli.completion.options import login_option, profile_option
+from tunnelkit.cli.lazy_typer import typer
+
+
+def why(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB", help="A job of yours; without it the session's, or the newest."
+        ),
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="CODE", help="What a verdict's code means."),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Exit with 14 if the job failed, or can never start."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON.")] = False,
+    profile: Annotated[str | None, profile_option()] = None,
+    login: Annotated[str | None, login_option()] = None,
+) -> None:
+    """Say why a job waits, is slow or failed, how that is known, and what to type next.
+
+    The job may be any of yours, submitted by tk or not. A live session's connection is used.
+
+    tk why                    the session's job, else your newest
+    tk why 4711               one job
+    tk why --explain oom-limit
+    tk why 4711 --json | jq .verdicts[0].code
+    """
+    from tunnelkit.cli.views.why import WhyOptions, explain_code, show_why
+
+    if explain is not None:
+        explain_code(explain, as_json=as_json)
+    else:
+        show_why(WhyOptions(job, check, as_json, profile, login))

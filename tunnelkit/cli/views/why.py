@@ -1,0 +1,130 @@
+"""What `tk why` shows: a diagnosis as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from tunnelkit.cli.terminal.output import paint, say
+from tunnelkit.diagnosis.codes.registry import CODES
+from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
+from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, from_json
+from tunnelkit.errors import ExitCode, UsageError
+from tunnelkit.text_format import shown
+
+_COLOURS = {Stage.WAITING: "yellow", Stage.RUNNING: "green", Stage.ENDED: "red"}
+
+
+@dataclass(frozen=True)
+class WhyOptions:
+    """The words of `tk why`."""
+
+    job: str | None
+    check: bool
+    as_json: bool
+    profile: str | None
+    login: str | None
+
+
+def show_why(options: WhyOptions) -> None:
+    """Ask, and print the answer. Exits as `--check` says."""
+    from tunnelkit.cli.terminal.context import run
+
+    info = run(_ask(options))
+    if options.as_json:
+        import json
+
+        say(json.dumps(info, indent=2))
+    else:
+        for line in lines(from_json(info)):
+            say(line)
+    if options.check and any(CODES[one["code"]].fatal for one in info["verdicts"]):
+        sys.exit(int(ExitCode.DIAGNOSED))
+
+
+async def _ask(options: WhyOptions) -> DiagnosisInfo:
+    """Ask by the session's connection, else by a connection of this command."""
+    from tunnelkit.cli.terminal.context import find_session, settings
+    from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.diagnosis.verdict_json import to_json
+    from tunnelkit.errors import NoSessionError
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Why
+    from tunnelkit.session.why.diagnose import diagnose
+    from tunnelkit.session.why.sources import own_sources
+
+    if options.profile is None and options.login is None:
+        try:
+            paths = find_session()
+        except NoSessionError:
+            pass
+        else:
+            async with control_client.connect(paths) as session:
+                return await session.call(Why(job=options.job))
+    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    chosen = settings(profile=options.profile, cluster__login=options.login)
+    async with own_sources(chosen, prompter) as sources:
+        return to_json(await diagnose(sources, options.job))
+
+
+def lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Return the diagnosis as lines for people."""
+    for at, verdict in enumerate(diagnosis.verdicts):
+        if at:
+            yield ""
+        yield from _verdict_lines(verdict, diagnosis)
+    for text in diagnosis.not_asked:
+        yield f"  {'not asked':<9} {shown(text)}"
+    for text in diagnosis.notes:
+        yield shown(text)
+
+
+def _verdict_lines(verdict: Verdict, diagnosis: Diagnosis) -> Iterator[str]:
+    name = f"job {diagnosis.job_id}" if diagnosis.job_id else "the session"
+    likely = "most likely: " if verdict.certainty is Certainty.LIKELY else ""
+    first = (
+        shown(f"{name} {verdict.sentence}")
+        if not likely
+        else shown(f"{name}: {likely}{verdict.sentence}")
+    )
+    yield paint(first, _COLOURS[diagnosis.stage])
+    last = ""
+    for one in verdict.because:
+        label = one.label if one.label != last else ""
+        last = one.label
+        yield f"  {label:<9} {shown(one.text)}"
+    for text in verdict.consequences:
+        yield f"  {'then':<9} {shown(text)}"
+    if verdict.excluded:
+        yield f"  {'not it':<9} {shown(', '.join(verdict.excluded))}"
+    for at, step in enumerate(verdict.next_steps):
+        label = "next" if at == 0 else ""
+        text = shown(step.text)
+        yield f"  {label:<9} " + (
+            f"{text}: {shown(step.command)}"
+            if step.command and text
+            else text or shown(step.command)
+        )
+
+
+def explain_code(name: str, *, as_json: bool) -> None:
+    """Print the entry of a code. Raises UsageError for an unknown one."""
+    code = CODES.get(name)
+    if code is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, CODES, 3)
+        raise UsageError(
+            f"{name!r} is no code of a verdict",
+            hint=f"did you mean {' or '.join(near)}?" if near else "tk help why lists them",
+        )
+    if as_json:
+        import json
+
+        say(json.dumps({**asdict(code), "stage": code.stage.value, "actor": code.actor.value}))
+        return
+    say(f"{code.name}: {code.meaning}")
+    say(f"  {'who':<9} {code.actor.value}")
+    say(f"  {'found by':<9} {code.found_by}")
+    say(f"  {'next':<9} {code.remedy}")

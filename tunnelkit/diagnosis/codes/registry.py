@@ -1,0 +1,15 @@
+"""All codes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tunnelkit.diagnosis.codes.code import Code
+from tunnelkit.diagnosis.codes.ended import ENDED
+from tunnelkit.diagnosis.codes.running import RUNNING
+from tunnelkit.diagnosis.codes.waiting import WAITING
+
+CODES: Mapping[str, Code] = MappingProxyType(
+    {one.name: one for one in (*WAITING, *RUNNING, *ENDED)}
+)

@@ -1,0 +1,1 @@
+"""How a job ended: rules over its records, its log and its black box."""

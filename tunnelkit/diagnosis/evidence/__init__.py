@@ -1,0 +1,1 @@
+"""What was seen, as frozen values: schedulers parse into these, rules read them."""

@@ -1,0 +1,92 @@
+"""The cluster around a waiting job: nodes, queue, limits, windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """GPUs of one kind on a node. kind: "" if the scheduler names none."""
+
+    kind: str
+    total: int
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node.
+
+    states: the scheduler's flags in lower case ("idle", "mixed", "drained", "down"). reason: an
+    administrator's words for why it is out, with since_s and by whom.
+    """
+
+    name: str
+    partitions: frozenset[str]
+    states: frozenset[str]
+    cpus: int
+    cpus_idle: int
+    mem_bytes: int
+    mem_allocated_bytes: int
+    gpus: tuple[GpuCount, ...] = ()
+    features: frozenset[str] = frozenset()
+    reason: str = ""
+    reason_by: str = ""
+    since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """Another waiting job of the partition, highest priority first. user: "" if hidden."""
+
+    job_id: str
+    user: str
+    priority: int | None
+    reason: str
+    expected_start_s: float | None = None
+    expected_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running job of the partition. ends_s: when its time limit ends it."""
+
+    job_id: str
+    user: str
+    nodes: tuple[str, ...]
+    ends_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit on jobs together. owner: such as "QOS tiny". what: "gres/gpu", "jobs", "cpu"."""
+
+    owner: str
+    name: str
+    what: str
+    limit: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A reservation. maintenance: nothing else runs on its nodes meanwhile."""
+
+    name: str
+    start_s: float
+    end_s: float
+    nodes: tuple[str, ...]
+    maintenance: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """All that was asked about the cluster around one job. missing: what did not answer, why."""
+
+    nodes: tuple[NodeView, ...] = ()
+    queue: tuple[QueuedJob, ...] = ()
+    running: tuple[RunningJob, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    windows: tuple[Window, ...] = ()
+    missing: tuple[str, ...] = ()

@@ -1,0 +1,71 @@
+"""A job as its scheduler describes it. Times are Unix seconds; None is "not on record"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunnelkit.model import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNeed:
+    """GPUs that are asked for, or that a node has. kind: "" for any."""
+
+    count: int
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNeed:
+    """What a job needs on each of its nodes. features: the scheduler's expression, "" for none."""
+
+    cpus: int = 1
+    mem_bytes: int | None = None
+    gpus: tuple[GpuNeed, ...] = ()
+    features: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job.
+
+    reason: the scheduler's own words for why it waits or how it ended. restarts: how often it
+    went back into the queue. expected_start_s: the scheduler's estimate, and expected_nodes where.
+    nodes_wanted: how many. required_nodes, excluded_nodes: by name. dependency: the scheduler's
+    expression. exit_code, signal: of the job's script. directory: its working directory.
+    stdout_path, stderr_path: its logs, on the cluster.
+    """
+
+    job_id: str
+    state: JobState
+    native_state: str
+    reason: str | None = None
+    name: str = ""
+    user: str = ""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    priority: int | None = None
+    restarts: int = 0
+    submit_s: float | None = None
+    eligible_s: float | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    expected_start_s: float | None = None
+    expected_nodes: tuple[str, ...] = ()
+    time_limit_s: int | None = None
+    nodes_wanted: int = 1
+    need: NodeNeed = NodeNeed()
+    licenses: str = ""
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    dependency: str = ""
+    reservation: str = ""
+    nodes: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    directory: str = ""
+    command: str = ""
+    stdout_path: str = ""
+    stderr_path: str = ""
+    comment: str = ""

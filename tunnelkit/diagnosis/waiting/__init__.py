@@ -1,0 +1,1 @@
+"""Why a job waits: rules over the job and the cluster around it."""

@@ -1,0 +1,54 @@
+"""The interface for questions about a job: why it waits, how it ended. No I/O, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tunnelkit.diagnosis.evidence.cluster import ClusterView
+from tunnelkit.diagnosis.evidence.end import EndView
+from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.model import Completed
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that one command has brought about a job.
+
+    asked_s: Unix time, by the login host's clock. job: None if the scheduler does not know it
+    (any more). cluster: of a job that waits. end: of a job that has ended, or is not known.
+    missing: what did not answer, and why.
+    """
+
+    asked_s: float
+    job: JobView | None
+    cluster: ClusterView | None = None
+    end: EndView | None = None
+    missing: tuple[str, ...] = ()
+
+
+class JobInspector(Protocol):
+    """Builds the questions about one job, and parses the answers."""
+
+    def newest(self) -> list[str]:
+        """Return a command for the login host that lists this user's jobs.
+
+        Those that ended a moment ago are among them."""
+        ...
+
+    def parse_newest(self, done: Completed) -> str | None:
+        """Return the id of the newest job: one that runs or waits, else the one that ended last.
+
+        None if there is none. Raises SchedulerError if the scheduler did not answer."""
+        ...
+
+    def inspect(self, job_id: str, mark: str) -> list[str]:
+        """Return one command that asks for the job and, by its state, for what matters about it.
+
+        It is for the login host, with at most six commands of the scheduler. mark: see
+        `sections`. Raises UsageError if `job_id` is none of this scheduler's."""
+        ...
+
+    def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
+        """Return what was found. Raises SchedulerError (transient) if nothing answered."""
+        ...

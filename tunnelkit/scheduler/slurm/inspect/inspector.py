@@ -1,0 +1,103 @@
+"""Slurm's JobInspector: one script asks for the job, and by its state for what matters."""
+
+from __future__ import annotations
+
+import re
+
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler.base import LoginPrograms
+from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
+from tunnelkit.scheduler.slurm.inspect import ended, waiting
+from tunnelkit.scheduler.slurm.inspect.job import job_view
+from tunnelkit.scheduler.slurm.job_id import check_job_id
+
+# $1 (after the mark): the job, $2: Slurm's directory or "". squeue's filters in the environment
+# would hide jobs.
+_BEGIN = r"""
+id=$1
+PATH=${2:+$2:}$PATH
+unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
+export SLURM_TIME_FORMAT=%s
+section now date +%s
+record=$(timeout 10 scontrol show job -d -o "$id" 2>&1 </dev/null)
+code=$?
+printf '\n%s job\n%s\n%s-code %s\n' "$mark" "$record" "$mark" "$code"
+case $record in
+*" JobState=PENDING "*)
+"""
+_OTHERS = r"""
+;;
+*" JobState=RUNNING "*|*" JobState=SUSPENDED "*) ;;
+*)
+"""
+_END = "\n;;\nesac\nexit 0\n"
+SCRIPT = "".join((PREAMBLE, _BEGIN, waiting.SCRIPT, _OTHERS, ended.SCRIPT, _END))
+
+# The newest that waits or runs, else the one that ended last.
+_NEWEST = r"""
+PATH=${1:+$1:}$PATH
+unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
+SLURM_TIME_FORMAT=%s timeout 10 squeue --me --noheader -t all -o 'tk-job %i %T %e %V' </dev/null
+"""
+
+_ROW = re.compile(r"^tk-job ([0-9]+)(\S*) (\S+) (\S+) (\S+)$", re.M)
+
+
+class SlurmInspector(LoginPrograms):
+    """See `JobInspector`."""
+
+    def newest(self) -> list[str]:
+        """See `JobInspector.newest`."""
+        return ["sh", "-c", _NEWEST, "sh", self.directory_of("squeue")]
+
+    def parse_newest(self, done: Completed) -> str | None:
+        """See `JobInspector.parse_newest`."""
+        if done.exit_code != 0:
+            raise SchedulerError(
+                "Slurm can't be asked for your jobs",
+                cause=done.error_text,
+                hint="try again in a minute",
+                transient=True,
+            )
+        rows = [one.groups() for one in _ROW.finditer(done.text)]
+        alive = [row for row in rows if row[2] in ("PENDING", "RUNNING", "SUSPENDED")]
+        if alive:
+            best = max(alive, key=lambda row: int(row[0]))
+        elif rows:
+            best = max(rows, key=lambda row: (row[3], int(row[0])))
+        else:
+            return None
+        number, task = best[:2]
+        return f"{number}{task}" if re.fullmatch(r"_[0-9]+", task) else f"{number}"
+
+    def inspect(self, job_id: str, mark: str) -> list[str]:
+        """See `JobInspector.inspect`."""
+        words = (mark, check_job_id(job_id), self.directory_of("squeue"))
+        return ["sh", "-c", SCRIPT, "sh", *words]
+
+    def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
+        """See `JobInspector.parse`."""
+        sections = parse_sections(done.text, mark)
+        record, now = sections.get("job"), sections.get("now")
+        if record is None or now is None:
+            raise SchedulerError(
+                f"Slurm can't be asked about job {job_id}",
+                cause=done.error_text or f"exit status {done.exit_code}",
+                hint="try again in a minute; `tk doctor` checks the login host",
+                transient=True,
+            )
+        job = job_view(record.text) if record.code == 0 else None
+        missing = []
+        if job is None and "nvalid job id" not in record.text:
+            missing.append(f"scontrol show job: {record.failure or 'its answer is no record'}")
+        waits = job is not None and job.state is JobState.PENDING
+        runs = job is not None and job.state is JobState.RUNNING
+        return Inspection(
+            asked_s=float(now.text.strip() or 0) if now.text.strip().isdigit() else 0.0,
+            job=job,
+            cluster=waiting.cluster_view(sections, job) if job is not None and waits else None,
+            end=None if waits or runs else ended.end_view(sections, job),
+            missing=tuple(missing),
+        )

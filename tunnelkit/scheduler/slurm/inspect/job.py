@@ -1,0 +1,163 @@
+"""`scontrol show job -d -o ID` as a JobView. With SLURM_TIME_FORMAT=%s its times are Unix time.
+
+Source: man scontrol, and what real 22.05 and 24.05 print.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, NodeNeed
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.nodelist import expand
+from tunnelkit.scheduler.slurm.duration import parse_duration
+from tunnelkit.scheduler.slurm.states import state_of
+
+_ABSENT = {"", "N/A", "n/a", "(null)", "None", "Unknown"}
+#: A key of the record; a value may hold blanks and `=`, but no ` Key=` of this list.
+_KEYS = (
+    "JobId ArrayJobId ArrayTaskId HetJobId JobName UserId GroupId MCS_label Priority Nice "
+    "Account QOS WCKey JobState Reason Dependency Requeue Restarts BatchFlag Reboot ExitCode "
+    "DerivedExitCode RunTime TimeLimit TimeMin SubmitTime EligibleTime AccrueTime StartTime "
+    "EndTime Deadline PreemptEligibleTime PreemptTime SuspendTime SecsPreSuspend "
+    "LastSchedEval Scheduler Partition AllocNode:Sid ReqNodeList ExcNodeList NodeList "
+    "BatchHost SchedNodeList NumNodes NumCPUs NumTasks CPUs/Task ReqB:S:C:T TRES ReqTRES "
+    "AllocTRES Socks/Node NtasksPerN:B:S:C CoreSpec Nodes JOB_GRES MinCPUsNode MinMemoryNode "
+    "MinMemoryCPU MinTmpDiskNode Features DelayBoot OverSubscribe Contiguous Licenses Network "
+    "Reservation Command WorkDir Comment AdminComment SystemComment StdErr StdIn StdOut Power "
+    "TresPerJob TresPerNode TresPerSocket TresPerTask CpusPerTres MemPerTres GresEnforceBind "
+    "KillOInInvalidDependent MailUser MailType"
+)
+_KEY = re.compile(r"(?:^| )({})=".format("|".join(re.escape(key) for key in _KEYS.split())))
+_SIZE = re.compile(r"([0-9.]+)([KMGTP]?)")
+_UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
+_GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/]([A-Za-z][\w.-]*))?(?:[:=]([0-9]+))?$")
+
+
+def fields(text: str) -> dict[str, str]:
+    """Return the record's fields; of a key that comes twice the first."""
+    line = " ".join(text.split("\n"))
+    marks = list(_KEY.finditer(line))
+    found: dict[str, str] = {}
+    for at, mark in enumerate(marks):
+        end = marks[at + 1].start() if at + 1 < len(marks) else len(line)
+        found.setdefault(mark[1], line[mark.end() : end].strip())
+    return found
+
+
+def job_view(text: str) -> JobView | None:
+    """Return the job; None if the text is no record of one."""
+    found = fields(text)
+    if not re.fullmatch(r"[0-9]+", found.get("JobId", "")):
+        return None
+
+    def value(key: str) -> str:
+        text = found.get(key, "")
+        return "" if text in _ABSENT else text
+
+    state, _ = state_of(value("JobState"))
+    code, signal = _codes(value("ExitCode"))
+    start_s = _time(value("StartTime"))
+    pending = state is JobState.PENDING
+    return JobView(
+        job_id=_id(found),
+        state=state,
+        native_state=value("JobState"),
+        reason=value("Reason") or None,
+        name=value("JobName"),
+        user=value("UserId").partition("(")[0],
+        partition=value("Partition"),
+        account=value("Account"),
+        qos=value("QOS"),
+        priority=_number(value("Priority")),
+        restarts=_number(value("Restarts")) or 0,
+        submit_s=_time(value("SubmitTime")),
+        eligible_s=_time(value("EligibleTime")),
+        start_s=None if pending else start_s,
+        end_s=_time(value("EndTime")) if state is JobState.ENDED else None,
+        expected_start_s=start_s if pending else None,
+        expected_nodes=nodes_of(value("SchedNodeList")),
+        time_limit_s=parse_duration(value("TimeLimit")),
+        nodes_wanted=_number(value("NumNodes").partition("-")[0]) or 1,
+        need=_need(found),
+        licenses=value("Licenses"),
+        required_nodes=nodes_of(value("ReqNodeList")),
+        excluded_nodes=nodes_of(value("ExcNodeList")),
+        dependency=value("Dependency"),
+        reservation=value("Reservation"),
+        nodes=nodes_of(value("NodeList")),
+        exit_code=code,
+        signal=signal,
+        directory=value("WorkDir"),
+        command=value("Command"),
+        stdout_path=value("StdOut"),
+        stderr_path=value("StdErr"),
+        comment=value("Comment"),
+    )
+
+
+def nodes_of(text: str) -> tuple[str, ...]:
+    """Return the names of a node list; none if it is malformed or absent."""
+    if text in _ABSENT:
+        return ()
+    with contextlib.suppress(SchedulerError):
+        return expand(text)
+    return ()
+
+
+def size_bytes(text: str) -> int | None:
+    """Return the bytes of Slurm's `4G`, `500M` or `512` (MiB)."""
+    match = _SIZE.match(text)
+    return int(float(match[1]) * (1 << _UNITS[match[2]])) if match else None
+
+
+def gpus_of(text: str) -> tuple[GpuNeed, ...]:
+    """Return the GPUs of a request: `gres:gpu:2`, `gres/gpu:a100:1`, several by comma."""
+    found = []
+    for item in text.split(","):
+        match = _GPU.fullmatch(item.strip().split("(")[0])
+        if match:
+            found.append(GpuNeed(int(match[2] or 1), match[1] or ""))
+    return tuple(found)
+
+
+def _need(found: dict[str, str]) -> NodeNeed:
+    nodes = _number(found.get("NumNodes", "").partition("-")[0]) or 1
+    cpus = max(
+        _number(found.get("MinCPUsNode", "")) or 1,
+        -(-(_number(found.get("NumCPUs", "").partition("-")[0]) or 1) // nodes),
+    )
+    memory = size_bytes(found.get("MinMemoryNode", ""))
+    per_cpu = size_bytes(found.get("MinMemoryCPU", ""))
+    if not memory and per_cpu:
+        memory = per_cpu * cpus
+    gpus = gpus_of(found.get("TresPerNode", ""))
+    for key, share in (("TresPerJob", nodes), ("TresPerTask", 1)):
+        if not gpus:
+            gpus = tuple(
+                GpuNeed(-(-one.count // share), one.kind) for one in gpus_of(found.get(key, ""))
+            )
+    features = found.get("Features", "")
+    return NodeNeed(cpus, memory or None, gpus, "" if features in _ABSENT else features)
+
+
+def _id(found: dict[str, str]) -> str:
+    task = found.get("ArrayTaskId", "")
+    if re.fullmatch(r"[0-9]+", task) and found.get("ArrayJobId", "").isdigit():
+        return f"{found['ArrayJobId']}_{task}"
+    return found["JobId"]
+
+
+def _codes(text: str) -> tuple[int | None, int | None]:
+    match = re.fullmatch(r"([0-9]+):([0-9]+)", text)
+    return (int(match[1]), int(match[2])) if match else (None, None)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _time(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[0-9]{9,12}", text) else None

@@ -1,0 +1,28 @@
+"""`tk why` through a session: by its link, about its job unless another is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, to_json
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command
+from tunnelkit.session.runtime.control_calls import Why
+from tunnelkit.session.session import Session
+from tunnelkit.session.why.diagnose import diagnose
+from tunnelkit.session.why.sources import WhySources, no_inspector
+
+
+async def why(session: Session, request: Why) -> DiagnosisInfo:
+    """Return what is the matter. Raises SchedulerError, ConnectionFailed, UsageError."""
+    job = session.cluster.job
+    inspector = None if job is None else job.scheduler.inspector()
+    if inspector is None:
+        raise no_inspector(session.link.name)
+
+    async def run(argv: Sequence[str]) -> Completed:
+        return await session.cluster.run(Command(tuple(argv)))
+
+    sources = WhySources(run, inspector, session.link.name)
+    own = None if job is None else job.job_id
+    return to_json(await diagnose(sources, request.job or own))

@@ -1,0 +1,57 @@
+"""Where `tk why` asks: the login host, by the session's link or by one of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import SchedulerError
+from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.session.backends.registry import choose
+
+#: One command: six of the scheduler, 10 s at most each.
+_LIMIT_S = 75.0
+
+
+@dataclass(frozen=True)
+class WhySources:
+    """run: runs an argv on the login host. cluster: the login host's name, for messages."""
+
+    run: Callable[[Sequence[str]], Awaitable[Completed]]
+    inspector: JobInspector
+    cluster: str
+
+
+@asynccontextmanager
+async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+    """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
+    backend = choose(settings)
+    with tempfile.TemporaryDirectory(prefix="tk-") as directory:
+        link = backend.make_link(settings, LinkSetup(Path(directory), prompter))
+        try:
+            await link.open()
+            scheduler = await backend.find_scheduler(link, settings)
+            inspector = None if scheduler is None else scheduler.inspector()
+            if inspector is None:
+                raise no_inspector(link.name)
+
+            async def run(argv: Sequence[str]) -> Completed:
+                return await link.run(argv, timeout_s=_LIMIT_S)
+
+            yield WhySources(run, inspector, link.name)
+        finally:
+            await link.close()
+
+
+def no_inspector(cluster: str) -> SchedulerError:
+    """Return the error of a cluster whose jobs can't be asked about."""
+    return SchedulerError(
+        f"{cluster} has no scheduler whose jobs `tk why` can explain",
+        hint="`tk why` knows Slurm and PBS; `tk doctor` shows what was found",
+    )
