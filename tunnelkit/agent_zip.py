@@ -12,6 +12,7 @@ import hashlib
 import io
 import re
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,15 +64,16 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Payload:
-    """The zip's bytes and the sha256 that names it."""
+    """The zip's bytes, the sha256 that names it, and its kind: "agent" or "probe"."""
 
     data: bytes
     digest: str
+    kind: str
 
     @property
     def file_name(self) -> str:
         """Name of the file on the cluster."""
-        return f"agent-{self.digest[:32]}.zip"
+        return f"{self.kind}-{self.digest[:32]}.zip"
 
 
 @lru_cache(maxsize=1)
@@ -80,11 +82,22 @@ def build() -> Payload:
     package = Path(__file__).parent
     files = {"__main__.py": _MAIN, "tunnelkit/__init__.py": _read(package / "__init__.py")}
     for room in ROOMS:
-        for path in sorted((package / room).rglob("*.py")):
-            if _NOT_PACKED in path.parts[len(package.parts) :]:
-                continue
+        files.update(stripped_files(package, room))
+    return pack(files, "agent")
+
+
+def stripped_files(package: Path, room: str) -> dict[str, bytes]:
+    """Return a room's modules by their name in the zip."""
+    files = {}
+    for path in sorted((package / room).rglob("*.py")):
+        if _NOT_PACKED not in path.parts[len(package.parts) :]:
             name = f"tunnelkit/{path.relative_to(package).as_posix()}"
             files[name] = strip(_read(path).decode("utf-8")).encode("utf-8")
+    return files
+
+
+def pack(files: Mapping[str, bytes], kind: str) -> Payload:
+    """Pack files, the same byte for byte from the same ones."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):
@@ -94,7 +107,7 @@ def build() -> Payload:
             info.create_system = 3
             archive.writestr(info, files[name])
     data = buffer.getvalue()
-    return Payload(data, hashlib.sha256(data).hexdigest())
+    return Payload(data, hashlib.sha256(data).hexdigest(), kind)
 
 
 def strip(source: str) -> str:

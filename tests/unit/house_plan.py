@@ -73,6 +73,8 @@ ROOMS = {
         "types of what session and agent send one another; the agent only checks types with it",
         "errors",
     ),
+    "probe": _room("runs in a job beside the program: samples it, and keeps a black box"),
+    "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
     "remote_script": _room("runs a small sh script on a host", "errors model"),
@@ -91,7 +93,7 @@ ROOMS = {
 #: These never import one another.
 SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
 #: What is sent to the node: Python 3.8, standard library only.
-PAYLOAD = ("wire", "mux", "debuggee", "agent")
+PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe")
 
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {

@@ -1,0 +1,1 @@
+"""Runs in a job beside the program, without the agent: samples it, and keeps a black box."""
