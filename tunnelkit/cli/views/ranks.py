@@ -56,7 +56,7 @@ class RanksOptions:
 def show_ranks(options: RanksOptions) -> None:
     """Ask the session, and print the answer; with `watch` again and again.
 
-    On a terminal the first look is there at once, and the second one takes its place.
+    On a terminal the first answer is there at once, and after a second both take its place.
     Raises UsageError for a selection that can't be read, or that selects nobody; MissingProgram.
     """
     selection = parse_selection(options.selection) if options.selection is not None else None
@@ -78,7 +78,7 @@ def show_ranks(options: RanksOptions) -> None:
 
 
 def _show_twice(paths: SessionPaths, selection: Selection | None, options: RanksOptions) -> None:
-    """Print the first look, and after a second both in its place."""
+    """Print the first answer, and after a second both in its place."""
     begun_s = time.monotonic()
     request = Ranks(loop=options.loop, gap_s=0, selection=options.selection)
     first = ask(paths, request)

@@ -30,9 +30,13 @@ class LoopWatcher:
 
     def begin(self) -> None:
         """Send on what waits whenever the terminal has read enough. Within an event loop."""
-        # The Mux calls this while it takes what is queued: writing has to wait for its end.
         loop = asyncio.get_running_loop()
-        self.channel.watch(None, lambda: loop.call_soon(self._send_waiting))
+
+        def has_room() -> None:
+            # The Mux calls this while it takes what is queued: writing has to wait for its end.
+            loop.call_soon(self._send_waiting)
+
+        self.channel.watch(None, has_room)
 
     def send(self, record: LoopRecord) -> None:
         """Send a record now, or keep it behind those that wait."""

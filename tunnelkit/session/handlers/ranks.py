@@ -73,7 +73,7 @@ class RankLooks:
             binary = await asyncio.to_thread(load_binary, Path(request.native))
             program.native = NativeStacks(self._session, binary)
             program.selection = request.selection
-        before = self._last_look(program) if request.again else None
+        before = self._answers_before(program) if request.again else None
         looks = [await self._look(program)]
         if before is not None:
             looks.insert(0, before)
@@ -86,8 +86,8 @@ class RankLooks:
         self._last = _answer(program, looks, roots)
         return self._last
 
-    def _last_look(self, program: _Program) -> LookInfo | None:
-        """Return the last look at the same run; None if there was none a short time ago."""
+    def _answers_before(self, program: _Program) -> LookInfo | None:
+        """Return the last answers of the same run; None if there are none of the last minute."""
         last = self._last
         if last is None:
             return None

@@ -151,7 +151,7 @@ class Ranks(Request["a.RanksAnswer"]):
 
     gap_s: between the two times; 0: ask once. native: path of py-spy's binary on this machine, for
     the stacks of those that don't answer or have no debugger; selection: of these ranks alone.
-    again: ask once, and answer with the look before it as the first of two.
+    again: ask once; the answers to the question before are the first of two.
     """
 
     NAME = "ranks"
