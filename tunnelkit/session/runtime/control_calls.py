@@ -159,11 +159,13 @@ class Ranks(Request["a.RanksAnswer"]):
 
     gap_s: between the two times; 0: ask once. native: path of py-spy's binary on this machine, for
     the stacks of those that don't answer or have no debugger; selection: of these ranks alone.
+    again: ask once; the answers to the question before are the first of two.
     """
 
     NAME = "ranks"
     loop: int | None = None
     gap_s: float = 1.0
+    again: bool = False
     native: str | None = None
     selection: str | None = None
 
