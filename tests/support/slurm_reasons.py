@@ -40,7 +40,7 @@ SENTENCES = {
     "Job is at or exceeds association (acc=poor/user=(null)/part=(null)) group wall limit 6 with 6":
         "budget",
     "Job is at or exceeds QOS tiny's max TRES(cpu) minutes of 60 with 90": "limit-job",
-    "Unable to load job batch script": "launch-failed",
+    "Unable to load job batch script": "requeued",
     "Burst buffer pre_run error": "launch-failed",
     "burst_buffer/lua: slurm_bb_data_in: no space": "launch-failed",
     "Resources,JobArrayTaskLimit": "busy",

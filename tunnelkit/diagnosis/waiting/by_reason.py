@@ -7,15 +7,16 @@ the rules of the nodes judge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, Window
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
-from tunnelkit.diagnosis.waiting.by_dependency import judge_dependency
-from tunnelkit.diagnosis.waiting.by_limit import judge_limit
+from tunnelkit.diagnosis.waiting.reasons.by_dependency import judge_dependency
+from tunnelkit.diagnosis.waiting.reasons.by_limit import judge_limit
+from tunnelkit.diagnosis.waiting.reasons.time_words import span
 from tunnelkit.diagnosis.waiting.slurm_reasons import Reason, reason_of
-from tunnelkit.diagnosis.waiting.time_words import span
 
 Rule = Callable[[JobView, ClusterView, float, Reason], Verdict]
 _PREPARING = ("CONFIGURING", "POWER_UP_NODE")
@@ -35,6 +36,13 @@ def judge_reason(job: JobView, cluster: ClusterView, now_s: float) -> Verdict | 
     if reason.by_nodes or not reason.known:
         return None
     return _RULES.get(reason.code, _plain)(job, cluster, now_s, reason)
+
+
+def judge_by_word(job: JobView) -> Verdict:
+    """Return what the reason alone makes likely, where nodes or queue are not known."""
+    verdict = _plain(job, ClusterView(), 0.0, reason_of(job.reason))
+    known = verdict.code not in ("waiting-unknown", "not-looked")
+    return replace(verdict, certainty=Certainty.LIKELY if known else Certainty.UNKNOWN)
 
 
 def _because(job: JobView, *more: Evidence) -> tuple[Evidence, ...]:
@@ -77,14 +85,17 @@ def _held_admin(job: JobView, cluster: ClusterView, now_s: float, reason: Reason
 
 
 def _launch_failed(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
-    words = reason.sentence.partition(": scontrol")[0].removeprefix("it ")
+    words = reason.sentence.partition(": scontrol")[0]
+    words = words.replace(", and the job is held", "").replace(" and is held", "")
     steps = (
         NextStep("see which node was drained, and why", "sinfo -R"),
         NextStep("leave that node out", _update(job, "excnodelist=NODE")),
         NextStep("then let it start again", f"scontrol release {job.job_id}"),
     )
     because = _because(job, *_ran_before(job))
-    return Verdict("launch-failed", words, Certainty.PROVEN, because, next_steps=steps)
+    return Verdict(
+        "launch-failed", f"is held: {words}", Certainty.PROVEN, because, next_steps=steps
+    )
 
 
 def _begin(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
@@ -152,7 +163,8 @@ def _window(job: JobView, cluster: ClusterView) -> Window | None:
 
 
 def _reservation(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
-    name, window = job.reservation or "its reservation", _window(job, cluster)
+    window = _window(job, cluster)
+    name = f"reservation {job.reservation}" if job.reservation else "its reservation"
     shows = f"scontrol show reservation {job.reservation}".strip()
     steps = (NextStep("see it", shows), NextStep("leave it", _update(job, "reservation=")))
     if window is None:

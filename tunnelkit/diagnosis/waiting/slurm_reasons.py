@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.verdict import Actor
-from tunnelkit.diagnosis.waiting.slurm_limit_words import LimitWord, limit_word
+from tunnelkit.diagnosis.waiting.reasons.limit_words import LimitWord, limit_word
 
 _MOST_CHARACTERS = 300
 
@@ -70,7 +70,9 @@ _WORDS = {
     "PartitionInactive": Reason(
         "partition-down", "the partition is switched off at the moment (state INACTIVE)"
     ),
-    "PartitionTimeLimit": Reason("limit-job", "the time asked for is over the partition's limit"),
+    "PartitionTimeLimit": Reason(
+        "limit-job", "the time asked for is over the partition's limit", by_nodes=True
+    ),
     "PartitionNodeLimit": Reason(
         "nodes-down",
         "the number of nodes is outside the partition's limits, or nodes that it needs are down "
@@ -95,7 +97,7 @@ _WORDS = {
     "AccountingPolicy": Reason(
         "limit-account", "a limit of your account or QOS holds it back; Slurm does not name it"
     ),
-    # Limits that are not in the grammar of `slurm_limit_words`.
+    # Limits that are not in the grammar of `reasons.limit_words`.
     "QOSUsageThreshold": Reason(
         "budget",
         "your fair share has fallen below what the QOS demands (UsageThreshold): past use has to "
@@ -227,7 +229,7 @@ _SENTENCES = tuple(
          Reason("limit-job", "it asks for more minutes than one job may have under the account or "
                 "QOS")),
         (r"Unable to load job (batch script|environment)",
-         Reason("launch-failed", "Slurm could not read the job's script or environment again")),
+         Reason("requeued", f"{_RAN}failed: Slurm could not read its script or environment")),
         (r"Burst buffer", _WORDS["BurstBufferOperation"]),
         (r".*requeued held",
          Reason("launch-failed", "it was requeued and is held: scontrol release JOBID tries "

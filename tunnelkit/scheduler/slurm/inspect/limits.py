@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tunnelkit.diagnosis.evidence.cluster import Limit
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.waiting.slurm_limit_words import LimitWord, counts
+from tunnelkit.diagnosis.waiting.reasons.limit_words import LimitWord, counts
 from tunnelkit.diagnosis.waiting.slurm_reasons import reason_of
 
 _MOST_CHARACTERS = 16 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.evidence.cluster import Limit
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.waiting.time_words import span
+from tunnelkit.diagnosis.waiting.reasons.time_words import span
 
 _MIB = 1 << 20
 #: what -> one, many.
@@ -34,6 +34,13 @@ def amount(limit: Limit, value: float) -> str:
     if limit.what == "mem":
         return f"{value / 1024:.4g} GB" if value >= 1024 else f"{number} MB"
     return f"{number} {_noun(limit.what, value)}"
+
+
+def part(limit: Limit, value: float) -> str:
+    """Return an amount beside `amount` of the same limit, without the unit that it repeats."""
+    if limit.what == "mem" or limit.name == "MaxWallPJ":
+        return amount(limit, value)
+    return f"{value:g}" if value < 1e6 else f"{value:.0f}"
 
 
 def _noun(what: str, value: float) -> str:

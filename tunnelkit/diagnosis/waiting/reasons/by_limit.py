@@ -5,17 +5,23 @@ from __future__ import annotations
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, Limit, RunningJob
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
-from tunnelkit.diagnosis.waiting.amounts import amount, asked, asked_exactly, minutes_that_fit
-from tunnelkit.diagnosis.waiting.slurm_limit_words import LimitWord, counts
+from tunnelkit.diagnosis.waiting.reasons.amounts import (
+    amount,
+    asked,
+    asked_exactly,
+    minutes_that_fit,
+    part,
+)
+from tunnelkit.diagnosis.waiting.reasons.limit_words import LimitWord, counts
+from tunnelkit.diagnosis.waiting.reasons.time_words import span
 from tunnelkit.diagnosis.waiting.slurm_reasons import Reason
-from tunnelkit.diagnosis.waiting.time_words import span
 
 _SOURCE = "scontrol show assoc_mgr"
 _MOST_JOBS = 5
 #: The end of a limit's name -> for whom it is.
 _FOR = {
-    "PU": "for all jobs of a user together",
-    "PA": "for all jobs of an account together",
+    "PU": "for each user",
+    "PA": "for each account",
     "PJ": "for one job",
     "PN": "on one node of a job",
 }
@@ -37,8 +43,8 @@ def judge_limit(job: JobView, cluster: ClusterView, now_s: float, reason: Reason
     if reason.code == "limit-job" or (_alone(job, best) and _is_its_own(job, best)):
         return _too_much(job, best, because)
     code = _code(word, best)
-    used = amount(best, best.used)
-    sentence = f"waits for a limit of {best.owner}: {_most(best)}, {used} in use"
+    used = f"{part(best, best.used)} in use"
+    sentence = f"waits for a limit of {best.owner}: {_most(best)}, {used}"
     certainty = Certainty.PROVEN if _is_its_own(job, best) else Certainty.LIKELY
     mine = _mine(job, cluster, now_s) if code == "limit-user" else ()
     steps = _steps(code, job, cluster, best)
@@ -118,20 +124,19 @@ def _too_much(job: JobView, limit: Limit, because: tuple[Evidence, ...]) -> Verd
 def _budget(
     job: JobView, cluster: ClusterView, limit: Limit, because: tuple[Evidence, ...]
 ) -> Verdict:
-    used, whole = amount(limit, limit.used), amount(limit, limit.limit)
+    used = f"{part(limit, limit.used)} of {amount(limit, limit.limit)}"
     certainty = Certainty.PROVEN if _is_its_own(job, limit) else Certainty.LIKELY
     then: tuple[str, ...] = ()
     if limit.used >= limit.limit:
-        sentence = f"will not start: {limit.owner} has used up its budget, {used} of {whole}"
+        sentence = f"will not start: {limit.owner} has used up its budget, {used}"
         then = ("the end of other jobs does not free a budget; only its decay or reset does",)
     else:
         wanted = asked(job, limit)
-        asks = "" if wanted is None else f", {amount(limit, wanted)}"
-        sentence = (
-            f"waits: it may use more{asks} than is left of the budget of {limit.owner}, where "
-            f"{used} of {whole} are used and running jobs may use more"
-        )
-        certainty = Certainty.LIKELY if _passes(job, limit) else certainty
+        asks = "" if wanted is None else f": it may use {amount(limit, wanted)}"
+        sentence = f"needs more than is left of the budget of {limit.owner}{asks}; {used} are used"
+        if _passes(job, limit):
+            sentence += ", and running jobs may use the rest"
+            certainty = Certainty.LIKELY
     steps = _steps("budget", job, cluster, limit)
     return Verdict("budget", sentence, certainty, because, then, next_steps=steps)
 
@@ -139,15 +144,16 @@ def _budget(
 def _most(limit: Limit) -> str:
     together = "for all its jobs together"
     if limit.owner.startswith("user ") or limit.name in ("MaxJobs", "MaxSubmitJobs"):
-        together = "for all jobs of yours in it together"
+        together = "for you"
     whom = _FOR.get(limit.name[-2:], together)
     still = " still to run" if "RunMins" in limit.name else ""
-    return f"{amount(limit, limit.limit)}{still} {whom}"
+    once = " at once" if limit.what == "jobs" else ""
+    return f"{amount(limit, limit.limit)}{once}{still} {whom}"
 
 
 def _evidence(limit: Limit) -> Evidence:
     of_job = limit.name.endswith(("PJ", "PN"))
-    used = "" if of_job else f", {amount(limit, limit.used)} used"
+    used = "" if of_job else f", {part(limit, limit.used)} used"
     least = "at least" if limit.name.startswith("Min") else "at most"
     text = f"{limit.owner} {limit.name}: {least} {amount(limit, limit.limit)}{used}"
     return Evidence(text, _SOURCE, "limit")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.waiting.reasons.time_words import span
 from tunnelkit.diagnosis.waiting.slurm_reasons import Reason
-from tunnelkit.diagnosis.waiting.time_words import span
 
 _MOST = 20
 _ITEM = re.compile(r"([a-z]+)(?::([0-9]+)(_\*|_[0-9]+)?(?:\+[0-9]+)?)?(?:\(([a-z]+)\))?")
