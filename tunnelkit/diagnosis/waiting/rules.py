@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, Verdict
+from tunnelkit.diagnosis.verdict import Verdict
+from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason
 
 
 def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Verdict, ...]:
     """Return why the job waits, at most two verdicts. now_s: Unix time, by the cluster's clock."""
-    reason = job.reason or "none"
-    because = (Evidence(f"reason {reason}", "the scheduler's record"),)
-    return (Verdict("waiting-unknown", "waits", Certainty.UNKNOWN, because),)
+    return (judge_reason(job, cluster, now_s) or judge_by_word(job),)
