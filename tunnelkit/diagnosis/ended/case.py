@@ -11,7 +11,7 @@ from tunnelkit.diagnosis.ended.words import TERM, clock, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Evidence
+from tunnelkit.diagnosis.verdict import Evidence, NextStep
 
 #: Slurm writes these into the second half of an exit code; they are no signals.
 OOM_CODE, STDIO_CODE = 125, 53
@@ -134,6 +134,14 @@ class Case:
     def lines_after(self, number: int) -> int:
         """Return how many lines the program wrote after this line (from 0)."""
         return sum(1 for line in self.lines[number + 1 :] if not _NOT_THE_PROGRAM.match(line))
+
+
+def black_box(case: Case) -> NextStep:
+    """Return how to have the next end on record."""
+    script = case.job.command if case.job is not None else ""
+    plain = re.fullmatch(r"[A-Za-z0-9_./+@-]{1,200}", script) is not None
+    command = f"tk submit --black-box {script if plain else 'SCRIPT'}"
+    return NextStep("have it on record next time", command)
 
 
 def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import Case
+from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.words import clock, memory_option, size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
@@ -64,12 +64,12 @@ def not_on_record(case: Case) -> Verdict | None:
             "is not on record any more, nor is its log where tk looks",
             Certainty.UNKNOWN,
             tuple(Evidence(text, "asked") for text in case.end.missing[:4]),
-            next_steps=(NextStep("have it kept next time", "tk submit --black-box SCRIPT"),),
+            next_steps=(black_box(case),),
         )
     return Verdict(
         "exit-unknown",
         "has ended, and how is not on record",
         Certainty.UNKNOWN,
         (case.record(),),
-        next_steps=(NextStep("have it on record next time", "tk submit --black-box SCRIPT"),),
+        next_steps=(black_box(case),),
     )

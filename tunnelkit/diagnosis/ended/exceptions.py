@@ -12,7 +12,7 @@ from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 _MOST_AFTER = 20
 #: The exit code of an exception that nothing caught.
 _UNCAUGHT = 1
-_POST_MORTEM = NextStep("stop at it in the debugger", "tk loop --post-mortem ...")
+_POST_MORTEM = NextStep("stop at it in the debugger", "tk loop --post-mortem")
 _MEMORY = NextStep(
     "malloc refused so much: look for a size that is a bug, then at `ulimit -v`; --mem does not "
     "change it"
@@ -108,7 +108,8 @@ def source_lines(found: Traceback) -> tuple[Evidence, ...]:
     place = found.place
     if place is None or not place.source:
         return ()
-    return (Evidence(f"{place.line} | {place.source[:160]}", place.file, f"line {place.line}"[:9]),)
+    name = place.file.rpartition("/")[2]
+    return (Evidence(f"{name}:{place.line}  {place.source[:160]}", place.file, "at"),)
 
 
 def consequences(case: Case, found: Traceback) -> tuple[str, ...]:

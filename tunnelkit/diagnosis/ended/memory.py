@@ -53,7 +53,7 @@ def counted_on_node(case: Case) -> Verdict | None:
         Certainty.PROVEN,
         because,
         next_steps=(
-            NextStep("so that Slurm reserves it", "tk up --mem ..."),
+            NextStep("ask for memory (--mem), so that the scheduler reserves it"),
             NextStep(f"another node than {box.node}; its administrator may want to know"),
         ),
     )
@@ -97,7 +97,7 @@ def _records(case: Case) -> list[tuple[Evidence, bool]]:
 
 def _more(limit: int | None) -> tuple[NextStep, ...]:
     if not limit:
-        return (NextStep("with more memory", "tk up --mem ..."), _LEAK)
+        return (NextStep("with more memory: --mem"), _LEAK)
     return (
         NextStep("with more memory", f"tk up --mem {memory_option(limit * 1.25)}"),
         _LEAK,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import Case
+from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
 from tunnelkit.diagnosis.ended.traceback import Traceback, root_cause
 from tunnelkit.diagnosis.ended.words import signal_name
@@ -50,7 +50,7 @@ def first_rank_signalled(case: Case) -> Verdict | None:
             case.record(),
         ),
         ("the other ranks ended after it",),
-        next_steps=_signal_steps(signal),
+        next_steps=_signal_steps(case, signal),
     )
 
 
@@ -105,13 +105,13 @@ def worker(case: Case) -> Verdict | None:
         Certainty.LIKELY,
         tuple(because),
         next_steps=(
-            NextStep("fewer workers, or more memory", "tk up --mem ..."),
-            NextStep("count it next time", "tk submit --black-box ..."),
+            NextStep("fewer workers, or more memory: --mem"),
+            black_box(case),
         ),
     )
 
 
-def _signal_steps(signal: int) -> tuple[NextStep, ...]:
+def _signal_steps(case: Case, signal: int) -> tuple[NextStep, ...]:
     if signal == 9:
-        return (NextStep("have it on record next time", "tk submit --black-box ..."),)
+        return (black_box(case),)
     return (NextStep("Python's stack at the crash: PYTHONFAULTHANDLER=1"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import Case
+from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
 from tunnelkit.diagnosis.ended.raised import FATAL
 from tunnelkit.diagnosis.ended.time_limit import near_limit
@@ -29,8 +29,7 @@ from tunnelkit.diagnosis.evidence.box import ProcessEnd, SignalSeen
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _STACK = NextStep("Python's stack at the crash: PYTHONFAULTHANDLER=1 in the script")
-_BLACK_BOX = NextStep("have it on record next time", "tk submit --black-box SCRIPT")
-_AGAIN = NextStep("run it where an exception is kept", "tk loop --post-mortem ...")
+_AGAIN = NextStep("run it where an exception is kept", "tk loop --post-mortem")
 #: signal -> code, what happened, what to do.
 _CRASHES: dict[int, tuple[str, str, tuple[NextStep, ...]]] = {
     SEGV: ("segfault", "crashed: segmentation fault", (_STACK,)),
@@ -68,7 +67,7 @@ def crashed(case: Case) -> Verdict | None:
     """Rule 18: a signal that a crash brings, with the last Python frame if it is in the log."""
     signal, because, certainty = _signal(case)
     entry = _CRASHES.get(signal or 0)
-    if entry is None:
+    if entry is None or case.hidden:
         return None
     code, sentence, steps = entry
     found = case.failure
@@ -78,7 +77,7 @@ def crashed(case: Case) -> Verdict | None:
         if place is not None:
             sentence += f", at {place.file.rpartition('/')[2]}:{place.line} in {place.function}"
             steps = tuple(one for one in steps if one is not _STACK) or (
-                NextStep("run it in the debugger", "tk loop ..."),
+                NextStep("run it in the debugger", "tk loop"),
             )
     alloc = next((one for one in case.hits if "bad_alloc" in one.text), None)
     if signal == ABRT and alloc is not None:
@@ -90,7 +89,7 @@ def crashed(case: Case) -> Verdict | None:
 def killed(case: Case) -> Verdict | None:
     """Rule 19: KILL, where it is on record who sent it and why."""
     signal, because, _ = _signal(case)
-    if signal != KILL:
+    if signal != KILL or case.hidden:
         return None
     first = case.box.first_failure if case.box is not None else None
     limit = case.box.cpu_limit_s if case.box is not None else None
@@ -110,7 +109,7 @@ def killed(case: Case) -> Verdict | None:
             "failed: systemd-oomd killed it: the node was short of memory",
             Certainty.PROVEN,
             (_sent(sender), *because),
-            next_steps=(NextStep("more memory", "tk up --mem ..."),),
+            next_steps=(NextStep("more memory: --mem"),),
         )
     if near_limit(case):
         return Verdict(
@@ -118,7 +117,7 @@ def killed(case: Case) -> Verdict | None:
             "was killed as its time limit was reached",
             Certainty.LIKELY,
             (case.record(),),
-            next_steps=(NextStep("with more time", "tk up --time ..."),),
+            next_steps=(NextStep("with more time: --time"),),
         )
     return None
 
@@ -126,7 +125,7 @@ def killed(case: Case) -> Verdict | None:
 def terminated(case: Case) -> Verdict | None:
     """Rule 20: TERM, INT or HUP: somebody asked it to end."""
     signal, because, _ = _signal(case)
-    if signal not in (TERM, INT, HUP):
+    if signal not in (TERM, INT, HUP) or case.hidden:
         return None
     sender = _sender(case, signal)
     if sender is None:
@@ -136,7 +135,7 @@ def terminated(case: Case) -> Verdict | None:
             Certainty.UNKNOWN,
             tuple(because),
             excluded=looked_at(case),
-            next_steps=(_BLACK_BOX,),
+            next_steps=(black_box(case),),
         )
     own = case.box is not None and sender.sender_uid == case.box.uid
     who = "a process of yours" if own else f"uid {sender.sender_uid}"
@@ -168,7 +167,7 @@ def unexplained(case: Case) -> Verdict | None:
             Certainty.UNKNOWN,
             tuple(because),
             excluded=looked_at(case),
-            next_steps=(_BLACK_BOX,),
+            next_steps=(black_box(case),),
         )
     how = f"by {signal_name(signal)}" if signal else str(case.exit)
     return Verdict(
@@ -177,7 +176,7 @@ def unexplained(case: Case) -> Verdict | None:
         Certainty.UNKNOWN,
         tuple(because),
         excluded=looked_at(case),
-        next_steps=(_AGAIN, _BLACK_BOX),
+        next_steps=(_AGAIN, black_box(case)),
     )
 
 

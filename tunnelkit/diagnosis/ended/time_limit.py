@@ -161,9 +161,14 @@ def _progress(case: Case) -> _Progress | None:
 def _words(
     case: Case, kind: str, progress: _Progress | None
 ) -> tuple[str, str, tuple[NextStep, ...]]:
-    more = NextStep("with more time", f"tk up --time {_enough(case, progress)}")
+    enough = _enough(case, progress)
+    more = (
+        NextStep("with more time", f"tk up --time {enough}")
+        if enough
+        else NextStep("with more time: --time")
+    )
     checkpoint = NextStep("or go on from a checkpoint, in several shorter jobs")
-    stacks = NextStep("see where it stands still", "tk loop ...")
+    stacks = NextStep("see where it stands still", "tk loop")
     at = f", at {progress.text}" if progress is not None else ""
     if kind == "working":
         return "timeout-working", f"; it worked until then{at}", (more, checkpoint)
@@ -171,14 +176,14 @@ def _words(
         sentence = "; it had stood still before: more time would not help"
         return "timeout-hang", sentence, (stacks,)
     sentence = f"{at}; whether it worked until then is not on record"
-    return "timeout", sentence, (more, NextStep("if it stood still, see where", "tk loop ..."))
+    return "timeout", sentence, (more, NextStep("if it stood still, see where", "tk loop"))
 
 
 def _enough(case: Case, progress: _Progress | None) -> str:
-    """Return a time limit: by the progress, a quarter more than what it would take."""
+    """Return a time limit, by the progress and a quarter more; "" if it shows too little."""
     limit = case.job.time_limit_s if case.job is not None else None
     if progress is None or not limit or progress.n * 50 < progress.m:
-        return "..."
+        return ""
     minutes = -(-int(limit * progress.m / progress.n * 1.25) // 60)
     return f"{minutes // 60}:{minutes % 60:02}:00"
 
