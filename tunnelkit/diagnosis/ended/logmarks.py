@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 #: A longer line is cut: patterns stay quick.
 _LINE = 2000
-_PREFIX = re.compile(
-    r"\[(?:[A-Za-z_]*?)(?:rank)?(\d{1,6})\]:? |(\d{1,6}): |\[default(\d{1,6})\]: ?"
-)
+_PREFIX = re.compile(r"\[(?:rank|[A-Za-z_]{1,30})(\d{1,6})\]: ?| {0,7}(\d{1,6}): ")
 _SLURMSTEPD = r"^slurmstepd(?:-\S+)?: error: "
 _SRUN = r"^srun: error: (?P<node>\S+): tasks? (?P<rank>\d{1,6})\S*: "
 _ERROR = r"(?:Error|Exception): "
@@ -160,7 +158,7 @@ MARKS: tuple[Mark, ...] = (
           "no further thread or process may be started"),
     # -- what is not there
     _mark("missing-module", r"\bModuleNotFoundError: No module named '(?P<name>[^']+)'",
-          "the module {name} is not there"),
+          "Python found no module {name}"),
     _mark("glibc-too-old", r"version [`'](?P<name>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found",
           "the node's library has no {name}"),
     _mark("missing-library", r"(?:(?:Import|OS|Runtime)Error: |error while loading shared "
