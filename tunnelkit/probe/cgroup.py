@@ -6,7 +6,7 @@ Version 2 counts it in every group above the victim, too. None is "not counted",
 
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 #: Limits above this are "none" (version 1 writes 8 EiB less a page).
 _NO_LIMIT = 1 << 60
@@ -47,7 +47,7 @@ class Memory(NamedTuple):
     oom_kill: Optional[int]
 
 
-def job_number(environ: Dict[str, str]) -> str:
+def job_number(environ: Mapping[str, str]) -> str:
     """Return the job's id as groups name it: "4711" (Slurm), "12" or "12[3]" (PBS); else ""."""
     return environ.get("SLURM_JOB_ID") or environ.get("PBS_JOBID", "").partition(".")[0]
 
@@ -66,9 +66,17 @@ def job_group(job: str, proc: str = "/proc", pid: str = "self") -> Optional[Grou
     return None
 
 
-def read_memory(group: Group) -> Memory:
-    """Read a group's counters."""
-    return _read_v2(group) if group.version == 2 else _read_v1(group)
+def read_memory(directory: str, version: int) -> Memory:
+    """Read the counters of one group alone."""
+    return _read_v2(directory) if version == 2 else _read_v1(directory)
+
+
+def counted(group: Group) -> Iterator[str]:
+    """Yield the directories whose counts add up to the group's.
+
+    Above a job there may be thousands, and they are others'."""
+    alone = group.version == 2 or group.level == "above"
+    return iter((group.directory,)) if alone else below(group.directory)
 
 
 def processes(group: Group) -> List[int]:
@@ -100,7 +108,16 @@ def node_oom_kills(proc: str = "/proc") -> Optional[int]:
 
 def available_bytes(proc: str = "/proc") -> Optional[int]:
     """Return the node's memory that programs can still have."""
-    match = re.search(r"^MemAvailable: +([0-9]+) kB", _text(proc, "meminfo"), re.M)
+    return _meminfo("MemAvailable", proc)
+
+
+def total_bytes(proc: str = "/proc") -> Optional[int]:
+    """Return the node's memory."""
+    return _meminfo("MemTotal", proc)
+
+
+def _meminfo(name: str, proc: str) -> Optional[int]:
+    match = re.search("^" + name + ": +([0-9]+) kB", _text(proc, "meminfo"), re.M)
     return int(match.group(1)) * 1024 if match else None
 
 
@@ -181,27 +198,21 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda one: chr(int(one.group(1), 8)), text)
 
 
-def _read_v1(group: Group) -> Memory:
-    directory = group.directory
-    kills = [_counter(_text(one, "memory.oom_control"), "oom_kill") for one in _counted(group)]
-    counted = [one for one in kills if one is not None]
+def _read_v1(directory: str) -> Memory:
+    # A limit of memory and swap together kills just so.
+    refused = [_number(_text(directory, f"memory.{one}failcnt")) for one in ("", "memsw.")]
+    known = [one for one in refused if one is not None]
     return Memory(
         limit_bytes=_limit(_text(directory, "memory.limit_in_bytes")),
         used_bytes=_number(_text(directory, "memory.usage_in_bytes")),
         peak_bytes=_number(_text(directory, "memory.max_usage_in_bytes")),
-        refused=_number(_text(directory, "memory.failcnt")),
+        refused=sum(known) if known else None,
         oom=None,
-        oom_kill=sum(counted) if counted else None,
+        oom_kill=_counter(_text(directory, "memory.oom_control"), "oom_kill"),
     )
 
 
-def _counted(group: Group) -> Iterator[str]:
-    """Yield the groups that version 1 counts kills in. Above the job there may be thousands."""
-    return iter((group.directory,)) if group.level == "above" else below(group.directory)
-
-
-def _read_v2(group: Group) -> Memory:
-    directory = group.directory
+def _read_v2(directory: str) -> Memory:
     events = _text(directory, "memory.events")
     return Memory(
         limit_bytes=_limit(_text(directory, "memory.max")),

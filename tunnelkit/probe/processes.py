@@ -6,8 +6,9 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from tunnelkit.probe import cgroup
 
-#: Variables that hold a rank, and those that hold the job's id.
+#: Variables that hold a rank. Slurm's is set in each job's script, too: it counts in steps only.
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_STEP = "SLURM_STEP_ID"
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID")
 _MOST_PROCESSES = 4096
 _MOST_ENVIRON = 1 << 18
@@ -33,8 +34,9 @@ class Process(NamedTuple):
 
 
 class About(NamedTuple):
-    """What does not change, except by exec: read once. rank: None for a process that is none."""
+    """What changes by exec only, as which `name` shows. rank: None for a process that is none."""
 
+    name: str
     command: str
     rank: Optional[int]
 
@@ -46,6 +48,7 @@ class JobProcesses:
         self._proc = proc
         self._group = cgroup.job_group(cgroup.job_number(environ), proc)
         self._marks = [f"{one}={environ[one]}".encode() for one in _JOBS if environ.get(one)]
+        self._own = environ
         self._uid = os.getuid()
         #: False: a process that is not the job's.
         self._known: Dict[Key, bool] = {}
@@ -53,15 +56,16 @@ class JobProcesses:
 
     def look(self) -> Dict[Key, Process]:
         """Return the processes that there are now."""
-        found, looked_at = {}, {}
+        found: Dict[Key, Process] = {}
+        looked_at: Dict[Key, bool] = {}
         for pid in self._pids():
             process = read_process(pid, self._proc)
             if process is None:
                 continue
             key = process.pid, process.start
             belongs = self._known.get(key)
-            if belongs is None:
-                belongs = self._meet(key)
+            if belongs is None or (belongs and self.about[key].name != process.name):
+                belongs = self._meet(key, process.name) or bool(belongs)
             looked_at[key] = belongs
             if belongs and len(found) < _MOST_PROCESSES:
                 found[key] = process
@@ -87,13 +91,14 @@ class JobProcesses:
         except OSError:
             return False
 
-    def _meet(self, key: Key) -> bool:
+    def _meet(self, key: Key, name: str) -> bool:
         directory = f"{self._proc}/{key[0]}"
         environ = _read(directory + "/environ", _MOST_ENVIRON).split(b"\0")
         if self._group is None and not any(mark in environ for mark in self._marks):
             return False
         command = _read(directory + "/cmdline", 400).replace(b"\0", b" ").strip()
-        self.about[key] = About(command.decode("utf-8", "replace")[:200], _rank(environ))
+        text = command.decode("utf-8", "replace")[:200]
+        self.about[key] = About(name, text, _rank(environ, self._own))
         return True
 
 
@@ -120,11 +125,17 @@ def read_process(pid: int, proc: str = "/proc") -> Optional[Process]:
     )
 
 
-def _rank(environ: List[bytes]) -> Optional[int]:
+def _rank(environ: List[bytes], outside: Mapping[str, str]) -> Optional[int]:
+    """Return a process's rank. outside: the environment of a process that is no rank."""
     values = dict(one.split(b"=", 1) for one in environ if b"=" in one)
+    step = values.get(_STEP.encode(), b"").decode("ascii", "replace")
     for name in _RANKS:
-        value = values.get(name.encode(), b"")
-        if re.fullmatch(rb"[0-9]{1,6}", value):
+        value = values.get(name.encode(), b"").decode("ascii", "replace")
+        if name == "SLURM_PROCID":
+            counts = step != outside.get(_STEP, "")
+        else:
+            counts = value != outside.get(name)
+        if counts and re.fullmatch("[0-9]{1,6}", value):
             return int(value)
     return None
 
