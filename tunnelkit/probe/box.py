@@ -1,9 +1,11 @@
 """The black box of a job: watches its processes and memory, and keeps what it saw in a file.
 
-`probe box DIRECTORY STATUS [step]`: DIRECTORY is tk's on the cluster, STATUS the file in which the
-job's script says which pid tk's agent has, and how it ended. The script starts the box beside the
-agent, so that the agent's end is not the box's. USR2 of the script, or the script's own end, ends
-the box. It holds nothing that a job could wait for.
+`probe box DIRECTORY STATUS [step] [log]`: DIRECTORY is tk's on the cluster, STATUS the file in
+which the job's script says which pid tk's agent has, and how it ended. step: one of a job's nodes,
+so the file's name has the node. log: the script's stderr is the program's: its size shows progress.
+
+The script starts the box beside the agent, so that the agent's end is not the box's. USR2 of the
+script, or the script's own end, ends the box. It holds nothing that a job could wait for.
 """
 
 import os
@@ -39,8 +41,8 @@ _MOST_LOG = 64 * 1024
 
 def main(words: List[str]) -> int:
     """Keep a box until the job's script has ended."""
-    if len(words) not in (2, 3):
-        print("usage: probe box DIRECTORY STATUS [step]", file=sys.stderr)
+    if len(words) < 2 or not set(words[2:]) <= {"step", "log"}:
+        print("usage: probe box DIRECTORY STATUS [step] [log]", file=sys.stderr)
         return 2
     # The end of the script may come before the first look.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -54,9 +56,10 @@ def main(words: List[str]) -> int:
     box_file.remove_old(directory)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     number = box_file.attempt(os.environ, directory, job)
-    name = box_file.file_name(job, number, node if len(words) == 3 else "")
+    name = box_file.file_name(job, number, node if "step" in words else "")
     head = _head(job, number, node)
-    Box(script, words[1], box_file.BoxFile(directory, name), Record(head), os.environ).run()
+    file, record = box_file.BoxFile(directory, name), Record(head)
+    Box(script, words[1], file, record, os.environ, log_counts="log" in words).run()
     return 0
 
 
@@ -70,6 +73,8 @@ class Box:
         file: box_file.BoxFile,
         record: Record,
         environ: Mapping[str, str],
+        *,
+        log_counts: bool = False,
     ) -> None:
         self._script = script
         self._status = status
@@ -77,6 +82,7 @@ class Box:
         self._record = record
         self._watch = Watch(environ, record, {os.getpid(), script})
         self._log = _log_of(script)
+        self._log_counts = log_counts
         self._log_bytes: Optional[int] = None
         self._agent: Optional[int] = None
         self._over = False
@@ -101,7 +107,7 @@ class Box:
             if is_minute:
                 self._next_minute = now + _MINUTE_S
                 self._read_log()
-            self._watch.sample(time.time(), self._log_bytes)
+            self._watch.sample(time.time(), self._log_bytes if self._log_counts else None)
             if is_minute:
                 self._watch.minute()
         over = self._over or os.getppid() != self._script

@@ -141,6 +141,7 @@ class Watch:
         return {
             "time_s": round(now_s, 1),
             "pid": process.pid,
+            "parent": process.parent,
             "name": plain(process.name, 20),
             "command": "" if about is None else plain(about.command, 160),
             "rank": None if about is None else about.rank,

@@ -66,9 +66,9 @@ def job_group(job: str, proc: str = "/proc", pid: str = "self") -> Optional[Grou
     return None
 
 
-def read_memory(directory: str, version: int) -> Memory:
-    """Read the counters of one group alone."""
-    return _read_v2(directory) if version == 2 else _read_v1(directory)
+def read_memory(directory: str, version: int, *, local: bool = False) -> Memory:
+    """Read a group's counters. local: in version 2 without those of groups below it."""
+    return _read_v2(directory, local=local) if version == 2 else _read_v1(directory)
 
 
 def counted(group: Group) -> Iterator[str]:
@@ -212,8 +212,8 @@ def _read_v1(directory: str) -> Memory:
     )
 
 
-def _read_v2(directory: str) -> Memory:
-    events = _text(directory, "memory.events")
+def _read_v2(directory: str, *, local: bool) -> Memory:
+    events = _text(directory, "memory.events.local" if local else "memory.events")
     return Memory(
         limit_bytes=_limit(_text(directory, "memory.max")),
         used_bytes=_number(_text(directory, "memory.current")),
