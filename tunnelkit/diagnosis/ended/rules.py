@@ -2,13 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from tunnelkit.diagnosis.ended.case import Case, make_case
+from tunnelkit.diagnosis.ended.clean import hidden_step, not_on_record, well
+from tunnelkit.diagnosis.ended.exceptions import exception, not_there
+from tunnelkit.diagnosis.ended.files import files
+from tunnelkit.diagnosis.ended.gpu import build_mismatch, gpu_failed, gpu_memory
+from tunnelkit.diagnosis.ended.launch import no_output, not_started
+from tunnelkit.diagnosis.ended.memory import counted_at_limit, counted_on_node, recorded
+from tunnelkit.diagnosis.ended.ranks import collective, first_rank_signalled, worker
+from tunnelkit.diagnosis.ended.scheduler_end import cancelled, ended_by_scheduler
+from tunnelkit.diagnosis.ended.signals import crashed, killed, terminated, unexplained
+from tunnelkit.diagnosis.ended.time_limit import time_limit
+from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, Verdict
+from tunnelkit.diagnosis.verdict import Evidence, Verdict
+
+Rule = Callable[[Case], Verdict | None]
+
+#: In the order in which they win. What is not there is asked before any other exception.
+RULES: tuple[Rule, ...] = (
+    counted_at_limit,
+    counted_on_node,
+    recorded,
+    ended_by_scheduler,
+    time_limit,
+    cancelled,
+    no_output,
+    not_started,
+    gpu_failed,
+    gpu_memory,
+    build_mismatch,
+    first_rank_signalled,
+    collective,
+    worker,
+    files,
+    not_there,
+    exception,
+    crashed,
+    killed,
+    terminated,
+    unexplained,
+    hidden_step,
+    well,
+    not_on_record,
+)
 
 
-def judge_end(job: JobView | None, end: EndView, now_s: float) -> tuple[Verdict, ...]:
-    """Return how the job ended. job: None if the scheduler has no record of it any more."""
-    state = job.native_state if job is not None else "no record"
-    because = (Evidence(state, "the scheduler's record"),)
-    return (Verdict("exit-unknown", "ended", Certainty.UNKNOWN, because),)
+def judge_end(
+    job: JobView | None, end: EndView, now_s: float, box: BoxView | None = None
+) -> tuple[Verdict, ...]:
+    """Return how the job ended. job: None if the scheduler has no record of it any more.
+
+    A second verdict says that the script hid the failure."""
+    case = make_case(job, end, now_s, box)
+    first = next(found for rule in RULES if (found := rule(case)) is not None)
+    first = _with_restarts(first, case)
+    hidden = hidden_step(case)
+    if hidden is not None and hidden.code != first.code:
+        return (first, hidden)
+    return (first,)
+
+
+def _with_restarts(verdict: Verdict, case: Case) -> Verdict:
+    """Add the runs before this one."""
+    restarts = case.job.restarts if case.job is not None else 0
+    if not restarts:
+        return verdict
+    times = "once" if restarts == 1 else f"{restarts} times"
+    text = f"it had gone back into the queue {times}; this is about its last run"
+    return replace(
+        verdict, because=(*verdict.because, Evidence(text, "the scheduler's record", "earlier"))
+    )

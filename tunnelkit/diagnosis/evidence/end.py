@@ -1,4 +1,4 @@
-"""The end of a job: its steps, its log, the record of tk's black box."""
+"""The end of a job: its steps, its log, and the file systems that it used."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One step of a job, from the accounting. step: "batch", "extern", "0". max_rss_bytes: as
-    sampled, so it may be missing or too small."""
+    """One row of the accounting. step: "" for the job itself, else "batch", "extern", "0".
+
+    max_rss_bytes, cpu_s: as sampled, so they may be missing or too small.
+    """
 
     step: str
     name: str
@@ -18,22 +20,51 @@ class StepView:
     start_s: float | None = None
     end_s: float | None = None
     max_rss_bytes: int | None = None
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """The end of a log. text: its last part. size_bytes, written_s: of the whole file."""
+    """The end of a log. text: its last part. size_bytes, written_s: of the whole file.
+
+    problem: "" if it could be read; else why not, such as "its directory is not there".
+    no_directory: its directory is not there.
+    """
 
     path: str
     text: str
     size_bytes: int = 0
     written_s: float | None = None
+    problem: str = ""
+    no_directory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoomView:
+    """A file system as the login host sees it now, at `path`. used: 0 to 1."""
+
+    path: str
+    mounted_on: str
+    size_bytes: int
+    free_bytes: int
+    used: float
+    inodes_used: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EndView:
-    """All that was read about a job's end. missing: what did not answer, and why."""
+    """All that was read about a job's end.
+
+    job: the accounting's row of the job's last run. earlier: its rows of the runs before, the
+    oldest first. users: name by uid. own_uid: of the user who asks. missing: what did not answer,
+    and why.
+    """
 
     steps: tuple[StepView, ...] = ()
     logs: tuple[LogView, ...] = ()
     missing: tuple[str, ...] = ()
+    job: StepView | None = None
+    earlier: tuple[StepView, ...] = ()
+    rooms: tuple[RoomView, ...] = ()
+    users: tuple[tuple[int, str], ...] = ()
+    own_uid: int | None = None

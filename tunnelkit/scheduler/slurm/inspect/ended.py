@@ -1,17 +1,166 @@
-"""The end of a job of Slurm: steps and logs."""
+"""The end of a job of Slurm: the accounting's rows, the logs, the file systems."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from tunnelkit.diagnosis.evidence.end import EndView
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.model import JobState
 from tunnelkit.scheduler.sections import Section
+from tunnelkit.scheduler.slurm.inspect.accounting import (
+    FIELDS,
+    job_of,
+    last_run,
+    rows_of,
+)
 
-#: Runs if the job has ended, or Slurm no longer knows it. $id: the job; $record: its record.
-SCRIPT = ""
+#: Of each log, the last part that is read.
+LOG_BYTES = 65_536
+_LOG_NAMES = ("out", "err")
+
+# $id: the job; $record: its record, or Slurm's complaint that it has none. Without the accounting's
+# database sacct exits 1. An unknown field would fail the whole call, so only old ones are asked
+# for. -D: the runs before a requeue, too. The separator can't be in a constraint or a job's name.
+#
+# Slurm's record has the paths of the logs for MinJobAge (300 s) after the end; then only the usual
+# names are left: sbatch's default, and that of tk's own jobs.
+#
+# The file systems are asked for because a message of a full disk may be gone before the log is
+# read, and a quota may have been the cause. A path in a log is only ever an argument of df.
+SCRIPT = rf"""
+tab=$(printf '\037')
+rows=$(timeout 10 sacct -D -P --noheader --delimiter="$tab" -j "$id" -o '{FIELDS}' 2>&1 </dev/null)
+code=$?
+printf '\n%s steps\n%.200000s\n%s-code %s\n' "$mark" "$rows" "$mark" "$code"
+uids=$(printf '%s\n' "$rows" | sed -n 's/.*CANCELLED by \([0-9][0-9]*\).*/\1/p' |
+  sort -u | head -n 4)
+section users sh -c 'echo own "$(id -u)" "$(id -nu)"
+for uid; do echo uid "$uid" "$(id -nu -- "$uid" 2>/dev/null)"; done; :' sh $uids
+value_of() {{
+  printf '%s\n' "$record" | sed -n "s/.* $1=//p" | sed -e 's/ [A-Z][A-Za-z]*=.*//' -e 's/ *$//' -e q
+}}
+out=$(value_of StdOut) err=$(value_of StdErr) directory=$(value_of WorkDir)
+if [ -z "$out" ]; then
+  directory=$(printf '%s\n' "$rows" | sed -n "s/.*$tab\(\/[^$tab]*\)\$/\1/p" | tail -n 1)
+  own=$HOME/.cache/tunnelkit/jobs/${{id%%_*}}.log
+  for path in "${{directory:+$directory/slurm-$id.out}}" "$own"; do
+    [ -z "$path" ] || ! timeout 5 test -f "$path" || {{ out=$path; break; }}
+  done
+fi
+[ "$err" != "$out" ] || err=
+log() {{
+  [ -z "$2" ] || section "log-$1" sh -c 'printf "%s\n" "$1"
+if [ -f "$1" ]; then
+  stat -L -c "tk-file %s %Y" -- "$1" && tail -c {LOG_BYTES} -- "$1"
+elif [ -e "$1" ]; then echo tk-other
+elif [ -d "${{1%/*}}" ]; then echo tk-absent
+else echo tk-no-directory; fi' sh "$2"
+}}
+log out "$out"
+log err "$err"
+named=$(for path in "$out" "$err"; do
+  [ ! -f "$path" ] || timeout 5 tail -c {LOG_BYTES} -- "$path"
+done 2>/dev/null | sed -n "s/.*\[Errno [0-9]*\][^']*'\(\/[^']*\)'.*/\1/p" | tail -n 1)
+section rooms sh -c 'for path; do
+  while [ "$path" ] && [ ! -e "$path" ]; do path=${{path%/*}}; done
+  [ "$path" ] || continue
+  printf "tk-room %s\n" "$path"
+  df -P -k -- "$path" | tail -n 1
+  df -P -i -- "$path" | tail -n 1
+done 2>/dev/null; :' sh "$named" "$directory" "${{out%/*}}" "$HOME"
+"""
+
+_HEAD = re.compile(r"tk-file ([0-9]{1,18}) ([0-9]{1,12})\Z")
+_PROBLEMS = {
+    "tk-other": "it is no plain file",
+    "tk-absent": "it is not there",
+    "tk-no-directory": "its directory is not there",
+}
+_DF = re.compile(r"(.*?) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,3})% +(/.*)")
 
 
 def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
     """Return the job's end as the sections of SCRIPT describe it."""
-    return EndView()
+    answer = sections.get("steps")
+    rows = rows_of(answer.text) if answer is not None else ()
+    last, earlier = last_run(rows)
+    logs = tuple(_logs(sections))
+    missing = []
+    if not rows:
+        why = answer.failure if answer is not None else "no answer"
+        missing.append(f"sacct (steps): {why or 'it has no row of this job'}")
+    for log in logs:
+        if log.problem and not log.no_directory:
+            missing.append(f"log {log.path}: {log.problem}")
+    if not logs:
+        missing.append("log: its path is not on record any more")
+    own_uid, users = _users(sections.get("users"))
+    return EndView(
+        steps=tuple(row.step for row in last if row.step.step),
+        logs=logs,
+        missing=tuple(missing),
+        job=next((row.step for row in last if not row.step.step), None),
+        earlier=tuple(row.step for row in earlier if not row.step.step),
+        rooms=_rooms(sections.get("rooms")),
+        users=users,
+        own_uid=own_uid,
+    )
+
+
+def accounted_job(sections: Mapping[str, Section], job_id: str) -> JobView | None:
+    """Return the job as the accounting has it; None if it has no row of it."""
+    answer = sections.get("steps")
+    last, _ = last_run(rows_of(answer.text) if answer is not None else ())
+    row = next((one for one in last if not one.step.step), None)
+    job = job_of(row, job_id) if row is not None else None
+    # A row without an end is left over: the controller does not know the job.
+    return job if job is not None and job.state is JobState.ENDED else None
+
+
+def _logs(sections: Mapping[str, Section]) -> list[LogView]:
+    found = []
+    for name in _LOG_NAMES:
+        section = sections.get(f"log-{name}")
+        if section is None:
+            continue
+        path, _, rest = section.text.partition("\n")
+        head, _, text = rest.partition("\n")
+        match = _HEAD.match(head)
+        if match is None:
+            problem = _PROBLEMS.get(head.strip()) or section.failure or "it can't be read"
+            gone = head.strip() == "tk-no-directory"
+            found.append(LogView(path, "", problem=problem, no_directory=gone))
+            continue
+        size = int(match[1])
+        if size > LOG_BYTES:
+            text = text.partition("\n")[2] or text
+        problem = "" if section.code == 0 else section.failure
+        found.append(LogView(path, text, size, float(match[2]), problem))
+    return found
+
+
+def _rooms(section: Section | None) -> tuple[RoomView, ...]:
+    found = []
+    for part in ("" if section is None else f"\n{section.text}").split("\ntk-room ")[1:][:4]:
+        path, *lines = part.split("\n")
+        rows = [match for line in lines if (match := _DF.fullmatch(line.strip()))]
+        if not rows:
+            continue
+        size, _, free, used, mounted_on = rows[0].groups()[1:]
+        inodes = int(rows[1][5]) / 100 if len(rows) > 1 and int(rows[1][2]) else None
+        found.append(
+            RoomView(path, mounted_on, int(size) << 10, int(free) << 10, int(used) / 100, inodes)
+        )
+    return tuple(found)
+
+
+def _users(section: Section | None) -> tuple[int | None, tuple[tuple[int, str], ...]]:
+    own, users = None, []
+    for line in ("" if section is None else section.text).splitlines()[:8]:
+        match = re.fullmatch(r"(own|uid) ([0-9]{1,10}) ?(\S*)", line.strip())
+        if match:
+            own = int(match[2]) if match[1] == "own" else own
+            users.append((int(match[2]), match[3]))
+    return own, tuple(users)

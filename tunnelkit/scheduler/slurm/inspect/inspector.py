@@ -89,6 +89,8 @@ class SlurmInspector(LoginPrograms):
                 transient=True,
             )
         job = job_view(record.text) if record.code == 0 else None
+        if job is None:
+            job = ended.accounted_job(sections, job_id)
         missing = []
         if job is None and "nvalid job id" not in record.text:
             missing.append(f"scontrol show job: {record.failure or 'its answer is no record'}")

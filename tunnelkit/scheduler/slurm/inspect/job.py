@@ -31,7 +31,7 @@ _KEYS = (
     "KillOInInvalidDependent MailUser MailType"
 )
 _KEY = re.compile(r"(?:^| )({})=".format("|".join(re.escape(key) for key in _KEYS.split())))
-_SIZE = re.compile(r"([0-9.]+)([KMGTP]?)")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
 _UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
 _GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/]([A-Za-z][\w.-]*))?(?:[:=]([0-9]+))?$")
 

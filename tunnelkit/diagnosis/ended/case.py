@@ -1,0 +1,219 @@
+"""One ended job as the rules see it: records and log, read once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tunnelkit.diagnosis.ended.logmarks import Hit, find_marks
+from tunnelkit.diagnosis.ended.traceback import Traceback, first_failure
+from tunnelkit.diagnosis.ended.words import TERM, clock, signal_name
+from tunnelkit.diagnosis.evidence.box import BoxView
+from tunnelkit.diagnosis.evidence.end import EndView, StepView
+from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.verdict import Evidence, NextStep
+
+#: Slurm writes these into the second half of an exit code; they are no signals.
+OOM_CODE, STDIO_CODE = 125, 53
+#: PBS adds 256 to a signal's number, a shell 128.
+_PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
+_AGAIN = re.compile(
+    r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
+    r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"
+)
+# Lines at a log's end that the program has not written.
+_NOT_THE_PROGRAM = re.compile(
+    r"slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
+)
+#: Signals by which a script ends its own helpers: no failure of theirs.
+_HELPERS_END = frozenset({1, 2, 13, TERM})
+_STEP_ERROR = re.compile(
+    r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,\[\]-]+): (?P<how>Exited with exit code "
+    r"(?P<code>\d{1,9})|Out Of Memory|Segmentation fault|Killed|Aborted|Bus error|"
+    r"Illegal instruction|Floating point exception)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How the job's script ended. code and signal: None if they are not known.
+
+    by_shell: the signal is a shell's 128+N, which a program may also have given itself.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    by_shell: bool = False
+
+    @property
+    def bad(self) -> bool:
+        """True if it is known that it was no success."""
+        return bool(self.code) or bool(self.signal)
+
+    def __str__(self) -> str:
+        if self.signal:
+            shell = f" (exit code {self.code})" if self.by_shell else ""
+            return f"by {signal_name(self.signal)}{shell}"
+        return f"with exit code {self.code}" if self.code is not None else "in a way not on record"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStep:
+    """A step that failed. proven: by the accounting's row; else by srun's line in the log."""
+
+    step: str
+    code: int | None
+    signal: int | None
+    text: str
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """state: the scheduler's, in capitals, without what follows it. text: the log of the last
+    run. hits: its marks, in order. failure: the exception of the rank that failed first."""
+
+    job: JobView | None
+    end: EndView
+    box: BoxView | None
+    now_s: float
+    state: str
+    exit: Exit
+    text: str
+    lines: tuple[str, ...]
+    hits: tuple[Hit, ...]
+    failure: Traceback | None
+    failed_steps: tuple[FailedStep, ...]
+
+    @property
+    def failed(self) -> bool:
+        """True if the job, or a step of it, is known to have failed."""
+        bad = self.state not in ("", "COMPLETED", "F", "X", "C", "E", "COMPLETING")
+        return bad or self.exit.bad or bool(self.failed_steps)
+
+    @property
+    def hidden(self) -> bool:
+        """True if a step failed, and the script ended well nevertheless."""
+        return bool(self.failed_steps) and not self.exit.bad and self.exit.code == 0
+
+    @property
+    def ran_s(self) -> float | None:
+        """Seconds from start to end; None if they are not on record."""
+        if self.job is None or self.job.start_s is None or self.job.end_s is None:
+            return None
+        return max(0.0, self.job.end_s - self.job.start_s)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The memory that the job asked for on a node."""
+        return self.job.need.mem_bytes if self.job is not None else None
+
+    def hit(self, *codes: str) -> Hit | None:
+        """Return the first mark of these codes."""
+        return next((one for one in self.hits if one.mark.code in codes), None)
+
+    def record(self) -> Evidence:
+        """Return the scheduler's record of the end, as evidence."""
+        job = self.job
+        if job is None:
+            return Evidence("no record", "the scheduler")
+        words = [job.native_state]
+        if job.exit_code is not None:
+            words.append(f"exit code {job.exit_code}:{job.signal or 0}")
+        if job.reason and job.reason != "None":
+            words.append(f"reason {job.reason}")
+        if self.ran_s is not None:
+            words.append(f"after {clock(self.ran_s)}")
+        return Evidence(", ".join(words), "the scheduler's record", time_s=job.end_s)
+
+    def last_line(self) -> str:
+        """Return the last line of the log that the program wrote; "" if there is none."""
+        own = (line.strip() for line in reversed(self.lines) if not _NOT_THE_PROGRAM.match(line))
+        return next(own, "")[:200]
+
+    def lines_after(self, number: int) -> int:
+        """Return how many lines the program wrote after this line (from 0)."""
+        return sum(1 for line in self.lines[number + 1 :] if not _NOT_THE_PROGRAM.match(line))
+
+
+def black_box(case: Case) -> NextStep:
+    """Return how to have the next end on record."""
+    script = case.job.command if case.job is not None else ""
+    plain = re.fullmatch(r"[A-Za-z0-9_./+@-]{1,200}", script) is not None
+    command = f"tk submit --black-box {script if plain else 'SCRIPT'}"
+    return NextStep("have it on record next time", command)
+
+
+def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:
+    """Read the evidence once."""
+    text = _last_run("\n".join(log.text for log in end.logs if log.text))
+    lines = tuple(re.split(r"\r\n|[\n\r]", text))
+    text = "\n".join(lines)
+    words = job.native_state.upper().split() if job is not None else []
+    state = words[0].rstrip("+") if words else ""
+    ended = exit_of(job)
+    return Case(
+        job=job,
+        end=end,
+        box=box,
+        now_s=now_s,
+        state=state,
+        exit=ended,
+        text=text,
+        lines=lines,
+        hits=find_marks(lines),
+        failure=first_failure(text),
+        failed_steps=(*_failed_rows(end.steps), *_failed_lines(lines)),
+    )
+
+
+def exit_of(job: JobView | None) -> Exit:
+    """Return how the job's script ended, by the rules of Slurm, PBS and shells."""
+    if job is None:
+        return Exit()
+    code, signal = job.exit_code, job.signal or None
+    if signal:
+        return Exit(code, signal if signal not in (OOM_CODE, STDIO_CODE) else None)
+    if code is None or code < 0:
+        return Exit(code)
+    if _PBS_SIGNAL < code <= _PBS_SIGNAL + _MOST_SIGNAL:
+        return Exit(code, code - _PBS_SIGNAL)
+    if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _MOST_SIGNAL:
+        return Exit(code, code - _SHELL_SIGNAL, by_shell=True)
+    return Exit(code)
+
+
+def _last_run(text: str) -> str:
+    """Return the part of an appended log that is of the last run."""
+    found = list(_AGAIN.finditer(text))
+    if not found:
+        return text
+    end = text.find("\n", found[-1].end())
+    rest = text[end + 1 :] if end >= 0 else ""
+    return rest if rest.strip() else text
+
+
+def _failed_rows(steps: tuple[StepView, ...]) -> tuple[FailedStep, ...]:
+    found = []
+    for step in steps:
+        if step.step in ("batch", "extern"):
+            continue
+        signal = step.signal or None
+        if not (step.exit_code or signal) or (not step.exit_code and signal in _HELPERS_END):
+            continue
+        how = f"exit code {step.exit_code}" if step.exit_code else signal_name(signal or 0)
+        how = "out of memory" if signal == OOM_CODE else how
+        text = f"step {step.step} ({step.name}) ended with {how}"
+        found.append(FailedStep(step.step, step.exit_code, signal, text, proven=True))
+    return tuple(found)
+
+
+def _failed_lines(lines: tuple[str, ...]) -> tuple[FailedStep, ...]:
+    found = []
+    for line in lines:
+        match = _STEP_ERROR.match(line)
+        if match:
+            code = int(match["code"]) if match["code"] else None
+            text = f"task {match['rank']} on {match['node']}: {match['how']}"
+            found.append(FailedStep("", code, None, text, proven=False))
+    return tuple(found)

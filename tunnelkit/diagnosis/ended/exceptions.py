@@ -1,0 +1,152 @@
+"""An exception that ended the program, and what was not there when it started."""
+
+from __future__ import annotations
+
+from tunnelkit.diagnosis.ended.case import Case
+from tunnelkit.diagnosis.ended.logmarks import Hit
+from tunnelkit.diagnosis.ended.raised import FATAL
+from tunnelkit.diagnosis.ended.traceback import Traceback
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+#: The program wrote more than this after it: the exception was probably handled.
+_MOST_AFTER = 20
+#: The exit code of an exception that nothing caught.
+_UNCAUGHT = 1
+_POST_MORTEM = NextStep("stop at it in the debugger", "tk loop --post-mortem")
+_MEMORY = NextStep(
+    "malloc refused so much: look for a size that is a bug, then at `ulimit -v`; --mem does not "
+    "change it"
+)
+_LATER = NextStep("the line is later than the cause; for the true one: CUDA_LAUNCH_BLOCKING=1")
+
+
+def exception(case: Case) -> Verdict | None:
+    """Rule 16: any other exception."""
+    found = case.failure
+    if found is None or found.type.startswith(FATAL) or not case.failed:
+        return None
+    certainty = certainty_of(case, found)
+    if certainty is None:
+        return None
+    steps: tuple[NextStep, ...] = (_POST_MORTEM,)
+    if found.type.rpartition(".")[2] in ("MemoryError", "_ArrayMemoryError"):
+        steps = (_MEMORY, *steps)
+    elif "device-side assert" in found.message or "illegal memory access" in found.message:
+        steps = (_LATER, *steps)
+    return Verdict(
+        "exception",
+        f"failed: {one_line(found)}",
+        certainty,
+        (
+            *source_lines(found),
+            Evidence(f"traceback, line {found.first_line} of the log", "log"),
+            case.record(),
+        ),
+        consequences(case, found),
+        next_steps=steps,
+    )
+
+
+def not_there(case: Case) -> Verdict | None:
+    """Rule 17: a module, a library, or a version of glibc that the node has not."""
+    hit = last_hit(case, "missing-module", "missing-library", "glibc-too-old")
+    if hit is None or not case.failed:
+        return None
+    found = case.failure
+    # An import that failed and was handled is no cause of another exception.
+    if found is not None and not _names(found, hit):
+        return None
+    if found is None and case.lines_after(hit.line) > _MOST_AFTER:
+        return None
+    name = hit.group("name")
+    steps = {
+        "missing-module": NextStep(
+            "which Python runs, and does it have it", f"tk run python -c 'import {_top(name)}'"
+        ),
+        "missing-library": NextStep("load its module, or set LD_LIBRARY_PATH; on the node: ldd"),
+        "glibc-too-old": NextStep(
+            "it was built on a newer system: build or install it on this cluster"
+        ),
+    }
+    certainty = certainty_of(case, found) if found is not None else Certainty.LIKELY
+    return Verdict(
+        hit.mark.code,
+        f"failed: {hit.sentence}" + (_where(found) if found is not None else ""),
+        certainty or Certainty.LIKELY,
+        (Evidence(hit.text[:200], "log"), case.record()),
+        next_steps=(steps[hit.mark.code],),
+    )
+
+
+def certainty_of(case: Case, found: Traceback) -> Certainty | None:
+    """Return how sure it is that this exception ended the job; None if it probably did not.
+
+    Proven: it is the last that the program wrote, and the exit code is that of an exception.
+    With several ranks only torchrun's table, with its rank, is as good."""
+    after = case.lines_after(found.last_line - 1)
+    codes = {case.exit.code, *(one.code for one in case.failed_steps)}
+    if found.root is not None:
+        same = found.rank is not None and found.root.exit_code == _UNCAUGHT
+        return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
+    if found.thread:
+        return Certainty.LIKELY if after <= _MOST_AFTER else None
+    if found.rank is None and after == 0 and _UNCAUGHT in codes:
+        return Certainty.PROVEN
+    if found.rank is not None or after <= _MOST_AFTER:
+        return Certainty.LIKELY
+    return None
+
+
+def one_line(found: Traceback) -> str:
+    """Return `KeyError: 'label' at data.py:88 in collate (rank 0)`."""
+    message = (found.message.split("\n") or [""])[0][:200]
+    return f"{found.type}" + (f": {message}" if message else "") + _where(found)
+
+
+def source_lines(found: Traceback) -> tuple[Evidence, ...]:
+    """Return the line that raised it, if it was printed."""
+    place = found.place
+    if place is None or not place.source:
+        return ()
+    name = place.file.rpartition("/")[2]
+    return (Evidence(f"{name}:{place.line}  {place.source[:160]}", place.file, "at"),)
+
+
+def consequences(case: Case, found: Traceback) -> tuple[str, ...]:
+    """Return what followed from it: the marks of other ranks, and what the script did."""
+    texts = []
+    victims = [
+        one
+        for one in case.hits
+        if one.mark.victim and not (found.first_line <= one.line + 1 <= found.last_line)
+    ]
+    if victims:
+        ranks = sorted({one.rank for one in victims if one.rank is not None})
+        who = f"rank {', '.join(map(str, ranks[:8]))}" if ranks else "other ranks"
+        texts.append(f"{who}: {victims[0].sentence}")
+    if case.hidden:
+        texts.append(f"{case.failed_steps[0].text}; the script went on and ended with 0")
+    return tuple(texts)
+
+
+def last_hit(case: Case, *codes: str) -> Hit | None:
+    """Return the last mark of these codes: the one nearest to the end."""
+    return next((one for one in reversed(case.hits) if one.mark.code in codes), None)
+
+
+def _names(found: Traceback, hit: Hit) -> bool:
+    name = hit.group("name")
+    return any(name in one.message for one in found.raised)
+
+
+def _where(found: Traceback) -> str:
+    place = found.place
+    if place is None:
+        return f" (rank {found.rank})" if found.rank is not None else ""
+    function = f" in {place.function}" if place.function and place.function != "<module>" else ""
+    rank = f" (rank {found.rank})" if found.rank is not None else ""
+    return f" at {place.file.rpartition('/')[2]}:{place.line}{function}{rank}"
+
+
+def _top(module: str) -> str:
+    return "".join(one for one in module.partition(".")[0] if one.isalnum() or one == "_")

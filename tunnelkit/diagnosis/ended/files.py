@@ -1,0 +1,96 @@
+"""File systems and limits: what the program met, and how it is there now."""
+
+from __future__ import annotations
+
+from tunnelkit.diagnosis.ended.case import Case
+from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
+from tunnelkit.diagnosis.ended.logmarks import Hit
+from tunnelkit.diagnosis.ended.words import size
+from tunnelkit.diagnosis.evidence.end import RoomView
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_DU = NextStep("what takes the room", "tk run sh -c 'du -xh -d1 . | sort -h | tail'")
+_STEPS: dict[str, tuple[NextStep, ...]] = {
+    "quota-full": (_DU, NextStep("delete or move it, or ask for more")),
+    "disk-full": (_DU, NextStep("write elsewhere: $TMPDIR, scratch")),
+    "inodes-full": (NextStep("many small files: delete them, or pack them into one"),),
+    "fs-readonly": (NextStep("write elsewhere; the administrator knows why it is read-only"),),
+    "fs-stale": (NextStep("open the file again; was it replaced while the job ran?"),),
+    "fs-lost": (NextStep("tell the administrator; another node may reach it"),),
+    "files-limit": (
+        NextStep("`ulimit -n` in the script, as far as the hard limit goes"),
+        NextStep("DataLoader: torch.multiprocessing.set_sharing_strategy('file_system')"),
+    ),
+    "threads-limit": (NextStep("OMP_NUM_THREADS=1, fewer workers; `ulimit -u` is the limit"),),
+}
+#: What is on each node by itself: the login host's says nothing about it.
+_NODES_OWN = ("/tmp", "/dev/shm", "/var/tmp", "/run")
+_FULL = 0.99
+_MOST_AFTER = 20
+
+
+def files(case: Case) -> Verdict | None:
+    """Rule 15: no room, no such file system any more, or a limit of the process."""
+    hit = last_hit(case, *_STEPS)
+    if hit is None or not case.failed:
+        return None
+    found = case.failure
+    certainty: Certainty | None = Certainty.LIKELY
+    if found is not None:
+        near = found.first_line <= hit.line + 1 <= found.last_line + 2
+        if not near:
+            return None
+        certainty = certainty_of(case, found)
+    elif case.lines_after(hit.line) > _MOST_AFTER:
+        return None
+    if certainty is None:
+        return None
+    path = hit.group("path")
+    room = _room(case, path)
+    code = _code(hit, path, room)
+    because = [Evidence(hit.text[:200], "log"), case.record()]
+    if room is not None:
+        because.insert(1, _seen(room))
+    where = f": {path}" if path else ""
+    sentence = "all its inodes are used" if code == "inodes-full" else hit.sentence
+    sentence = "/dev/shm of the node is full" if code == "shm-full" else sentence
+    return Verdict(
+        code,
+        f"failed: {sentence}{where}",
+        certainty,
+        tuple(because),
+        next_steps=_STEPS.get(code, _STEPS["disk-full"]),
+    )
+
+
+def _code(hit: Hit, path: str, room: RoomView | None) -> str:
+    if hit.mark.code != "disk-full":
+        return hit.mark.code
+    if path.startswith("/dev/shm/"):
+        return "shm-full"
+    inodes = room.inodes_used if room is not None else None
+    return "inodes-full" if inodes is not None and inodes >= _FULL else "disk-full"
+
+
+def _room(case: Case, path: str) -> RoomView | None:
+    """Return the file system of the path, as the login host sees it."""
+    if not path:
+        full = [one for one in case.end.rooms if one.used >= _FULL and not _of_node(one.path)]
+        return full[0] if full else None
+    if _of_node(path):
+        return None
+    under = [one for one in case.end.rooms if (path + "/").startswith(one.path.rstrip("/") + "/")]
+    return max(under, key=lambda one: len(one.path), default=None)
+
+
+def _of_node(path: str) -> bool:
+    return any(path == one or path.startswith(one + "/") for one in _NODES_OWN)
+
+
+def _seen(room: RoomView) -> Evidence:
+    inodes = f", inodes {room.inodes_used:.0%}" if room.inodes_used is not None else ""
+    text = (
+        f"{room.mounted_on}: {size(room.free_bytes)} free of {size(room.size_bytes)}"
+        f" ({room.used:.0%} used{inodes})"
+    )
+    return Evidence(text, "df on the login host, now", "now")

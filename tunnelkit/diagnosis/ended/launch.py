@@ -1,0 +1,171 @@
+"""Jobs whose program never ran: no log file, no interpreter, no such command."""
+
+from __future__ import annotations
+
+import re
+
+from tunnelkit.diagnosis.ended.case import STDIO_CODE, Case
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_EXEC = re.compile(
+    r"^(?P<slurm>slurmstepd(?:-\S+)?: error: )?execve\(\): "
+    r"(?:bad interpreter\((?P<bad>[^)]*)\)|(?P<name>\S+)): "
+    r"(?P<why>No such file or directory|Permission denied|Exec format error)$"
+)
+_BAD_INTERPRETER = re.compile(r"(?:^|: )(?P<name>\S+): bad interpreter: ")
+_NO_ENV = re.compile(
+    r"^(?:/usr/bin/)?env: [‘'`]?(?P<name>[^’'`:]+)[’']?: No such file or directory"
+)
+_NOT_FOUND = (
+    re.compile(r"^\S+: line \d+: (?P<name>\S.*?): command not found$"),
+    re.compile(r"^\S+: \d+: (?P<name>\S.*?): not found$"),
+    re.compile(r"^\S+: line \d+: (?P<name>\S*/\S*): No such file or directory$"),
+    re.compile(r"^(?:\S+:\d+: |zsh: )command not found: (?P<name>\S+)$"),
+    re.compile(r"^(?:-?bash|sh): (?:line \d+: |\d+: )?(?P<name>\S+): (?:command )?not found$"),
+    _NO_ENV,
+)
+_DENIED = (
+    re.compile(r"^\S+: (?:line )?\d+: (?P<name>\S+): (?:Permission denied|cannot execute.*)$"),
+    re.compile(r"^\S+: line \d+: (?P<name>\S+): Is a directory$"),
+    re.compile(r"^\S+: (?:line )?\d+: (?P<name>\S+): .*Exec format error$"),
+)
+_CANT_EXECUTE, _NOT_THERE, _USAGE = 126, 127, 2
+_LOGIN_SHELL = NextStep(
+    "`module` is a function of login shells: begin the script with #!/bin/bash -l"
+)
+
+
+def no_output(case: Case) -> Verdict | None:
+    """Rule 8: Slurm could not open the job's output file."""
+    job = case.job
+    if job is None or case.state != "FAILED" or job.signal != STDIO_CODE:
+        return None
+    path = job.stdout_path or job.stderr_path
+    gone = next((one for one in case.end.logs if one.no_directory), None)
+    path = gone.path if gone is not None else path
+    directory = path.rpartition("/")[0] or "/"
+    because = [case.record()]
+    if gone is not None:
+        because.append(Evidence(f"{directory} is not there", "the login host, now"))
+    return Verdict(
+        "launch-output",
+        f"never ran: Slurm could not open its output file {path}"
+        if path
+        else "never ran: Slurm could not open its output file",
+        Certainty.PROVEN if gone is not None else Certainty.LIKELY,
+        tuple(because),
+        next_steps=(NextStep("make its directory", f"mkdir -p {directory}"),) if path else (),
+    )
+
+
+def not_started(case: Case) -> Verdict | None:
+    """Rule 9: the interpreter or a command is not there, or can't be executed."""
+    return _interpreter(case) or _command(case)
+
+
+def _interpreter(case: Case) -> Verdict | None:
+    for number, line in enumerate(case.lines):
+        match, told = _EXEC.match(line), True
+        if match is None or not match["bad"]:
+            match, told = _BAD_INTERPRETER.search(line), False
+        if match is None or not case.failed:
+            continue
+        name = match.groupdict().get("bad") or match.groupdict().get("name") or ""
+        name = name.replace("^M", "\r")
+        # Slurm says so of the script itself, and then nothing else can have run.
+        proven = told and case.exit.code in (_USAGE, 13) and case.lines_after(number) == 0
+        if not proven and case.exit.code not in (_USAGE, 13, _CANT_EXECUTE, _NOT_THERE):
+            continue
+        dos = name.endswith(("\r", "\\r"))
+        step = (
+            NextStep("its lines end with CR LF: dos2unix it")
+            if dos
+            else NextStep(
+                f"name an interpreter that the nodes have, in the script's first line; "
+                f"does {name} exist there?",
+                f"tk run ls -l {name}" if _plain(name) else "",
+            )
+        )
+        return Verdict(
+            "launch-interpreter",
+            f"never ran: its interpreter {name.strip()} is not on the node",
+            Certainty.PROVEN if proven else Certainty.LIKELY,
+            (Evidence(line[:200], "log"), case.record()),
+            next_steps=(step,),
+        )
+    return None
+
+
+def _command(case: Case) -> Verdict | None:
+    codes = {case.exit.code, *(one.code for one in case.failed_steps)}
+    if _NOT_THERE in codes or (_USAGE in codes and case.failed_steps):
+        return _named(case, "not-found", _NOT_FOUND, _NOT_THERE)
+    if _CANT_EXECUTE in codes or 13 in codes:
+        return _named(case, "not-executable", _DENIED, _CANT_EXECUTE)
+    return None
+
+
+def _named(
+    case: Case, code: str, patterns: tuple[re.Pattern[str], ...], number: int
+) -> Verdict | None:
+    found = _last_line(case, patterns)
+    if found is None:
+        if case.exit.code != number or case.failure is not None or _library(case):
+            return None
+        words = "a command was not found" if number == _NOT_THERE else "a file can't be executed"
+        return Verdict(
+            code,
+            f"failed: {words} (exit code {number}); its log does not say which",
+            Certainty.LIKELY,
+            (case.record(),),
+            next_steps=(_look(code, ""),),
+        )
+    at, name, line = found
+    last = case.lines_after(at) == 0
+    steps = [_look(code, name)]
+    if any(re.search(r"\bmodule: (?:command )?not found$", one) for one in case.lines):
+        steps.insert(0, _LOGIN_SHELL)
+    what = (
+        f"the command {name} was not found" if code == "not-found" else f"{name} can't be executed"
+    )
+    return Verdict(
+        code,
+        f"failed: {what}",
+        Certainty.PROVEN if last and case.exit.code == number else Certainty.LIKELY,
+        (Evidence(line[:200], "log"), case.record()),
+        next_steps=tuple(steps),
+    )
+
+
+def _last_line(case: Case, patterns: tuple[re.Pattern[str], ...]) -> tuple[int, str, str] | None:
+    for number in range(len(case.lines) - 1, -1, -1):
+        line = case.lines[number][:1000]
+        match = _EXEC.match(line)
+        if match and match["name"]:
+            denied = match["why"] != "No such file or directory"
+            if denied == (patterns is _DENIED):
+                return number, match["name"], line
+        for pattern in patterns:
+            match = pattern.match(line)
+            if match:
+                return number, match["name"], line
+    return None
+
+
+def _library(case: Case) -> bool:
+    return case.hit("missing-library", "glibc-too-old") is not None
+
+
+def _look(code: str, name: str) -> NextStep:
+    if code == "not-executable":
+        return NextStep(f"chmod +x {name}" if _plain(name) else "chmod +x it")
+    if _plain(name):
+        return NextStep(
+            "load its module or set PATH in the script; is it on the node?",
+            f"tk run sh -c 'command -v {name}'",
+        )
+    return NextStep("load its module, or set PATH in the script")
+
+
+def _plain(name: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9_./+-]{1,100}", name) is not None

@@ -1,0 +1,131 @@
+"""Killed for memory: by counters, and by records."""
+
+from __future__ import annotations
+
+from tunnelkit.diagnosis.ended.case import OOM_CODE, Case
+from tunnelkit.diagnosis.ended.words import memory_option, size
+from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_PBS_MEMORY = (-27, -26)
+_LEAK = NextStep("find what holds the memory, or use fewer DataLoader workers")
+
+
+def counted_at_limit(case: Case) -> Verdict | None:
+    """Rule 1: the kernel killed at a limit of the job."""
+    box = case.box
+    level = next((one for one in box.memory if one.oom), None) if box is not None else None
+    if box is None or level is None or not _kills(box):
+        return None
+    limit = f" of {size(level.limit_bytes)}" if level.limit_bytes else ""
+    where = "job" if level.level == "above" else level.level
+    because = (
+        Evidence(f"oom_kill {_kills(box)} at the {where}'s limit{limit}", f"cgroup on {box.node}"),
+        *_last_sample(box),
+        case.record(),
+    )
+    return Verdict(
+        "oom-limit",
+        f"failed: the kernel killed {_victim(box)} for memory, at the {where}'s limit{limit}",
+        Certainty.PROVEN,
+        because,
+        next_steps=_more(level.limit_bytes or case.memory_limit),
+    )
+
+
+def counted_on_node(case: Case) -> Verdict | None:
+    """Rule 2: the node ran out of memory, and no limit of the job was reached."""
+    box = case.box
+    if box is None or not _kills(box):
+        return None
+    # "Not counted" is not zero.
+    if not box.memory or any(one.oom is None for one in box.memory):
+        return None
+    because = (
+        Evidence(f"oom_kill {_kills(box)}, oom 0 at all its levels", f"cgroup on {box.node}"),
+        *_last_sample(box),
+        case.record(),
+    )
+    return Verdict(
+        "oom-node",
+        f"failed: {box.node} ran out of memory, and the kernel killed {_victim(box)}; "
+        "the job's own limit was not reached",
+        Certainty.PROVEN,
+        because,
+        next_steps=(
+            NextStep("ask for memory (--mem), so that the scheduler reserves it"),
+            NextStep(f"another node than {box.node}; its administrator may want to know"),
+        ),
+    )
+
+
+def recorded(case: Case) -> Verdict | None:
+    """Rule 3: no counters, but the scheduler has recorded it."""
+    found = _records(case)
+    if not found:
+        return None
+    limit = case.memory_limit
+    asked = f"; it asked for {size(limit)} on a node" if limit else ""
+    proven = any(sure for _, sure in found)
+    return Verdict(
+        "oom-limit",
+        f"failed: the kernel killed a process of it for memory{asked}",
+        Certainty.PROVEN if proven else Certainty.LIKELY,
+        tuple(one for one, _ in found),
+        next_steps=_more(limit),
+    )
+
+
+def _records(case: Case) -> list[tuple[Evidence, bool]]:
+    found: list[tuple[Evidence, bool]] = []
+    job = case.job
+    if job is not None and (case.state == "OUT_OF_MEMORY" or job.signal == OOM_CODE):
+        found.append((case.record(), True))
+    if job is not None and job.exit_code in _PBS_MEMORY and not case.state.isupper():
+        found.append((case.record(), True))
+    for step in (*((case.end.job,) if case.end.job else ()), *case.end.steps):
+        if step.state.startswith("OUT_OF_MEMORY") or step.signal == OOM_CODE:
+            name = f"step {step.step} ({step.name})" if step.step else "the job"
+            found.append((Evidence(f"{name}: {step.state}", "sacct", time_s=step.end_s), True))
+    if job is not None and job.exit_code in _PBS_MEMORY and not found:
+        found.append((case.record(), True))
+    hit = case.hit("oom-limit")
+    if hit is not None and case.failed:
+        found.append((Evidence(hit.text[:200], "log"), False))
+    return found
+
+
+def _more(limit: int | None) -> tuple[NextStep, ...]:
+    if not limit:
+        return (NextStep("with more memory: --mem"), _LEAK)
+    return (
+        NextStep("with more memory", f"tk up --mem {memory_option(limit * 1.25)}"),
+        _LEAK,
+    )
+
+
+def _kills(box: BoxView) -> int:
+    """Return how many processes were killed: v2 counts upwards, so the levels do not add up."""
+    return max((one.oom_kill or 0 for one in box.memory), default=0)
+
+
+def _victim(box: BoxView) -> str:
+    first = box.first_failure
+    if first is None or first.signal != 9:
+        return "a process"
+    rank = f" (rank {first.rank} on {box.node})" if first.rank is not None else f" on {box.node}"
+    return f"{first.name or f'process {first.pid}'}{rank}"
+
+
+def _last_sample(box: BoxView) -> tuple[Evidence, ...]:
+    first = box.first_failure
+    if first is not None and first.rss_bytes:
+        rank = f"rank {first.rank}" if first.rank is not None else first.name or "it"
+        text = f"{rank} had {size(first.rss_bytes)} at its last sample"
+        return (Evidence(text, "black box"),)
+    peak = max((one.peak_bytes or 0 for one in box.memory if _own(one)), default=0)
+    return (Evidence(f"peak {size(peak)}", "black box"),) if peak else ()
+
+
+def _own(level: MemoryLevel) -> bool:
+    return level.level != "above"

@@ -1,0 +1,117 @@
+"""Ranks and workers: who reports a lost rank is its victim."""
+
+from __future__ import annotations
+
+from tunnelkit.diagnosis.ended.case import Case, black_box
+from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
+from tunnelkit.diagnosis.ended.traceback import Traceback, root_cause
+from tunnelkit.diagnosis.ended.words import signal_name
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_VICTIMS = (
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "ConnectionResetError",
+    "BrokenPipeError",
+)
+_RECORD = NextStep(
+    "have torch write which rank was missing: TORCH_NCCL_TRACE_BUFFER_SIZE=2000 "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
+_STACKS = NextStep("see where each rank stands", "tk ranks")
+_SIGNAL_CODES = {4: "illegal-instruction", 6: "abort", 7: "bus", 9: "killed-unknown",
+                 11: "segfault", 15: "terminated"}  # fmt: skip
+
+
+def is_victim(found: Traceback) -> bool:
+    """True if this exception only says that another rank has gone."""
+    name = found.type.rpartition(".")[2]
+    text = found.message
+    return name in _VICTIMS or ("gloo" in text and ("peer" in text or "imed out" in text))
+
+
+def first_rank_signalled(case: Case) -> Verdict | None:
+    """Part of rule 13: torchrun's table names a rank that a signal ended."""
+    root = root_cause(case.text)
+    if root is None or root.exit_code is None or root.exit_code >= 0 or not case.failed:
+        return None
+    signal = -root.exit_code
+    if case.hit("worker-killed", "shm-full", "gpu-oom") is not None:
+        return None
+    code = _SIGNAL_CODES.get(signal, "exit-unknown")
+    host = f" on {root.host}" if root.host else ""
+    return Verdict(
+        code,
+        f"failed: rank {root.rank}{host} was ended by {signal_name(signal)}, the first to fail",
+        Certainty.LIKELY if signal != 9 else Certainty.UNKNOWN,
+        (
+            Evidence(f"torchrun: rank {root.rank}, exit code {root.exit_code}, {root.time}", "log"),
+            case.record(),
+        ),
+        ("the other ranks ended after it",),
+        next_steps=_signal_steps(case, signal),
+    )
+
+
+def collective(case: Case) -> Verdict | None:
+    """Rule 13: a collective did not complete, and no other rank is known to have failed."""
+    hit = next((one for one in case.hits if one.mark.victim), None)
+    if hit is None or not case.failed:
+        return None
+    found = case.failure
+    if found is not None and not is_victim(found) and certainty_of(case, found) is not None:
+        # The rank that failed first has a rule of its own.
+        return None
+    number = f" number {hit.group('seq')}" if hit.group("seq") else ""
+    reporters = sorted({one.rank for one in case.hits if one.mark.victim and one.rank is not None})
+    who = f"rank {', '.join(map(str, reporters[:8]))} reported it" if reporters else ""
+    what = f"{hit.group('op')}{number}" if hit.group("op") else "a collective"
+    return Verdict(
+        "nccl-timeout",
+        f"failed: not every rank arrived at {what}",
+        Certainty.LIKELY,
+        (Evidence(hit.text[:200], "log"), case.record()),
+        (f"{who}: it waited for another, so it is not the cause",) if who else (),
+        next_steps=(_RECORD, _STACKS),
+    )
+
+
+def worker(case: Case) -> Verdict | None:
+    """Rule 14: a DataLoader's worker was killed."""
+    hit = last_hit(case, "shm-full", "worker-killed")
+    if hit is None or not case.failed:
+        return None
+    because = [Evidence(hit.text[:200], "log"), case.record()]
+    room = next((one for one in case.end.rooms if one.mounted_on == "/dev/shm"), None)
+    if room is not None:
+        because.append(Evidence(f"/dev/shm is {room.used:.0%} full", "df on the login host"))
+    if hit.mark.code == "shm-full":
+        steps = (
+            NextStep("fewer workers, or torch.multiprocessing.set_sharing_strategy('file_system')"),
+            NextStep("in a container: --shm-size 8g"),
+        )
+        return Verdict(
+            "shm-full",
+            f"failed: {hit.sentence}",
+            Certainty.LIKELY,
+            tuple(because),
+            next_steps=steps,
+        )
+    return Verdict(
+        "worker-killed",
+        f"failed: {hit.sentence} (pid {hit.group('pid')}), usually for memory; "
+        "nobody counted whether it was",
+        Certainty.LIKELY,
+        tuple(because),
+        next_steps=(
+            NextStep("fewer workers, or more memory: --mem"),
+            black_box(case),
+        ),
+    )
+
+
+def _signal_steps(case: Case, signal: int) -> tuple[NextStep, ...]:
+    if signal == 9:
+        return (black_box(case),)
+    return (NextStep("Python's stack at the crash: PYTHONFAULTHANDLER=1"),)

@@ -1,0 +1,250 @@
+"""Ended by a signal, or with an exit code that nothing explains."""
+
+from __future__ import annotations
+
+import re
+
+from tunnelkit.diagnosis.ended.case import Case, black_box
+from tunnelkit.diagnosis.ended.exceptions import one_line
+from tunnelkit.diagnosis.ended.raised import FATAL
+from tunnelkit.diagnosis.ended.time_limit import near_limit
+from tunnelkit.diagnosis.ended.words import (
+    ABRT,
+    BUS,
+    FPE,
+    HUP,
+    ILL,
+    INT,
+    KILL,
+    PIPE,
+    SEGV,
+    TERM,
+    XCPU,
+    XFSZ,
+    clock,
+    signal_name,
+    span,
+)
+from tunnelkit.diagnosis.evidence.box import ProcessEnd, SignalSeen
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_STACK = NextStep("Python's stack at the crash: PYTHONFAULTHANDLER=1 in the script")
+_AGAIN = NextStep("run it where an exception is kept", "tk loop --post-mortem")
+#: signal -> code, what happened, what to do.
+_CRASHES: dict[int, tuple[str, str, tuple[NextStep, ...]]] = {
+    SEGV: ("segfault", "crashed: segmentation fault", (_STACK,)),
+    ABRT: ("abort", "aborted itself (ABRT): a C or C++ library gave up", (_STACK,)),
+    BUS: ("bus", "crashed: bus error", (
+        NextStep("/dev/shm full, or a mapped file that was cut: fewer workers"), _STACK)),
+    ILL: ("illegal-instruction", "crashed: an instruction that this CPU has not", (
+        NextStep("built for another CPU: build it on the node, or ask for another",
+                 "tk up --constraint"),)),
+    FPE: ("arithmetic-error", "crashed: an integer divided by zero", (_STACK,)),
+    XFSZ: ("file-size", "wrote a file larger than its limit", (
+        NextStep("`ulimit -f` is the limit"),)),
+    XCPU: ("cpu-time", "used more CPU time than its limit", (
+        NextStep("`ulimit -t` is the limit"),)),
+}  # fmt: skip
+_WORDS = {
+    "Segmentation fault": SEGV, "Aborted": ABRT, "Bus error": BUS, "Illegal instruction": ILL,
+    "Floating point exception": FPE, "Killed": KILL, "Terminated": TERM,
+    "File size limit exceeded": XFSZ, "CPU time limit exceeded": XCPU, "Broken pipe": PIPE,
+}  # fmt: skip
+_NAMES = "|".join(_WORDS)
+#: bash, dash, srun, mpirun.
+_SHAPES = (
+    re.compile(rf"^\S+: line \d+: +\d+ (?P<how>{_NAMES})\b(?P<rest>.*)"),
+    re.compile(rf"^(?P<how>{_NAMES})(?P<rest>)(?: \(core dumped\))?$"),
+    re.compile(rf"^srun: error: (?P<rest>\S+: tasks? \S+): (?P<how>{_NAMES})"),
+)
+_MPIRUN = re.compile(
+    r"noticed that process rank (?P<rank>\d{1,6}) with PID \d+ on node (?P<node>\S+) exited on "
+    r"signal (?P<signal>\d{1,2})"
+)
+
+
+def crashed(case: Case) -> Verdict | None:
+    """Rule 18: a signal that a crash brings, with the last Python frame if it is in the log."""
+    signal, because, certainty = _signal(case)
+    entry = _CRASHES.get(signal or 0)
+    if entry is None or case.hidden:
+        return None
+    code, sentence, steps = entry
+    found = case.failure
+    if found is not None and found.type.startswith(FATAL):
+        place = found.place
+        because.insert(0, Evidence(f"{FATAL}: {found.message}", "faulthandler, in the log"))
+        if place is not None:
+            sentence += f", at {place.file.rpartition('/')[2]}:{place.line} in {place.function}"
+            steps = tuple(one for one in steps if one is not _STACK) or (
+                NextStep("run it in the debugger", "tk loop"),
+            )
+    alloc = next((one for one in case.hits if "bad_alloc" in one.text), None)
+    if signal == ABRT and alloc is not None:
+        because.insert(0, Evidence(alloc.text, "log"))
+        sentence = "aborted: malloc had no memory to give (std::bad_alloc)"
+    return Verdict(code, f"failed: it {sentence}", certainty, tuple(because), next_steps=steps)
+
+
+def killed(case: Case) -> Verdict | None:
+    """Rule 19: KILL, where it is on record who sent it and why."""
+    signal, because, _ = _signal(case)
+    if signal != KILL or case.hidden:
+        return None
+    first = case.box.first_failure if case.box is not None else None
+    limit = case.box.cpu_limit_s if case.box is not None else None
+    if first is not None and limit is not None and (first.cpu_s or 0) >= limit:
+        text = f"it had used {first.cpu_s:.0f} s of CPU, its limit is {limit} s"
+        return Verdict(
+            "cpu-limit",
+            f"failed: {first.name or 'a process'} used up its CPU time of {span(limit)}",
+            Certainty.PROVEN,
+            (Evidence(text, "black box"), *because),
+            next_steps=(NextStep("`ulimit -Ht` is the limit, often of login hosts"),),
+        )
+    sender = _sender(case, KILL)
+    if sender is not None and "oomd" in sender.sender_name:
+        return Verdict(
+            "oomd",
+            "failed: systemd-oomd killed it: the node was short of memory",
+            Certainty.PROVEN,
+            (_sent(sender), *because),
+            next_steps=(NextStep("more memory: --mem"),),
+        )
+    if near_limit(case):
+        return Verdict(
+            "timeout",
+            "was killed as its time limit was reached",
+            Certainty.LIKELY,
+            (case.record(),),
+            next_steps=(NextStep("with more time: --time"),),
+        )
+    return None
+
+
+def terminated(case: Case) -> Verdict | None:
+    """Rule 20: TERM, INT or HUP: somebody asked it to end."""
+    signal, because, _ = _signal(case)
+    if signal not in (TERM, INT, HUP) or case.hidden:
+        return None
+    sender = _sender(case, signal)
+    if sender is None:
+        return Verdict(
+            "terminated",
+            f"was ended by {signal_name(signal)}; who sent it is not on record",
+            Certainty.UNKNOWN,
+            tuple(because),
+            excluded=looked_at(case),
+            next_steps=(black_box(case),),
+        )
+    own = case.box is not None and sender.sender_uid == case.box.uid
+    who = "a process of yours" if own else f"uid {sender.sender_uid}"
+    who = f"{who} ({sender.sender_name})" if sender.sender_name else who
+    return Verdict(
+        "terminated",
+        f"was ended by {signal_name(signal)} from {who}",
+        Certainty.PROVEN,
+        (_sent(sender), *because),
+    )
+
+
+def unexplained(case: Case) -> Verdict | None:
+    """Rule 21: a bad end, and nothing says why."""
+    if not case.failed or case.hidden:
+        return None
+    signal, because, _ = _signal(case)
+    last = case.last_line()
+    if last:
+        because.append(Evidence(f"its log's last line: {last}", "log", "seen"))
+    elif case.end.logs and not any(log.problem for log in case.end.logs):
+        because.append(Evidence("its log is empty", "log", "seen"))
+    if case.failure is not None:
+        because.append(Evidence(f"earlier in the log: {one_line(case.failure)}", "log", "also"))
+    if signal == KILL:
+        return Verdict(
+            "killed-unknown",
+            "was killed (KILL); who or what sent it is not on record",
+            Certainty.UNKNOWN,
+            tuple(because),
+            excluded=looked_at(case),
+            next_steps=(black_box(case),),
+        )
+    how = f"by {signal_name(signal)}" if signal else str(case.exit)
+    return Verdict(
+        "exit-unknown",
+        f"failed: it ended {how}, and nothing on record says why",
+        Certainty.UNKNOWN,
+        tuple(because),
+        excluded=looked_at(case),
+        next_steps=(_AGAIN, black_box(case)),
+    )
+
+
+def looked_at(case: Case) -> tuple[str, ...]:
+    """Return what was looked at and is not the cause."""
+    found = []
+    limit = case.job.time_limit_s if case.job is not None else None
+    if limit and case.ran_s is not None and case.ran_s < limit * 0.98:
+        found.append(f"the time limit ({clock(case.ran_s)} of {clock(limit)})")
+    if any(log.text for log in case.end.logs) and case.failure is None:
+        found.append("an exception in the log")
+    if (
+        case.box is not None
+        and case.box.memory
+        and all(one.oom_kill == 0 for one in case.box.memory)
+    ):
+        found.append("memory (no kill was counted)")
+    return tuple(found)
+
+
+def _signal(case: Case) -> tuple[int | None, list[Evidence], Certainty]:
+    """Return the signal that ended it, the evidence, and how sure that is.
+
+    A code of 128+N may be the program's own, unless the shell's line in the log says the same."""
+    first = case.box.first_failure if case.box is not None else None
+    if first is not None and first.signal and case.failed:
+        return first.signal, [_ended(first, case), case.record()], Certainty.PROVEN
+    line, signal = _line(case)
+    because = [Evidence(line[:200], "log")] if line else []
+    own = case.exit.signal
+    if own:
+        sure = not case.exit.by_shell or signal == own
+        return own, [*because, case.record()], Certainty.PROVEN if sure else Certainty.LIKELY
+    step = next((one for one in case.failed_steps if one.signal), None)
+    if step is not None and step.signal:
+        seen = Evidence(step.text, "sacct" if step.proven else "log")
+        return step.signal, [*because, seen, case.record()], Certainty.PROVEN
+    if signal is not None and case.failed:
+        return signal, [*because, case.record()], Certainty.LIKELY
+    return None, [case.record()], Certainty.LIKELY
+
+
+def _line(case: Case) -> tuple[str, int | None]:
+    for line in reversed(case.lines[-200:]):
+        for pattern in _SHAPES:
+            match = pattern.match(line[:1000])
+            if match:
+                return line, _WORDS[match["how"]]
+        match = _MPIRUN.search(line[:1000])
+        if match:
+            return line, int(match["signal"])
+    return "", None
+
+
+def _ended(first: ProcessEnd, case: Case) -> Evidence:
+    rank = f"rank {first.rank}, " if first.rank is not None else ""
+    node = f" on {case.box.node}" if case.box is not None and case.box.node else ""
+    text = f"{first.name or 'process'} ({rank}pid {first.pid}){node} ended by "
+    return Evidence(text + signal_name(first.signal or 0), "black box", time_s=first.ended_s)
+
+
+def _sender(case: Case, signal: int) -> SignalSeen | None:
+    for one in case.box.signals if case.box is not None else ():
+        if one.signal == signal and (one.sender_uid is not None or one.sender_name):
+            return one
+    return None
+
+
+def _sent(sender: SignalSeen) -> Evidence:
+    who = f"uid {sender.sender_uid}, pid {sender.sender_pid} {sender.sender_name}".strip()
+    return Evidence(f"{signal_name(sender.signal)} from {who}", "siginfo", time_s=sender.time_s)
