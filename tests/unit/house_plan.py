@@ -123,6 +123,7 @@ FOLDERS = {
     "scheduler": (
         "sections inspector",
         "base command_error nodelist",
+        "box_section",
         "job_script detect poller",
         "names",
         "slurm pbs",

@@ -57,7 +57,7 @@ def main(words: List[str]) -> int:
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     number = box_file.attempt(os.environ, directory, job)
     name = box_file.file_name(job, number, node if "step" in words else "")
-    head = _head(job, number, node)
+    head = _head(job, number, node, holder="log" not in words)
     file, record = box_file.BoxFile(directory, name), Record(head)
     Box(script, words[1], file, record, os.environ, log_counts="log" in words).run()
     return 0
@@ -167,13 +167,15 @@ class Box:
             pass
 
 
-def _head(job: str, number: int, node: str) -> Line:
+def _head(job: str, number: int, node: str, *, holder: bool) -> Line:
+    """Return the first line. holder: the script only holds tk's agent; programs come and go."""
     limit = resource.getrlimit(resource.RLIMIT_CPU)[1]
     return {
         "job": job,
         "attempt": number,
         "node": plain(node, 100),
         "uid": os.getuid(),
+        "holds_agent": holder,
         "started_s": round(time.time(), 1),
         "cpu_limit_s": None if limit == resource.RLIM_INFINITY else limit,
     }

@@ -18,7 +18,7 @@ _MINUTES, _SAMPLES, _GONE, _EVENTS = 1440, 60, 200, 50
 _MOST_LOG = 64 * 1024
 
 Row = List[Union[str, int, float, None]]
-Value = Union[str, int, float, None, List[Row]]
+Value = Union[str, int, float, bool, None, List[Row]]
 Line = Dict[str, Value]
 
 
