@@ -57,14 +57,11 @@ def likely_memory(case: Case) -> Verdict | None:
     if not kills or (not own and not _is_certain(box)):
         return None
     where = "the job's cgroup" if own else "a cgroup that the job shares with others"
-    because = [
-        Evidence(
-            f"oom_kill rose by {kills} in {where}", f"cgroup on {box.node}", time_s=box.killed_s
-        )
-    ]
+    text, source = f"oom_kill rose by {kills} in {where}", f"cgroup on {box.node}"
+    because = [Evidence(text, source, time_s=box.killed_s)]
     if met is not None and met.limit_bytes:
         text = f"the limit of {size(met.limit_bytes)} was met; whether it was full is not known"
-        because.append(Evidence(text, f"cgroup on {box.node}"))
+        because.append(Evidence(text, source))
     code = "oom-limit" if met is not None else "oom-node"
     return Verdict(
         code,

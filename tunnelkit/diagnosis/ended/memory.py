@@ -110,6 +110,7 @@ def _kills(box: BoxView) -> int:
 
 
 def victim_words(box: BoxView) -> str:
+    """Return which process the kernel killed, and where."""
     victim = _killed(box)
     if victim is None:
         return f"a process on {box.node}"

@@ -15,8 +15,8 @@ from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
 from tunnelkit.scheduler.slurm.job_id import check_job_id
 
-# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section. squeue's filters in the environment
-# would hide jobs.
+# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section. squeue's
+# filters in the environment would hide jobs.
 _BEGIN = r"""
 id=$1
 box_dir=$3 box_job=$4
