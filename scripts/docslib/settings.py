@@ -30,6 +30,7 @@ MEANING: Mapping[str, str] = {
     "allocation.nodes": "Number of nodes.",
     "allocation.time": "Time limit: `2:00:00`, `90m` or `1-00:00:00`.",
     "allocation.extra": "Further options in the scheduler's own words.",
+    "allocation.black_box": "Keep a record of the job's processes and memory for `tk why`.",
     "mirror.enabled": "`false` turns the mirror off.",
     "mirror.remote": "The project's directory on the cluster; by default `~/tk/PROJECT`.",
     "mirror.exclude": "Lines as in .gitignore, with the last word over .gitignore and .tkignore.",

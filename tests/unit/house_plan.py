@@ -34,8 +34,9 @@ ROOMS = {
     "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
-        "agent_zip child_process config debug diagnosis errors link local_ports messages mirror "
-        "model mount mux remote_command remote_script scheduler text_format wire",
+        "agent_zip child_process cluster_dir config debug diagnosis errors link local_ports "
+        "messages mirror model mount mux probe_zip remote_command remote_script scheduler "
+        "text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
@@ -43,7 +44,7 @@ ROOMS = {
     ),
     "scheduler": _room(
         "Slurm, PBS and Torque: builds argv, parses text; one poller; the job's script",
-        "diagnosis errors model",
+        "cluster_dir diagnosis errors model",
     ),
     "mirror": _room(
         "watches, scans and sends files; the barrier and its proof",
@@ -77,6 +78,7 @@ ROOMS = {
     "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
+    "cluster_dir": _room("shell code that finds tk's directory on the cluster"),
     "remote_script": _room("runs a small sh script on a host", "errors model"),
     "remote_command": _room("a command line whose words survive any login shell", "errors"),
     "mount_points": _room("the mounts of this computer"),
@@ -121,6 +123,7 @@ FOLDERS = {
     "scheduler": (
         "sections inspector",
         "base command_error nodelist",
+        "box_section",
         "job_script detect poller",
         "names",
         "slurm pbs",

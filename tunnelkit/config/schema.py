@@ -65,7 +65,10 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class AllocationSettings:
-    """[allocation]: what to ask of the scheduler. None leaves it to the scheduler's default."""
+    """[allocation]: what to ask of the scheduler. None leaves it to the scheduler's default.
+
+    `black_box`: keep a record of the job's processes and memory, for `tk why` after its end.
+    """
 
     partition: Annotated[str | None, v.SCHEDULER_WORD] = None
     account: Annotated[str | None, v.SCHEDULER_WORD] = None
@@ -80,10 +83,13 @@ class AllocationSettings:
     nodes: Annotated[int, v.COUNT] = 1
     time_limit_s: Annotated[int | None, v.TIME, "time"] = None
     extra: Annotated[tuple[str, ...], v.WORDS] = ()
+    black_box: Annotated[bool, v.BOOLEAN] = True
 
     def request(self, node: str | None = None) -> ResourceRequest:
         """The request for the scheduler, for `node` or for whichever node it gives."""
-        return ResourceRequest(node=node, **asdict(self))
+        asked = asdict(self)
+        del asked["black_box"]
+        return ResourceRequest(node=node, **asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,9 @@ def _all_keys() -> dict[str, Key]:
     return {key.name: key for key in keys}
 
 
-_SINCE_THE_LAST_RELEASE = frozenset({"shared_forwards", "cluster.directory"})
+_SINCE_THE_LAST_RELEASE = frozenset(
+    {"shared_forwards", "cluster.directory", "allocation.black_box"}
+)
 #: Every key there is, by its dotted name, in the order in which `tk config show` prints them.
 KEYS: Mapping[str, Key] = MappingProxyType(_all_keys())
 

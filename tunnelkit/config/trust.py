@@ -54,6 +54,7 @@ HARMLESS = frozenset(
         "allocation.cpus",
         "allocation.nodes",
         "allocation.time",
+        "allocation.black_box",
         "mirror.enabled",
         "mirror.exclude",
         "mirror.delete_limit",

@@ -1,13 +1,20 @@
-"""The probe's commands, each a module of its own: `sample` and `box`."""
+"""The probe's commands, each a module of its own, imported when it runs: `sample` and `box`."""
 
 import sys
-from collections.abc import Callable
+from typing import Callable, Dict, List
+
+
+def _box(words: List[str]) -> int:
+    from tunnelkit.probe.box import main as box
+
+    return box(words)
+
 
 #: name -> takes the words after it, returns the exit code.
-COMMANDS: dict[str, Callable[[list[str]], int]] = {}
+COMMANDS: Dict[str, Callable[[List[str]], int]] = {"box": _box}
 
 
-def main(words: list[str]) -> int:
+def main(words: List[str]) -> int:
     """Run one command; 2 if there is none of that name."""
     command = COMMANDS.get(words[0]) if words else None
     if command is None:

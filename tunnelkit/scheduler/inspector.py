@@ -42,11 +42,12 @@ class JobInspector(Protocol):
         None if there is none. Raises SchedulerError if the scheduler did not answer."""
         ...
 
-    def inspect(self, job_id: str, mark: str) -> list[str]:
+    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
         """Return one command that asks for the job and, by its state, for what matters about it.
 
         It is for the login host, with at most six commands of the scheduler. mark: see
-        `sections`. Raises UsageError if `job_id` is none of this scheduler's."""
+        `sections`. box_dir: `[cluster] directory`, for the black boxes of an ended job; "" if they
+        do not matter. Raises UsageError if `job_id` is none of this scheduler's."""
         ...
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:

@@ -37,6 +37,10 @@ from tunnelkit.scheduler.base import Command
 # TERM to all processes of the job: only another wait has its code. After a wait that had it
 # already the second one says 127, and bash -1 if it has lost the code in that moment; then the
 # signal's code counts.
+#
+# The black box (probe/box.py) is the agent's sibling: it sees the agent's end, and outlives it.
+# Once the script's status has the exit code, the box writes its last record. A home that does not
+# answer must not keep the job, so the script waits 2 s for that at most.
 _BODY = """\
 tk_umask=$(umask)
 umask 077
@@ -45,7 +49,21 @@ tk_mark=$tk_status.$$.end
 mkdir -p -- "$(dirname -- "$tk_status")"
 tk_node=${{SLURMD_NODENAME:-$(uname -n)}}
 tk_tell() {{ printf '%s\\n' "$1" >"$tk_status.$$" && mv -f -- "$tk_status.$$" "$tk_status"; }}
-tk_leave() {{ tk_tell "ended $1"; rm -f -- "$tk_mark" "$tk_status{cancelled}"; exit "$1"; }}
+tk_box=
+tk_close_box() {{
+  [ -n "$tk_box" ] && kill -USR2 "$tk_box" 2>/dev/null || return 0
+  tk_looks=0
+  while [ "$tk_looks" -lt 40 ] && kill -0 "$tk_box" 2>/dev/null; do
+    tk_looks=$((tk_looks + 1))
+    sleep 0.05
+  done
+}}
+tk_leave() {{
+  tk_tell "ended $1"
+  tk_close_box
+  rm -f -- "$tk_mark" "$tk_status{cancelled}"
+  exit "$1"
+}}
 [ -z "$(find "$tk_status{cancelled}" -mmin -60 2>/dev/null)" ] || tk_leave 143
 tk_agent=
 tk_ended=
@@ -71,7 +89,7 @@ tk_agent=$!
 umask 077
 [ -z "$tk_ended" ] || kill -TERM "$tk_agent" 2>/dev/null
 tk_tell "running $tk_node $tk_agent"
-while :; do
+{box}while :; do
   wait "$tk_agent"
   tk_code=$?
   kill -0 "$tk_agent" 2>/dev/null || break
@@ -80,6 +98,12 @@ wait "$tk_agent" 2>/dev/null
 tk_again=$?
 case $tk_again in -1 | 127) ;; *) tk_code=$tk_again ;; esac
 tk_leave "$tk_code"
+"""
+
+# It reads the status file, which has the job's number.
+_BOX = """\
+{{ exec {box_argv} "$tk_status"{where}; }} </dev/null >/dev/null 2>&1 &
+tk_box=$!
 """
 
 # `module` is a function of login shells, and a job's shell is not a login shell.
@@ -117,7 +141,12 @@ class HolderStatus:
 
 
 def body(
-    *, agent_argv: Sequence[str], prologue: str, status_file: str, per_job: bool = False
+    *,
+    agent_argv: Sequence[str],
+    prologue: str,
+    status_file: str,
+    per_job: bool = False,
+    box_argv: Sequence[str] = (),
 ) -> str:
     """Return the job's sh body, without shebang.
 
@@ -125,11 +154,12 @@ def body(
     ends with that code. Words of `agent_argv` and `status_file` may start with `~/`. USR1
     (the time limit is near) and TERM reach the agent, whose exit code is the job's.
     per_job: the status file is `status_of` the job, so that no other job writes it.
+    box_argv: runs a black box beside the agent; none if empty.
     Raises UsageError if `agent_argv` or `status_file` is empty or text holds a NUL byte.
     """
     if not agent_argv or not status_file:
         raise UsageError("a holder needs an agent to run and a status file")
-    if any("\0" in word for word in (*agent_argv, prologue, status_file)):
+    if any("\0" in word for word in (*agent_argv, *box_argv, prologue, status_file)):
         raise UsageError(
             "the prologue or a path holds a NUL byte", hint="correct [cluster] prologue"
         )
@@ -142,8 +172,18 @@ def body(
         suffix=_JOB_NUMBER if per_job else "",
         cancelled=_CANCELLED,
         prologue=shlex.quote(lines),
-        agent_argv=" ".join(shell_word(word) for word in agent_argv),
+        agent_argv=_shell_words(agent_argv),
+        box=_box(box_argv, per_job) if box_argv else "",
     )
+
+
+def _box(argv: Sequence[str], per_job: bool) -> str:
+    """Return the lines that start the black box. per_job: it is the job's first node."""
+    return _BOX.format(box_argv=_shell_words(argv), where="" if per_job else " step")
+
+
+def _shell_words(argv: Sequence[str]) -> str:
+    return " ".join(shell_word(word) for word in argv)
 
 
 def plain_body(agent_argv: Sequence[str], prologue: str) -> str:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit.cluster_dir import TK_DIR, TK_OWN_DIR
 from tunnelkit.config.value_kinds import CLUSTER_DIR, BadValue
-from tunnelkit.session.agent.cluster_dir import TK_DIR, TK_OWN_DIR
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,7 @@ def test_json_round_trip(rig: Rig) -> None:
             "mirror.enabled": False,
             "shared_forwards": ["7001:70"],
             "cluster.directory": "/scratch/tk",
+            "allocation.black_box": False,
         }
     )
     again = Settings.from_json(json.loads(json.dumps(settings.to_json())))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import OOM_CODE, Case
-from tunnelkit.diagnosis.ended.words import memory_option, size
-from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel
+from tunnelkit.diagnosis.ended.words import KILL, memory_option, size
+from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _PBS_MEMORY = (-27, -26)
@@ -26,7 +26,7 @@ def counted_at_limit(case: Case) -> Verdict | None:
     )
     return Verdict(
         "oom-limit",
-        f"failed: the kernel killed {_victim(box)} for memory, at the {where}'s limit{limit}",
+        f"failed: the kernel killed {victim_words(box)} for memory, at the {where}'s limit{limit}",
         Certainty.PROVEN,
         because,
         next_steps=_more(level.limit_bytes or case.memory_limit),
@@ -48,7 +48,7 @@ def counted_on_node(case: Case) -> Verdict | None:
     )
     return Verdict(
         "oom-node",
-        f"failed: {box.node} ran out of memory, and the kernel killed {_victim(box)}; "
+        f"failed: {box.node} ran out of memory, and the kernel killed {victim_words(box)}; "
         "the job's own limit was not reached",
         Certainty.PROVEN,
         because,
@@ -109,19 +109,29 @@ def _kills(box: BoxView) -> int:
     return max((one.oom_kill or 0 for one in box.memory), default=0)
 
 
-def _victim(box: BoxView) -> str:
+def victim_words(box: BoxView) -> str:
+    """Return which process the kernel killed, and where."""
+    victim = _killed(box)
+    if victim is None:
+        return f"a process on {box.node}"
+    rank = f" (rank {victim.rank} on {box.node})" if victim.rank is not None else f" on {box.node}"
+    likely = "most likely " if victim.signal != KILL else ""
+    return f"{likely}{victim.name or f'process {victim.pid}'}{rank}"
+
+
+def _killed(box: BoxView) -> ProcessEnd | None:
+    """Return the last victim; of a box that names none, the first that KILL ended."""
+    if box.victims:
+        return box.victims[-1]
     first = box.first_failure
-    if first is None or first.signal != 9:
-        return "a process"
-    rank = f" (rank {first.rank} on {box.node})" if first.rank is not None else f" on {box.node}"
-    return f"{first.name or f'process {first.pid}'}{rank}"
+    return first if first is not None and first.signal == KILL else None
 
 
 def _last_sample(box: BoxView) -> tuple[Evidence, ...]:
-    first = box.first_failure
-    if first is not None and first.rss_bytes:
-        rank = f"rank {first.rank}" if first.rank is not None else first.name or "it"
-        text = f"{rank} had {size(first.rss_bytes)} at its last sample"
+    victim = _killed(box)
+    if victim is not None and victim.rss_bytes:
+        rank = f"rank {victim.rank}" if victim.rank is not None else victim.name or "it"
+        text = f"{rank} had {size(victim.rss_bytes)} at its last sample"
         return (Evidence(text, "black box"),)
     peak = max((one.peak_bytes or 0 for one in box.memory if _own(one)), default=0)
     return (Evidence(f"peak {size(peak)}", "black box"),) if peak else ()

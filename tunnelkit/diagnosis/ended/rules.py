@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tunnelkit.diagnosis.ended.boxed import at_the_end, box_alone, earlier, likely_memory
 from tunnelkit.diagnosis.ended.case import Case, make_case
 from tunnelkit.diagnosis.ended.clean import hidden_step, not_on_record, well
 from tunnelkit.diagnosis.ended.exceptions import exception, not_there
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     counted_at_limit,
     counted_on_node,
     recorded,
+    likely_memory,
     ended_by_scheduler,
     time_limit,
     cancelled,
@@ -48,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     unexplained,
     hidden_step,
     well,
+    box_alone,
     not_on_record,
 )
 
@@ -58,8 +61,9 @@ def judge_end(
     """Return how the job ended. job: None if the scheduler has no record of it any more.
 
     A second verdict says that the script hid the failure."""
-    case = make_case(job, end, now_s, box)
+    case = make_case(job, end, now_s, at_the_end(box))
     first = next(found for rule in RULES if (found := rule(case)) is not None)
+    first = replace(first, because=(*first.because, *earlier(box)))
     first = _with_restarts(first, case)
     hidden = hidden_step(case)
     if hidden is not None and hidden.code != first.code:

@@ -14,7 +14,8 @@ class MemoryLevel:
 
     oom: how often this level's own limit was reached with nothing left to reclaim (v1: the limit
     level was full when a process of it was killed). oom_kill: processes of it that the kernel
-    killed. limit_bytes: None if it has no limit.
+    killed. refused: how often its limit was met, which page cache alone does. limit_bytes: None if
+    it has no limit.
     """
 
     level: str
@@ -23,11 +24,12 @@ class MemoryLevel:
     peak_bytes: int | None = None
     oom: int | None = None
     oom_kill: int | None = None
+    refused: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The end of one process, as its parent saw it: exactly one of code and signal.
+    """The end of one process: exactly one of code and signal, or neither if it is not known.
 
     rank: None for a process that is no rank. cpu_s: CPU time that it had used. rss_bytes: at its
     last sample.
@@ -88,6 +90,13 @@ class BoxView:
     ends: in order of time, the first failing one first among those that failed. samples: the
     oldest first. cpu_limit_s: the hard RLIMIT_CPU. stacks: of the main thread when the program
     last stood still, "" if none was taken.
+
+    attempt: how often the job had started before. holds_agent: the job's script only holds tk's
+    agent, and programs come and go in it: their ends are program_ends. agent_code: as the script's
+    shell saw it, 128+N for a signal. ended_s: when the script ended; None if the record stops
+    before. killed_s: when the kernel killed for memory last. victims: the processes that it killed,
+    as far as that is known; one without a signal is only the likeliest. log_text: the end of the
+    script's log.
     """
 
     node: str = ""
@@ -103,6 +112,14 @@ class BoxView:
     cpu_limit_s: int | None = None
     stacks: str = ""
     missing: tuple[str, ...] = ()
+    attempt: int = 0
+    holds_agent: bool = False
+    agent_code: int | None = None
+    ended_s: float | None = None
+    killed_s: float | None = None
+    victims: tuple[ProcessEnd, ...] = ()
+    program_ends: tuple[ProcessEnd, ...] = ()
+    log_text: str = ""
 
     @property
     def first_failure(self) -> ProcessEnd | None:

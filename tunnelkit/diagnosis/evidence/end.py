@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tunnelkit.diagnosis.evidence.box import BoxView
+
 
 @dataclass(frozen=True, slots=True)
 class StepView:
@@ -56,8 +58,8 @@ class EndView:
     """All that was read about a job's end.
 
     job: the accounting's row of the job's last run. earlier: its rows of the runs before, the
-    oldest first. users: name by uid. own_uid: of the user who asks. missing: what did not answer,
-    and why.
+    oldest first. users: name by uid. own_uid: of the user who asks. boxes: of all its runs and
+    nodes. missing: what did not answer, and why.
     """
 
     steps: tuple[StepView, ...] = ()
@@ -68,3 +70,4 @@ class EndView:
     rooms: tuple[RoomView, ...] = ()
     users: tuple[tuple[int, str], ...] = ()
     own_uid: int | None = None
+    boxes: tuple[BoxView, ...] = ()

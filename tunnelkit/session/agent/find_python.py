@@ -60,6 +60,15 @@ shift
 exec "$python" -I -S "$@"
 """
 )
+# The same, for a program that does without the prologue, which may bring the Python of the setting.
+_RUN_OUTSIDE = (
+    FIND
+    + f"""
+tk_good "$1" || tk_python {DEFAULT} || exit 127
+shift
+exec "$python" -I -S "$@"
+"""
+)
 
 
 def running(python: str, agent: str, words: Sequence[str]) -> list[str]:
@@ -67,6 +76,12 @@ def running(python: str, agent: str, words: Sequence[str]) -> list[str]:
     if python != DEFAULT:
         return [python, "-I", "-S", agent, *words]
     return ["sh", "-c", _RUN, "sh", python, agent, *words]
+
+
+def running_outside(python: str, program: str, words: Sequence[str]) -> list[str]:
+    """Return the argv that runs a program without [cluster] prologue, with `python` if it is there
+    without it, else with another one."""
+    return ["sh", "-c", _RUN_OUTSIDE, "sh", python, program, *words]
 
 
 def other_than(wanted: str, executable: str, version: str) -> str:

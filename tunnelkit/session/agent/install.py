@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunnelkit import agent_zip
+from tunnelkit import agent_zip, probe_zip
+from tunnelkit.agent_zip import Payload
+from tunnelkit.cluster_dir import TK_DIR, TK_OWN_DIR
 from tunnelkit.config.schema import ClusterSettings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
-from tunnelkit.session.agent.cluster_dir import TK_DIR, TK_OWN_DIR
-from tunnelkit.session.agent.find_python import FIND, other_than, running
+from tunnelkit.session.agent.find_python import FIND, other_than, running, running_outside
 
 _MIN_PYTHON = (3, 8)
 _NO_ROOM = (
@@ -31,9 +33,9 @@ print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' <"$2") || return 1
   case $sum in *"$4"*) ;; *) return 1 ;; esac
 } 2>/dev/null
 """
-#: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory. Prints: home, tk's directory as
-#: found, the Python's version or "none", its path, "have" or "need". The lease marks the zip as in
-#: use (agent/zip_lease.py).
+#: $1 python, $2 tk's directory, then for each zip its name, size and sha256, the agent's first.
+#: Prints: home, tk's directory as found, the Python's version or "none", its path, and for each zip
+#: "have" or "need", in one line. The lease marks the agent's as in use (agent/zip_lease.py).
 _PROBE = (
     _WHOLE
     + FIND
@@ -41,7 +43,7 @@ _PROBE = (
     + r"""
 set -e
 umask 077
-tk_own_dir "$5"
+tk_own_dir "$2"
 mkdir -p "$d/jobs"
 printf '%s\n' "$HOME" "$d"
 tk_python "$1" || :
@@ -50,47 +52,72 @@ print("%d.%d %s" % (sys.version_info[:2] + (sys.implementation.cache_tag,)))' 2>
   version=none
 printf '%s\n' "${version%% *}"
 command -v "$python" || printf 'none\n'
-if whole "$python" "$d/$2" "$3" "$4"; then
-  touch "$d/${2%.zip}.lease" 2>/dev/null || :
-  [ -e "$d/${2%.zip}-${version#* }.zip" ] ||
-    ("$python" -I -S "$d/$2" compile </dev/null >/dev/null 2>&1 &)
-  echo have
-else
-  echo need
-fi
+shift 2
+found=
+for one in agent other; do
+  [ "$#" -ge 3 ] || break
+  if whole "$python" "$d/$1" "$2" "$3"; then
+    if [ "$one" = agent ]; then
+      touch "$d/${1%.zip}.lease" 2>/dev/null || :
+      [ -e "$d/${1%.zip}-${version#* }.zip" ] ||
+        ("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
+    fi
+    found="$found have"
+  else
+    found="$found need"
+  fi
+  shift 3
+done
+echo $found
 """
 )
-#: $1 file name, $2 python, $3 size, $4 sha256, $5 days, $6 tk's directory as found; stdin: the
-#: zip. It gets its name only after fsync. Other zips are removed once their lease is $5 days old. A
-#: zip of an older tk, which writes no leases, gets one now. After a failure (home full) the partial
-#: file is removed. The byte code is compiled in the background.
+#: $1 python, $2 days, $3 tk's directory as found, then for each zip its name, size and sha256;
+#: stdin: the zips, one after the other. Each gets its name only after fsync. Other zips of the
+#: agent are removed once their lease is $2 days old. A probe renews its own file's time. A zip of
+#: an older tk, which writes no leases, gets one now. After a failure (home full) the partial file
+#: is removed. The byte code is compiled in the background.
 _STORE = (
     _WHOLE
     + FIND
     + r"""
 set -e
-d=$6
+days=$2 d=$3 agent=
 umask 077
-tk_python "$2" || :
-trap 'rm -f "$d/.$1.$$"' EXIT
-cat > "$d/.$1.$$"
-"$python" -I -S -c 'import os, sys
-os.fsync(os.open(sys.argv[1], os.O_RDWR))' "$d/.$1.$$"
-whole "$python" "$d/.$1.$$" "$3" "$4" || { echo "not all of it arrived on the disk" >&2; exit 1; }
-mv -f "$d/.$1.$$" "$d/$1"
+tk_python "$1" || :
+shift 3
+partial=
+trap 'rm -f "$partial"' EXIT
+while [ "$#" -ge 3 ]; do
+  partial=$d/.$1.$$
+  "$python" -I -S -c 'import os, sys
+left = int(sys.argv[2])
+try:
+    file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    while left:
+        data = os.read(0, min(left, 65536))
+        if not data: break
+        left -= len(data)
+        while data: data = data[os.write(file, data):]
+    os.fsync(file)
+except OSError as error: sys.exit(str(error))' "$partial" "$2"
+  whole "$python" "$partial" "$2" "$3" || { echo "not all of it arrived on the disk" >&2; exit 1; }
+  mv -f "$partial" "$d/$1"
+  case $1 in agent-*) agent=$1; touch "$d/${1%.zip}.lease" 2>/dev/null || : ;; esac
+  shift 3
+done
 (
   cd "$d" || exit
-  touch "${1%.zip}.lease"
   for zip in agent-*.zip; do
     lease=$(printf %.38s "$zip").lease
     [ -e "$lease" ] || touch "$lease"
   done
-  find . -maxdepth 1 -name 'agent-*.lease' -mtime "+$5" | while read -r lease; do
+  find . -maxdepth 1 -name 'agent-*.lease' -mtime "+$days" | while read -r lease; do
     rm -f "${lease%.lease}.zip" "${lease%.lease}"-*.zip "$lease"
   done
-  find . -maxdepth 1 -name '.agent-*' -mtime +1 -exec rm -f {} +
+  find . -maxdepth 1 -name 'probe-*.zip' -mtime "+$days" -exec rm -f {} +
+  find . -maxdepth 1 \( -name '.agent-*' -o -name '.probe-*' \) -mtime +1 -exec rm -f {} +
 ) 2>/dev/null || :
-("$python" -I -S "$d/$1" compile </dev/null >/dev/null 2>&1 &)
+[ -z "$agent" ] || ("$python" -I -S "$d/$agent" compile </dev/null >/dev/null 2>&1 &)
 """
 )
 #: $1 python, $2 file name, $3 size, $4 sha256, $5 tk's directory, $6 attempts, then the agent's
@@ -124,6 +151,7 @@ class Installed:
     base: tk's own directory.
     python: the Python as named in the settings.
     other_python: the Python used in place of that, with its version; "" if there was no need.
+    probe: the probe's zip; "" if it was not asked for.
     """
 
     home: str
@@ -131,6 +159,7 @@ class Installed:
     agent: str
     python: str
     other_python: str = ""
+    probe: str = ""
 
     @property
     def jobs_dir(self) -> str:
@@ -141,17 +170,23 @@ class Installed:
         """Return the argv that runs the agent, isolated from the user's Python settings."""
         return running(self.python, self.agent, words)
 
+    def probe_argv(self, *words: str) -> list[str]:
+        """Return the argv that runs the probe, by the agent's Python or another that is there."""
+        return running_outside(self.python, self.probe, words)
 
-async def install(link: Link, cluster: ClusterSettings, *, node: str | None = None) -> Installed:
+
+async def install(
+    link: Link, cluster: ClusterSettings, *, node: str | None = None, probe: bool = False
+) -> Installed:
     """Install the agent on the login host (or `node`) unless it is there; check its Python.
 
+    probe: the probe's zip, too. Both need one command, or two if one of them is missing.
     Raises AllocationError if tk's directory can't be written, or if Python is missing or too old.
     """
     python = cluster.python
-    package = agent_zip.build()
+    packages = [agent_zip.build(), *([probe_zip.build()] if probe else [])]
     where = node or link.name
-    proof = [str(len(package.data)), package.digest]
-    words = [python, package.file_name, *proof, cluster.directory]
+    words = [python, cluster.directory, *_proofs(packages)]
     done = await link.run(["sh", "-c", _PROBE, "sh", *words], node=node)
     lines = done.text.splitlines()
     if done.exit_code != 0 or len(lines) < 5:
@@ -163,20 +198,31 @@ async def install(link: Link, cluster: ClusterSettings, *, node: str | None = No
     # A login shell may print text first; the answers are the last five lines.
     home, base, version, path, have = lines[-5:]
     _check_python(python, version, where)
-    if have == "need":
+    answers = zip(packages, have.split(), strict=False)
+    needed = [package for package, answer in answers if answer == "need"]
+    if needed:
         stored = await link.run(
-            ["sh", "-c", _STORE, "sh", package.file_name, python, *proof, str(_UNUSED_DAYS), base],
-            stdin=package.data,
+            ["sh", "-c", _STORE, "sh", python, str(_UNUSED_DAYS), base, *_proofs(needed)],
+            stdin=b"".join(package.data for package in needed),
             node=node,
         )
         if stored.exit_code != 0:
             raise AllocationError(
-                f"can't store the agent in {cluster.directory} on {where}",
+                f"can't store the {needed[0].kind} in {cluster.directory} on {where}",
                 cause=stored.error_text or None,
                 hint=_NO_ROOM,
             )
     other = other_than(python, path, version)
-    return Installed(home, base, f"{base}/{package.file_name}", python, other)
+    agent, *others = (f"{base}/{package.file_name}" for package in packages)
+    return Installed(home, base, agent, python, other, "".join(others))
+
+
+def _proofs(packages: Sequence[Payload]) -> list[str]:
+    """Return each zip's name, size and sha256."""
+    found: list[str] = []
+    for package in packages:
+        found += [package.file_name, str(len(package.data)), package.digest]
+    return found
 
 
 def starting(cluster: ClusterSettings, *words: str, wait_s: int = 10) -> list[str]:

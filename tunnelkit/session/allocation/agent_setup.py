@@ -46,9 +46,17 @@ class AgentSetup:
             )
         return self._installed
 
+    @property
+    def _has_box(self) -> bool:
+        """True if jobs get a black box, and tk's directory outlives them."""
+        wanted = self.settings.allocation.black_box and self.settings.cluster.scheduler != "none"
+        return wanted and self.backend.shared_home
+
     async def install(self, node: str | None = None) -> None:
         """Install the agent on the login host (or `node`). Raises AllocationError."""
-        self._installed = await install(self.link, self.settings.cluster, node=node)
+        self._installed = await install(
+            self.link, self.settings.cluster, node=node, probe=self._has_box
+        )
 
     async def install_on_login_host(self) -> None:
         """Install the agent where there is a login host. Raises AllocationError."""
@@ -100,7 +108,13 @@ class AgentSetup:
             prologue=cluster.prologue,
             status_file=self.status_file(name),
             per_job=per_job,
+            box_argv=self._box_argv(),
         )
+
+    def _box_argv(self) -> list[str]:
+        """Return what runs a black box in a job; nothing if there is to be none."""
+        installed = self.installed
+        return installed.probe_argv("box", installed.base) if installed.probe else []
 
 
 def with_prologue(argv: list[str], prologue: str) -> list[str]:

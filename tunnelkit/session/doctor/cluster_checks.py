@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from tunnelkit.cluster_dir import TK_OWN_DIR
 from tunnelkit.errors import ConnectionFailed, SchedulerError
 from tunnelkit.mirror.remote.login_shell import advice
 from tunnelkit.mirror.transfer.rsync import rsync_defect
 from tunnelkit.scheduler.detect import DETECT, parse_detect
 from tunnelkit.scheduler.factory import adapter
-from tunnelkit.session.agent.cluster_dir import TK_OWN_DIR
 from tunnelkit.session.agent.find_python import CANDIDATES, DEFAULT
 from tunnelkit.session.doctor import parse
 from tunnelkit.session.doctor.check import Finding, fail, ok, skip, warn

@@ -23,6 +23,7 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
     async def run(argv: Sequence[str]) -> Completed:
         return await session.cluster.run(Command(tuple(argv)))
 
-    sources = WhySources(run, inspector, session.link.name)
+    directory = session.cluster.setup.settings.cluster.directory
+    sources = WhySources(run, inspector, session.link.name, directory)
     own = None if job is None else job.job_id
     return to_json(await diagnose(sources, request.job or own))

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from tunnelkit import __version__
 from tunnelkit.child_process import run_child
+from tunnelkit.cluster_dir import TK_DIR
 from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.errors import TunnelkitError, UsageError
-from tunnelkit.session.agent.cluster_dir import TK_DIR
 from tunnelkit.session.doctor.check import Check, CheckResult
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import run_checks

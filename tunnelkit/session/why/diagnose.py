@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 
+from tunnelkit.diagnosis.ended.box_record import choose_box
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
@@ -20,7 +21,7 @@ async def diagnose(sources: WhySources, job_id: str | None) -> Diagnosis:
     if job_id is None:
         job_id = await newest_job(sources)
     mark = f"tk-{secrets.token_hex(8)}"
-    done = await sources.run(sources.inspector.inspect(job_id, mark))
+    done = await sources.run(sources.inspector.inspect(job_id, mark, sources.directory))
     return judge(sources.inspector.parse(done, job_id, mark), job_id)
 
 
@@ -46,6 +47,7 @@ def judge(found: Inspection, job_id: str) -> Diagnosis:
         stage, verdicts, missing = Stage.RUNNING, (verdict,), found.missing
     else:
         end = found.end or EndView()
-        stage, verdicts = Stage.ENDED, judge_end(found.job, end, now_s)
+        box = choose_box(end.boxes, found.job.submit_s if found.job is not None else None)
+        stage, verdicts = Stage.ENDED, judge_end(found.job, end, now_s, box)
         missing = found.missing + end.missing
     return Diagnosis(job_id, stage, verdicts, missing, now_s)

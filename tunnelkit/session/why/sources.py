@@ -21,11 +21,14 @@ _LIMIT_S = 75.0
 
 @dataclass(frozen=True)
 class WhySources:
-    """run: runs an argv on the login host. cluster: the login host's name, for messages."""
+    """run: runs an argv on the login host. cluster: the login host's name, for messages.
+
+    directory: `[cluster] directory`, which has the black boxes."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector
     cluster: str
+    directory: str
 
 
 @asynccontextmanager
@@ -44,7 +47,7 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
             async def run(argv: Sequence[str]) -> Completed:
                 return await link.run(argv, timeout_s=_LIMIT_S)
 
-            yield WhySources(run, inspector, link.name)
+            yield WhySources(run, inspector, link.name, settings.cluster.directory)
         finally:
             await link.close()
 

@@ -6,17 +6,20 @@ import re
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler import box_section
 from tunnelkit.scheduler.base import LoginPrograms
+from tunnelkit.scheduler.box_section import with_boxes
 from tunnelkit.scheduler.inspector import Inspection
 from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
 from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
 from tunnelkit.scheduler.slurm.job_id import check_job_id
 
-# $1 (after the mark): the job, $2: Slurm's directory or "". squeue's filters in the environment
-# would hide jobs.
+# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section. squeue's
+# filters in the environment would hide jobs.
 _BEGIN = r"""
 id=$1
+box_dir=$3 box_job=$4
 PATH=${2:+$2:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
 export SLURM_TIME_FORMAT=%s
@@ -33,7 +36,9 @@ _OTHERS = r"""
 *)
 """
 _END = "\n;;\nesac\nexit 0\n"
-SCRIPT = "".join((PREAMBLE, _BEGIN, waiting.SCRIPT, _OTHERS, ended.SCRIPT, _END))
+SCRIPT = "".join(
+    (PREAMBLE, _BEGIN, waiting.SCRIPT, _OTHERS, ended.SCRIPT, box_section.SCRIPT, _END)
+)
 
 # The newest that waits or runs, else the one that ended last.
 _NEWEST = r"""
@@ -72,9 +77,11 @@ class SlurmInspector(LoginPrograms):
         number, task = best[:2]
         return f"{number}{task}" if re.fullmatch(r"_[0-9]+", task) else f"{number}"
 
-    def inspect(self, job_id: str, mark: str) -> list[str]:
+    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
         """See `JobInspector.inspect`."""
-        words = (mark, check_job_id(job_id), self.directory_of("squeue"))
+        job = check_job_id(job_id)
+        boxes = (box_dir, box_section.job_file_name(job))
+        words = (mark, job, self.directory_of("squeue"), *boxes)
         return ["sh", "-c", SCRIPT, "sh", *words]
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
@@ -100,6 +107,6 @@ class SlurmInspector(LoginPrograms):
             asked_s=float(now.text.strip() or 0) if now.text.strip().isdigit() else 0.0,
             job=job,
             cluster=waiting.cluster_view(sections, job) if job is not None and waits else None,
-            end=None if waits or runs else ended.end_view(sections, job),
+            end=None if waits or runs else with_boxes(ended.end_view(sections, job), sections),
             missing=tuple(missing),
         )
