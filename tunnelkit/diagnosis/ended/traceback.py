@@ -1,0 +1,245 @@
+"""Tracebacks in a log: the last one, and the one of the rank that failed first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from tunnelkit.diagnosis.ended.log_streams import Line, Stream, streams
+from tunnelkit.diagnosis.ended.raised import Chain, Frame, Raised, chains
+
+_LAUNCHER = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+_SIGNALLED = "torch.distributed.elastic.multiprocessing.api.SignalException"
+_ROOT = "Root Cause (first observed failure):"
+_ENTRY = re.compile(r"  (time|host|rank|exitcode|error_file|traceback) *: (.*)")
+_RANK = re.compile(r"([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)")
+_CODE = re.compile(r"(-?[0-9]{1,9}) \(pid: ([0-9]{1,9})\)")
+_ROOT_LINES = 300
+_SEVERAL = re.compile(r"srun: error: .*\btasks? [0-9]|mpirun (?:detected|noticed) ")
+# What a rank says when another one has gone.
+_CONSEQUENCE = re.compile(
+    r"(?:[\w.]*\.)?(?:DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError|"
+    r"ConnectionAbortedError|BrokenPipeError|KeyboardInterrupt|SignalException)$"
+)
+_GONE = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer|Connection reset by peer")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python[0-9.]+/|^<frozen |^<__array")
+
+
+@dataclass(frozen=True, slots=True)
+class RootCause:
+    """The table that torchrun prints: which rank failed first.
+
+    exit_code: negative: it was ended by that signal. error_file: "" if there is none. time: as
+    printed, in the node's time zone. raised: the error's traceback, if the program recorded it.
+    """
+
+    rank: int
+    local_rank: int
+    exit_code: int | None = None
+    pid: int | None = None
+    host: str = ""
+    time: str = ""
+    error_file: str = ""
+    raised: tuple[Raised, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """A traceback. Its type, message and place are those of the first cause.
+
+    raised: the chain of exceptions, the first cause first. rank: None if nothing says it. thread:
+    "" for the main one. first_line, last_line: where it is in the log, from 1.
+    """
+
+    raised: tuple[Raised, ...]
+    rank: int | None
+    first_line: int
+    last_line: int
+    thread: str = ""
+    root: RootCause | None = None
+
+    @property
+    def cause(self) -> Raised:
+        """The first exception of the chain."""
+        return self.raised[0]
+
+    @property
+    def type(self) -> str:
+        """The type, as printed; `Fatal Python error` where faulthandler wrote it."""
+        return self.cause.type
+
+    @property
+    def message(self) -> str:
+        """The message; "" if there is none."""
+        return self.cause.message
+
+    @property
+    def innermost(self) -> Frame | None:
+        """The frame that raised it."""
+        return self.cause.frames[-1] if self.cause.frames else None
+
+    @property
+    def place(self) -> Frame | None:
+        """The innermost frame in code that is no library's; else the innermost."""
+        own = [one for one in self.cause.frames if not _LIBRARY.search(one.file)]
+        return own[-1] if own else self.innermost
+
+    @property
+    def file(self) -> str:
+        """The file that raised it; "" if no frame was printed."""
+        return self.innermost.file if self.innermost else ""
+
+    @property
+    def line(self) -> int | None:
+        """The line that raised it."""
+        return self.innermost.line if self.innermost else None
+
+    @property
+    def function(self) -> str:
+        """The function that raised it."""
+        return self.innermost.function if self.innermost else ""
+
+    @property
+    def source(self) -> str:
+        """The source line, if it was printed."""
+        return self.innermost.source if self.innermost else ""
+
+
+def last_traceback(text: str) -> Traceback | None:
+    """Return the last traceback; not the launcher's own, unless there is no other."""
+    found = sorted(_tracebacks(streams(text)), key=lambda one: one.last_line)
+    kept = [one for one in found if not _launchers(one)] or found
+    return kept[-1] if kept else None
+
+
+def first_failure(text: str) -> Traceback | None:
+    """Return the traceback of the rank that failed first.
+
+    torchrun's table says which one that was. Else it is the first one by place in the log, and
+    those that only lost their connection to another rank come last.
+    """
+    parts = streams(text)
+    root = _first_root(parts)
+    found = _tracebacks(parts)
+    own = [one for one in found if not _launchers(one)]
+    if root is not None:
+        return _of_root(own, root, parts) or _bare(found, root)
+    finals = _finals(own)
+    if len(finals) == 1 and _SEVERAL.search(text):
+        finals = _last_burst(own)
+    return min(finals, key=lambda one: (_is_consequence(one), one.first_line), default=None)
+
+
+def root_cause(text: str) -> RootCause | None:
+    """Return what torchrun's table says."""
+    return _first_root(streams(text))
+
+
+def _tracebacks(parts: list[Stream]) -> list[Traceback]:
+    return [_traceback(chain, part.rank) for part in parts for chain in chains(part.lines)]
+
+
+def _traceback(chain: Chain, rank: int | None) -> Traceback:
+    return Traceback(chain.raised, rank, chain.first_line, chain.last_line, chain.thread)
+
+
+def _launchers(one: Traceback) -> bool:
+    return one.raised[-1].type in (_LAUNCHER, _SIGNALLED)
+
+
+def _is_consequence(one: Traceback) -> bool:
+    return bool(_CONSEQUENCE.match(one.type) or _GONE.search(one.message))
+
+
+def _finals(found: list[Traceback]) -> list[Traceback]:
+    """Return the last traceback of each rank; of lines without a rank one."""
+    last: dict[int | None, Traceback] = {}
+    for one in found:
+        before = last.get(one.rank)
+        if before is None or before.last_line < one.last_line:
+            last[one.rank] = one
+    labelled = [one for rank, one in last.items() if rank is not None]
+    return labelled or list(last.values())
+
+
+def _last_burst(found: list[Traceback]) -> list[Traceback]:
+    """Return the tracebacks at the end with nothing between them: of several ranks at once."""
+    burst: list[Traceback] = []
+    for one in sorted(found, key=lambda one: one.last_line, reverse=True):
+        if burst and burst[-1].first_line - one.last_line > 2:
+            break
+        burst.append(one)
+    return burst
+
+
+def _of_root(own: list[Traceback], root: RootCause, parts: list[Stream]) -> Traceback | None:
+    """Return the traceback of the rank in torchrun's table."""
+    theirs = [one for one in own if one.rank == root.rank]
+    if not theirs:
+        locals_ = [part for part in parts if part.label.endswith(str(root.local_rank))]
+        theirs = [
+            _traceback(chain, root.rank)
+            for part in locals_
+            if part.rank is None and re.search(rf"[A-Za-z_]{root.local_rank}$", part.label)
+            for chain in chains(part.lines)
+        ]
+    if theirs:
+        return replace(max(theirs, key=lambda one: one.last_line), root=root)
+    if root.raised:
+        same = [one for one in own if one.raised[0].message == root.raised[0].message]
+        lines = (same[-1].first_line, same[-1].last_line) if same else (0, 0)
+        return Traceback(root.raised, root.rank, *lines, root=root)
+    unknown = [one for one in own if one.rank is None]
+    if root.exit_code is not None and root.exit_code < 0:
+        unknown = [one for one in unknown if one.type.startswith("Fatal Python")]
+    burst = _last_burst(unknown)
+    if not burst:
+        return None
+    first = min(burst, key=lambda one: (_is_consequence(one), one.first_line))
+    return replace(first, rank=root.rank if len(burst) == 1 else None, root=root)
+
+
+def _bare(found: list[Traceback], root: RootCause) -> Traceback | None:
+    """Return the launcher's own traceback with its table: the rank printed none."""
+    launchers = [one for one in found if _launchers(one)]
+    return replace(launchers[-1], rank=root.rank, root=root) if launchers else None
+
+
+def _first_root(parts: list[Stream]) -> RootCause | None:
+    """Return the last table. With several launchers, that of the one whose table comes first."""
+    found: list[tuple[int, RootCause]] = []
+    for part in parts:
+        at = [index for index, line in enumerate(part.lines) if line.text == _ROOT]
+        root = _root(part.lines[at[-1] + 1 : at[-1] + _ROOT_LINES]) if at else None
+        if root is not None:
+            found.append((part.lines[at[-1]].number, root))
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _root(lines: list[Line]) -> RootCause | None:
+    entries: dict[str, str] = {}
+    record: list[Line] = []
+    for line in lines:
+        match = _ENTRY.match(line.text)
+        if line.text.startswith(("=====", "-----")):
+            break
+        if match and not record:
+            entries[match[1]] = match[2]
+        if "traceback" in entries:
+            text = match[2] if match and not record else line.text[2:]
+            record.append(Line(line.number, text))
+    rank = _RANK.match(entries.get("rank", ""))
+    if rank is None:
+        return None
+    code = _CODE.match(entries.get("exitcode", ""))
+    raised = chains(record)
+    return RootCause(
+        rank=int(rank[1]),
+        local_rank=int(rank[2]),
+        exit_code=int(code[1]) if code else None,
+        pid=int(code[2]) if code else None,
+        host=entries.get("host", ""),
+        time=entries.get("time", ""),
+        error_file=entries.get("error_file", "").replace("<N/A>", ""),
+        raised=raised[-1].raised if raised else (),
+    )
