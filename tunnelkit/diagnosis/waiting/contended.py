@@ -85,15 +85,15 @@ def busy(now: Situation) -> Verdict | None:
             f"{len(now.fit.free)} of the {now.job.shape.nodes_least} nodes that it needs are free"
         )
     else:
-        what = f"all {len(now.fit.open)} nodes that fit ({names}) are in use"
+        what = f"the {len(now.fit.open)} nodes that fit ({names}) are in use"
     return _wait_verdict(now, "busy", f"waits {_waited(now)}: {what}{_until(now)}")
 
 
 def _until(now: Situation) -> str:
     found = holders(now.fit.open, now.cluster.running)
     ends = [one.free_s for one in found if one.free_s is not None]
-    if now.job.shape.nodes_least > 1 or not ends:
-        return ""
+    if now.job.shape.nodes_least > 1 or not ends or now.place.ahead:
+        return ""  # others get them then
     return f", until {when(min(ends), now.now_s)} at the latest"
 
 

@@ -31,21 +31,21 @@ def over_partition(now: Situation) -> Verdict | None:
     for one in now.partitions:
         limit_s, most_s = job.time_limit_s, one.time_most_s
         if most_s is not None and (limit_s is None or limit_s > most_s):
-            found.append(f"{limit_words(limit_s)}, and {one.name} allows {limit_words(most_s)}")
+            found.append((limit_words(limit_s), f"{one.name} allows {limit_words(most_s)}"))
         elif one.nodes_most is not None and job.shape.nodes_least > one.nodes_most:
             asked = counted(job.shape.nodes_least, "node")
-            found.append(f"{asked}, and {one.name} allows {one.nodes_most}")
+            found.append((asked, f"{one.name} allows {one.nodes_most}"))
     if len(found) < len(now.partitions) or not found:
         return None
     certainty = Certainty.PROVEN if _IMPOSSIBLE.match(now.reason) else Certainty.LIKELY
-    because = [lines.asked(now), *(Evidence(each, lines.PARTITIONS, "limit") for each in found)]
+    because = [lines.asked(now), *(Evidence(text, lines.PARTITIONS, "limit") for _, text in found)]
     most = [one.time_most_s for one in now.partitions if one.time_most_s]
     steps = [NextStep("cancel it, and ask for less", f"scancel {job.job_id}")]
     if most and (job.time_limit_s is None or job.time_limit_s > max(most)):
         minutes = max(most) // 60
         shorten = f"tk why {job.job_id} --start-sooner {minutes}"
         steps.insert(0, NextStep("shorten its time limit; it keeps its place", shorten))
-    text = f"can never start: it asks for {found[0]}"
+    text = f"can never start: it asks for {found[0][0]}, and {found[0][1]}"
     return Verdict("never", text, certainty, tuple(because), next_steps=tuple(steps))
 
 
@@ -72,8 +72,8 @@ def _impossible(now: Situation) -> str:
             return f"no node of {where} that it may use has the features {job.need.features}"
         return f"no node of {where} is left that it may use"
     if fit.ever:
-        fitting = f"{len(fit.ever)} of {counted(len(fit.suitable), 'node')} could hold a part of it"
-        return f"it needs {nodes_needed(now.job.shape)} together, and in {where} {fitting}"
+        needed = nodes_needed(now.job.shape)
+        return f"it needs {needed}, and {where} has {counted(len(fit.ever), 'node')} for it"
     for one in _most(now):
         if one.has < one.asked:
             has = amount(one.has, one.what)
