@@ -81,9 +81,8 @@ def busy(now: Situation) -> Verdict | None:
     if len(now.fit.open) == 1:
         what = f"the only node that fits, {names}, is in use"
     elif now.job.shape.nodes_least > 1:
-        what = (
-            f"{len(now.fit.free)} of the {now.job.shape.nodes_least} nodes that it needs are free"
-        )
+        free, needed = len(now.fit.free), now.job.shape.nodes_least
+        what = f"{free} of the {needed} nodes that it needs {'is' if free == 1 else 'are'} free"
     else:
         what = f"the {len(now.fit.open)} nodes that fit ({names}) are in use"
     return _wait_verdict(now, "busy", f"waits {_waited(now)}: {what}{_until(now)}")

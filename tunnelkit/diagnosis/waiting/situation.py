@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, NodeView, PartitionView, Window
 from tunnelkit.diagnosis.evidence.job import JobView
@@ -47,6 +47,10 @@ def look(job: JobView, cluster: ClusterView, now_s: float) -> Situation | None:
     partitions = tuple(one for one in cluster.partitions if one.name in names)
     if not cluster.nodes or not partitions:
         return None
+    if job.time_limit_s is None:
+        # Without one of its own it has the partition's.
+        longest = [one.time_most_s for one in partitions if one.time_most_s is not None]
+        job = replace(job, time_limit_s=max(longest, default=None))
     found, ahead = fit(job, cluster, now_s), place(job, cluster)
     free = _gap(job, cluster, found, ahead, now_s)
     return Situation(

@@ -16,6 +16,13 @@ from tunnelkit.session.why.sources import WhySources, no_inspector
 async def why(session: Session, request: Why) -> DiagnosisInfo:
     """Return what is the matter. Raises SchedulerError, ConnectionFailed, UsageError."""
     job = session.cluster.job
+    own = None if job is None else job.job_id
+    return to_json(await diagnose(sources_of(session), request.job or own))
+
+
+def sources_of(session: Session) -> WhySources:
+    """Return the session's login host as a source. Raises SchedulerError without a scheduler."""
+    job = session.cluster.job
     inspector = None if job is None else job.scheduler.inspector()
     if inspector is None:
         raise no_inspector(session.link.name)
@@ -23,6 +30,4 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
     async def run(argv: Sequence[str]) -> Completed:
         return await session.cluster.run(Command(tuple(argv)))
 
-    sources = WhySources(run, inspector, session.link.name)
-    own = None if job is None else job.job_id
-    return to_json(await diagnose(sources, request.job or own))
+    return WhySources(run, inspector, session.link.name)
