@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import NextStep
-from tunnelkit.diagnosis.waiting.fit import Lack, fit, gpus_on_node
+from tunnelkit.diagnosis.waiting.fit import fit
+from tunnelkit.diagnosis.waiting.room import Lack, gpus_on_node
 from tunnelkit.diagnosis.waiting.situation import Situation
 from tunnelkit.diagnosis.waiting.wording import amount, counted, joined, limit_words
 

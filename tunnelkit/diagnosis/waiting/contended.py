@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.evidence.cluster import NodeView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 from tunnelkit.diagnosis.waiting import lines
 from tunnelkit.diagnosis.waiting.alternatives import sooner
-from tunnelkit.diagnosis.waiting.fit import free_room, tasks_on
+from tunnelkit.diagnosis.waiting.room import RoomFor, free_room
 from tunnelkit.diagnosis.waiting.situation import Situation
 from tunnelkit.diagnosis.waiting.turn import holders
 from tunnelkit.diagnosis.waiting.wording import (
@@ -42,7 +41,7 @@ def turn(now: Situation) -> Verdict | None:
         text,
         certainty,
         tuple(because),
-        next_steps=(*sooner(now), *_wait(now)),
+        next_steps=_or_wait(sooner(now)),
         sooner_min=now.sooner_min,
     )
 
@@ -104,7 +103,8 @@ def _waited(now: Situation) -> str:
 def _wait_verdict(now: Situation, code: str, text: str) -> Verdict:
     known = now.reason.startswith(("Priority", "Resources"))
     certain = known and now.fit.readable and now.place.known
-    busy_nodes = tuple(one for one in now.fit.open if not tasks_on_free(one, now))
+    room = RoomFor(now.job.shape, free_room)
+    busy_nodes = tuple(one for one in now.fit.open if not room.tasks(one))
     because = (
         lines.asked(now),
         *lines.free(now),
@@ -113,14 +113,9 @@ def _wait_verdict(now: Situation, code: str, text: str) -> Verdict:
         *lines.starts(now),
     )
     certainty = Certainty.PROVEN if certain else Certainty.LIKELY
-    steps = (*sooner(now), *_wait(now))
+    steps = _or_wait(sooner(now))
     return Verdict(code, text.replace("  ", " "), certainty, because, next_steps=steps)
 
 
-def tasks_on_free(node: NodeView, now: Situation) -> int:
-    """Return how many of the job's tasks fit on what is free of the node."""
-    return tasks_on(free_room(node), now.job.shape)
-
-
-def _wait(now: Situation) -> tuple[NextStep, ...]:
-    return () if sooner(now) else (NextStep("wait: it starts by itself"),)
+def _or_wait(steps: tuple[NextStep, ...]) -> tuple[NextStep, ...]:
+    return steps or (NextStep("wait: it starts by itself"),)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 from tunnelkit.diagnosis.waiting import lines
 from tunnelkit.diagnosis.waiting.alternatives import sooner
-from tunnelkit.diagnosis.waiting.fit import Lack, empty_room, needs
+from tunnelkit.diagnosis.waiting.room import Lack, RoomFor, empty_room
 from tunnelkit.diagnosis.waiting.situation import Situation
 from tunnelkit.diagnosis.waiting.wording import (
     amount,
@@ -88,8 +88,9 @@ def _impossible(now: Situation) -> str:
 def _most(now: Situation) -> list[Lack]:
     """Return each need with the most that any suitable node has of it."""
     best: dict[str, Lack] = {}
+    room = RoomFor(now.job.shape, empty_room)
     for node in now.fit.suitable:
-        for one in needs(empty_room(node), now.job.shape):
+        for one in room.needs(node):
             if one.what not in best or one.has > best[one.what].has:
                 best[one.what] = one
     return list(best.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tunnelkit.diagnosis.evidence.cluster import NodeView
 from tunnelkit.diagnosis.verdict import Evidence
-from tunnelkit.diagnosis.waiting.fit import free_room, needs
+from tunnelkit.diagnosis.waiting.room import RoomFor, free_room
 from tunnelkit.diagnosis.waiting.situation import Situation
 from tunnelkit.diagnosis.waiting.turn import Holder, holders, owner
 from tunnelkit.diagnosis.waiting.wording import (
@@ -39,8 +39,9 @@ def free(now: Situation) -> Iterator[Evidence]:
     nodes = now.fit.open
     totals: dict[str, int] = {}
     rows = []
+    room = RoomFor(now.job.shape, free_room)
     for node in nodes:
-        has = needs(free_room(node), now.job.shape)
+        has = room.needs(node)
         for one in has:
             totals[one.what] = totals.get(one.what, 0) + one.has
         rows.append((node, has))

@@ -13,7 +13,8 @@ from tunnelkit.diagnosis.waiting.backfill import (
     own_windows,
     sooner_minutes,
 )
-from tunnelkit.diagnosis.waiting.fit import CLOSED, Fit, empty_room, fit, fits_on, free_room
+from tunnelkit.diagnosis.waiting.fit import CLOSED, Fit, fit, fits_on
+from tunnelkit.diagnosis.waiting.room import RoomFor, empty_room, free_room
 from tunnelkit.diagnosis.waiting.turn import Place, place
 
 
@@ -71,11 +72,12 @@ def _gap(job: JobView, cluster: ClusterView, found: Fit, ahead: Place, now_s: fl
     # Without the plan of those in front nobody knows how long a node is free.
     if not found.fits_now or not ahead.known or not is_planned(ahead.ahead):
         return None
+    room = RoomFor(job.shape, free_room)
     return gap(
         found.free,
         ahead.ahead,
         own_windows(job, cluster),
-        lambda nodes: fits_on(job, nodes, free_room),
+        lambda nodes: fits_on(job, nodes, room),
         now_s,
     )
 
@@ -89,9 +91,8 @@ def _blocked_by(job: JobView, cluster: ClusterView, found: Fit, now_s: float) ->
     hit = {node for one in windows for node in one.nodes}
     usable = _usable(found, hit, now_s, windows)
     clear = tuple(one for one in usable if one.name not in hit)
-    if not found.fits_ever or fits_on(job, clear, empty_room):
-        return ()
-    if not fits_on(job, usable, empty_room):
+    room = RoomFor(job.shape, empty_room)
+    if not windows or fits_on(job, clear, room) or not fits_on(job, usable, room):
         return ()
     names = {one.name for one in usable}
     return tuple(sorted((one for one in windows if names & set(one.nodes)), key=_start))

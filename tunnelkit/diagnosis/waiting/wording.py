@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from tunnelkit.diagnosis.evidence.job import JobView, Shape
-from tunnelkit.diagnosis.waiting.fit import Lack, gpu_words
+from tunnelkit.diagnosis.waiting.room import Lack, gpu_words
 
 _DAY_S = 86400
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 
 from tunnelkit.diagnosis.evidence.cluster import QueuedJob, RunningJob
 from tunnelkit.scheduler.slurm.inspect.job import nodes_of
@@ -27,60 +28,60 @@ class _Nodes:
         return self._known[text]
 
 
-def parse_queue(text: str, *, but: str = "") -> tuple[QueuedJob, ...]:
-    """Return the waiting jobs but one, highest priority first, then the lowest number."""
+def parse_queue(
+    text: str, *, but: str = ""
+) -> tuple[tuple[QueuedJob, ...], tuple[RunningJob, ...]]:
+    """Return the waiting jobs but one, highest priority first, then the lowest number; and the
+    jobs that have nodes, those that end now, too."""
     nodes = _Nodes()
     splits: dict[str, tuple[str, ...]] = {}
-    found: list[tuple[int, int, QueuedJob]] = []
-    for row in _rows(text):
-        state, job_id, user, names, priority, start, _, _, planned, _, reason = row
-        if state != "PD" or job_id == but:
-            continue
-        base = re.match(r"[0-9]+", job_id)
-        if not base or base[0] == but:
-            continue
-        rank = int(priority) if priority.isdecimal() else None
-        one = QueuedJob(
-            job_id=job_id,
-            user="" if user in _ABSENT else user,
-            priority=rank,
-            reason=reason,
-            expected_start_s=_time(start),
-            expected_nodes=nodes.of(planned),
-            partitions=splits.setdefault(names, tuple(names.split(","))),
-            elements=_elements(job_id) if "[" in job_id else 1,
-        )
-        found.append((-(rank or 0), int(base[0]), one))
-    return tuple(one for _, _, one in sorted(found, key=lambda row: row[:2]))
-
-
-def parse_running(text: str) -> tuple[RunningJob, ...]:
-    """Return the jobs that have nodes; those that end now, too."""
-    nodes = _Nodes()
-    found = []
-    for row in _rows(text):
-        state, job_id, user, _, _, _, end, cpus, _, where, _ = row
-        if state == "PD" or where in _ABSENT:
-            continue
-        found.append(
-            RunningJob(
-                job_id=job_id,
-                user="" if user in _ABSENT else user,
-                nodes=nodes.of(where),
-                ends_s=_time(end),
-                cpus=int(cpus) if cpus.isdecimal() else 0,
-            )
-        )
-    return tuple(found)
-
-
-def _rows(text: str) -> Iterator[Sequence[str]]:
-    """Yield the rows of squeue. Names of partitions and users hold no separator; the reason,
-    which may, stands last."""
+    waiting: list[tuple[int, int, QueuedJob]] = []
+    running = []
     for line in text.splitlines():
+        # Names of partitions and users hold no separator; the reason, which may, stands last.
         row = line.split("|", 10)
-        if len(row) == 11:
-            yield row
+        if len(row) != 11:
+            continue
+        if row[0] == "PD":
+            number = row[1].partition("_")[0].partition("+")[0]
+            if number.isdecimal() and len(number) < 19 and but not in (number, row[1]):
+                one = _waiting(row, nodes, splits)
+                waiting.append((-(one.priority or 0), int(number), one))
+        elif row[9] not in _ABSENT:
+            running.append(_running(row, nodes))
+    waiting.sort(key=_order)
+    return tuple(one for _, _, one in waiting), tuple(running)
+
+
+def _order(row: tuple[int, int, QueuedJob]) -> tuple[int, int]:
+    return row[0], row[1]
+
+
+def _waiting(row: Sequence[str], nodes: _Nodes, splits: dict[str, tuple[str, ...]]) -> QueuedJob:
+    _, job_id, user, names, priority, start, _, _, planned, _, reason = row
+    if names not in splits:
+        splits[names] = tuple(names.split(","))
+    return QueuedJob(
+        job_id=job_id,
+        user="" if user in _ABSENT else user,
+        priority=int(priority) if priority.isdecimal() and len(priority) < 19 else None,
+        reason=sys.intern(reason),
+        expected_start_s=_time(start),
+        expected_nodes=nodes.of(planned),
+        partitions=splits[names],
+        elements=_elements(job_id) if "[" in job_id else 1,
+    )
+
+
+def _running(row: Sequence[str], nodes: _Nodes) -> RunningJob:
+    _, job_id, user, _, _, _, end, cpus, _, where, _ = row
+    return RunningJob(
+        job_id=job_id,
+        user="" if user in _ABSENT else user,
+        nodes=nodes.of(where),
+        ends_s=_time(end),
+        cpus=int(cpus) if cpus.isdecimal() and len(cpus) < 10 else 0,
+    )
 
 
 def _time(text: str) -> float | None:

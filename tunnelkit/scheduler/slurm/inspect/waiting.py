@@ -22,7 +22,7 @@ from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect.limits import parse_limits
 from tunnelkit.scheduler.slurm.inspect.nodes import parse_nodes, parse_partitions
-from tunnelkit.scheduler.slurm.inspect.queue import parse_queue, parse_running
+from tunnelkit.scheduler.slurm.inspect.queue import parse_queue
 from tunnelkit.scheduler.slurm.inspect.windows import parse_priority, parse_windows
 
 #: Runs if the job waits. $id: the job; $record: its record. At most five commands of Slurm.
@@ -75,7 +75,7 @@ def cluster_view(sections: Mapping[str, Section], job: JobView) -> ClusterView:
     if (text := _answer(sections, "nodes")) is not None:
         nodes = parse_nodes(text, partitions)
     if (text := _answer(sections, "queue")) is not None:
-        queue, running = parse_queue(text, but=job.job_id), parse_running(text)
+        queue, running = parse_queue(text, but=job.job_id.partition("_")[0])
     if (text := _answer(sections, "windows")) is not None:
         windows = parse_windows(text)
     if (text := _answer(sections, "limits")) is not None:
