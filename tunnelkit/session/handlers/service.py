@@ -28,6 +28,7 @@ from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
+from tunnelkit.session.handlers.start_sooner import shorten_limit
 from tunnelkit.session.handlers.why import why
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
@@ -40,6 +41,7 @@ from tunnelkit.session.runtime.control_answers import (
     RanksAnswer,
     ReadyAnswer,
     ResolveAnswer,
+    ShortenAnswer,
     SyncAnswer,
 )
 from tunnelkit.session.runtime.control_server import ControlConnection, Header
@@ -101,6 +103,7 @@ class ControlHandlers:
             calls.Attach.served_by(self._attach),
             calls.Ranks.served_by(self._ranks),
             calls.Why.served_by(self._why),
+            calls.Shorten.served_by(self._shorten),
             calls.LoopInterrupt.served_by(self._loop_interrupt),
             calls.LoopRestart.served_by(self._loop_restart),
             calls.LoopStop.served_by(self._loop_stop),
@@ -140,6 +143,9 @@ class ControlHandlers:
 
     async def _why(self, request: calls.Why) -> DiagnosisInfo:
         return await why(self._session, request)
+
+    async def _shorten(self, request: calls.Shorten) -> ShortenAnswer:
+        return await shorten_limit(self._session, request)
 
     async def _status(self, request: calls.Status) -> SessionStatus:
         return self.status()

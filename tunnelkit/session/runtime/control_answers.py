@@ -22,6 +22,14 @@ class DownAnswer(TypedDict):
     job: str | None
 
 
+class ShortenAnswer(TypedDict):
+    """A waiting job's new time limit. was_s: the limit before; None for no limit."""
+
+    job: str
+    minutes: int
+    was_s: int | None
+
+
 class ReportInfo(TypedDict):
     """One round of the mirror.
 

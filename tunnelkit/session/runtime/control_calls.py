@@ -62,6 +62,14 @@ class Why(Request["DiagnosisInfo"]):
     job: str | None = None
 
 
+class Shorten(Request["a.ShortenAnswer"]):
+    """Shorten the time limit of a waiting job of the user's, in minutes."""
+
+    NAME = "shorten"
+    job: str
+    minutes: int
+
+
 # -- the mirror -----------------------------------------------------------------
 
 

@@ -12,7 +12,9 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.errors import SchedulerError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
 
 #: One command: six of the scheduler, 10 s at most each.
@@ -50,6 +52,19 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
             yield WhySources(run, inspector, link.name, settings.cluster.directory)
         finally:
             await link.close()
+
+
+def cluster_sources(cluster: AllocationManager) -> WhySources | None:
+    """Return a session's login host as a source; None without a scheduler that can be asked."""
+    inspector = None if cluster.job is None else cluster.job.scheduler.inspector()
+    if inspector is None:
+        return None
+
+    async def run(argv: Sequence[str]) -> Completed:
+        return await cluster.run(Command(tuple(argv)))
+
+    setup = cluster.setup
+    return WhySources(run, inspector, setup.link.name, setup.settings.cluster.directory)
 
 
 def no_inspector(cluster: str) -> SchedulerError:
