@@ -82,7 +82,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """All that was asked about the cluster around one job. missing: what did not answer, why."""
+    """All that was asked about the cluster around one job.
+
+    missing: what did not answer, and why. switched_off: the queue, or the scheduling of the whole
+    server, if an administrator has switched it off.
+    """
 
     nodes: tuple[NodeView, ...] = ()
     queue: tuple[QueuedJob, ...] = ()
@@ -90,3 +94,4 @@ class ClusterView:
     limits: tuple[Limit, ...] = ()
     windows: tuple[Window, ...] = ()
     missing: tuple[str, ...] = ()
+    switched_off: tuple[str, ...] = ()
