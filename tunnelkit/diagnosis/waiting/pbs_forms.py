@@ -197,6 +197,8 @@ FORMS: tuple[Form, ...] = (
     # -- faults
     Form("Internal Scheduling Error", "scheduler-error",
          "waits: the scheduler failed while it looked at it", _AGAIN),
+    Form("Job not in queued state", "not-looked",
+         "waits: it was not in the queue when the scheduler looked", "ask again in a minute"),
     Form("Job is in an invalid state", "scheduler-error",
          "waits: the server keeps a state of it that the scheduler does not know", _AGAIN),
     Form("Bad requested resource data", "never",
@@ -210,7 +212,7 @@ FORMS: tuple[Form, ...] = (
          "cancel it, and correct -l select=", "qdel {job}"),
     *(
         Form(text, "scheduler-error",
-             "waits: the server's record of it is not complete ({text})".replace("{text}", text),
+             "waits: what the server has on record of it is not complete",
              _AGAIN)
         for text in (
             "No server pointer", "Job has no job sub-structure",
