@@ -88,7 +88,8 @@ def test_amounts_are_named_in_readable_sizes() -> None:
     [
         ("Can Never Run: Insufficient amount of resource: ngpus (R: 9 A: 2 T: 2)", "never",
          "more GPUs than all nodes together have (ngpus: 9 asked for"),
-        ("Can Never Run: Insufficient amount of queue resource: ncpus (R: 9 A: 2 T: 4)", "limit-job",
+        ("Can Never Run: Insufficient amount of queue resource: ncpus (R: 9 A: 2 T: 4)",
+         "limit-job",
          "more CPUs than the queue has"),
         ("Can Never Run: Insufficient amount of resource: host (node99 != node2,node1)", "never",
          "node node99"),
