@@ -61,7 +61,7 @@ ENDED = (
         "KILL ended it, and what sent that is not on record.",
         "Signal 9 or exit code 137; no counter of memory kills, no time limit near, no sender. A "
         "program can also end with 137 by itself.",
-        "`tk submit --black-box` keeps the counters and the last samples.",
+        "Look at the end of its log, and ask for more memory once: KILL is mostly that.",
         fatal=True,
     ),
     Code(

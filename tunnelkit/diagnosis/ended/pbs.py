@@ -1,4 +1,4 @@
-"""How a job of PBS ended, by what PBS itself has on record: exit code, comment, line on stderr.
+"""The end of a job of PBS, as PBS itself has it on record: exit code, comment, line on stderr.
 
 An exit code below 0 is PBS's own. OpenPBS's (`src/include/job.h`) and Torque's differ; a job of
 Torque ends in state C.
@@ -115,7 +115,7 @@ def pbs_end(job: JobView, end: EndView) -> Verdict | None:
 
 
 def pbs_record(job: JobView, end: EndView) -> Verdict | None:
-    """Return how the job ended if PBS itself ended it or a person deleted it, else None."""
+    """Return how the job ended if PBS itself ended it or a user deleted it, else None."""
     line = _killed_line(end)
     table = _TORQUE if job.native_state == "C" else _OPENPBS
     if job.exit_code is not None and job.exit_code < 0:

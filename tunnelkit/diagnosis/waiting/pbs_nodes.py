@@ -1,4 +1,4 @@
-"""What the nodes of PBS add to its comment: does one part of the job fit on a node, and where.
+"""The nodes of PBS, beside its comment: does one part of the job fit on a node, and where.
 
 PBS names no node, and says nothing of what is free but scattered. What is found here is likely,
 never proven: a site may have rules of its own.
@@ -107,12 +107,12 @@ def _never(job: JobView, need: Amounts, nodes: list[NodeView], suitable: list[No
         sentence = f"can never run: no node of queue {job.partition} is or has {named}"
         return Verdict("never", sentence, Certainty.LIKELY, (seen,), next_steps=steps)
     best = min(suitable, key=lambda one: len(total(one).lacks(need)))
-    where = f"node {best.name} has" if job.required_nodes else "no node has"
-    lacks = ", ".join(f"{amount} {what} more" for what, amount in total(best).lacks(need).items())
-    sentence = (
-        f"can never run: {where}{' less than' if job.required_nodes else ''} what it asks for"
-    )
-    seen = Evidence(f"{best.name}, when empty, would need {lacks}", SOURCE, "nearest")
+    have = total(best)
+    where = f"node {best.name} has less than" if job.required_nodes else "no node has"
+    lacks = ", ".join(f"{amount} {what}" for what, amount in have.lacks(need).items())
+    sentence = f"can never run: {where} what it asks for"
+    text = f"{best.name}, when empty: {_words(have)}; {lacks} short"
+    seen = Evidence(text, SOURCE, "nearest")
     asked = Evidence(_words(need), "qstat -f: Resource_List", "asked")
     return Verdict("never", sentence, Certainty.LIKELY, (asked, seen), next_steps=steps)
 

@@ -1,4 +1,4 @@
-"""How a job of PBS ended: its own exit codes, qdel, pbs_mom's line, the cgroup hook's line."""
+"""The end of a job of PBS: its own exit codes, qdel, pbs_mom's line, the cgroup hook's line."""
 
 from __future__ import annotations
 

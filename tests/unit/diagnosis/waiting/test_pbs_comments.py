@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ FORMS = [line for line in _LINES if not line.startswith("#")]
 #: What PBS fills in, in turn: a name that no form has by itself.
 _FILLED = ("ngpus", "workq2", "q3")
 NOW_S = 1_795_248_300.0
+NOTHING = ClusterView()
 JOB = JobView("17.login", JobState.PENDING, "Q", user="alice", partition="workq")
 
 
@@ -34,9 +36,8 @@ def filled(form: str) -> str:
     return form
 
 
-def verdict(comment: str, cluster: ClusterView | None = None, **job: object) -> Verdict:
-    asked = replace(JOB, reason=comment, **job)  # type: ignore[arg-type]
-    return judge_waiting(asked, cluster or ClusterView(), NOW_S)[0]
+def verdict(comment: str, cluster: ClusterView = NOTHING, **job: Any) -> Verdict:
+    return judge_waiting(replace(JOB, reason=comment, **job), cluster, NOW_S)[0]
 
 
 def test_the_recorded_list_is_whole() -> None:
@@ -162,7 +163,7 @@ def test_an_unknown_comment_is_shown_and_proves_nothing() -> None:
         ("Hold_Types = us", {"dependency": "beforeok:12.login@login"}, "held-admin", "", ""),
     ],
 )  # fmt: skip
-def test_held(reason: str, job: dict[str, object], code: str, words: str, command: str) -> None:
+def test_held(reason: str, job: dict[str, Any], code: str, words: str, command: str) -> None:
     found = verdict(reason, native_state="H", **job)
     assert found.code == code and words in found.sentence
     assert command in found.next_steps[0].command
@@ -192,7 +193,7 @@ def node(name: str, gpus: int, used: int, *states: str, cpus: int = 8) -> NodeVi
     )  # fmt: skip
 
 
-TWO_GPUS = {"need": NodeNeed(1, 8 << 30, (GpuNeed(2),))}
+TWO_GPUS: dict[str, Any] = {"need": NodeNeed(1, 8 << 30, (GpuNeed(2),))}
 NOT_NOW = "Not Running: Insufficient amount of resource: ngpus"
 
 
@@ -217,7 +218,7 @@ def test_the_nodes_add_what_pbs_does_not_say(
 
 
 def test_a_second_reason_is_said_after_the_first() -> None:
-    job = replace(JOB, reason="Not Running: Server job limit has been reached.", **TWO_GPUS)  # type: ignore[arg-type]
+    job = replace(JOB, reason="Not Running: Server job limit has been reached.", **TWO_GPUS)
     first, second = judge_waiting(job, ClusterView(nodes=(node("n1", 1, 0),)), NOW_S)
     assert first.code == "limit-queue"
     assert second.code == "never" and second.sentence.startswith("even then can never run")

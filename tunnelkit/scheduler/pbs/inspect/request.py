@@ -1,4 +1,4 @@
-"""What a job of PBS asks for: `-l select=`, `-l nodes=` and sizes such as `24684096kb`."""
+"""The request of a job of PBS: `-l select=`, `-l nodes=` and sizes such as `24684096kb`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _need(chunk: Chunk) -> NodeNeed:
 
 
 def _features(chunk: Chunk) -> str:
-    """Return `gpu_model=a100&scratch=True`; a custom number can't be told from a property."""
+    """Return `gpu_model=a100&scratch=True`; a number may be an amount, and is left out."""
     return "&".join(
         f"{name}={value}"
         for name, value in chunk.resources.items()

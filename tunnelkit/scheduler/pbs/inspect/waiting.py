@@ -23,11 +23,9 @@ section jobs qstat -n -1
 #: PBS only: Torque's pbsnodes counts otherwise.
 NODES = "section nodes pbsnodes -a -F json\n"
 
-#: A line of `qstat -n -1`: id, user, queue, name, session, nodes, tasks, memory, time, state,
+#: The columns of `qstat -n -1`: id, user, queue, name, session, nodes, tasks, memory, time, state,
 #: elapsed, nodes.
-_ROW = re.compile(
-    r"([0-9]+\S*) +(\S+) +(\S+) +(\S+) +(\S+) +(\S+) +(\S+) +(\S+) +(\S+) +([A-Z]) +(\S+) *(\S*)"
-)
+_COLUMNS = 12
 #: Others of the queue that are kept; what is beyond is counted nowhere.
 _MOST_JOBS = 20_000
 #: `[u:PBS_GENERIC=2], [o:PBS_ALL=100]`
@@ -74,8 +72,9 @@ def cluster_view(sections: Mapping[str, Section], job: JobView, now_s: float) ->
 
 def _rows(text: str) -> Iterator[tuple[str, ...]]:
     for line in text.split("\n", _MOST_JOBS)[:_MOST_JOBS]:
-        if match := _ROW.fullmatch(line.rstrip()):
-            yield match.groups()
+        words = tuple(line.split(None, _COLUMNS - 1))
+        if len(words) >= _COLUMNS - 1 and words[0][:1].isdigit() and words[9].isalpha():
+            yield words if len(words) == _COLUMNS else (*words, "")
 
 
 def _same(shown: str, name: str) -> bool:
@@ -86,7 +85,7 @@ def _same(shown: str, name: str) -> bool:
 def _running(row: tuple[str, ...], now_s: float) -> RunningJob:
     limit, used = _minutes(row[8]), _minutes(row[10])
     ends = None if limit is None or used is None else now_s + max(0, limit - used)
-    return RunningJob(row[0], row[1], _nodes(row[11]), ends)
+    return RunningJob(row[0], row[1], _nodes(row[11].strip()), ends)
 
 
 def _nodes(exec_host: str) -> tuple[str, ...]:
