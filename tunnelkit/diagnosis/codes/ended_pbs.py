@@ -7,6 +7,14 @@ from tunnelkit.diagnosis.verdict import Actor, Stage
 
 ENDED_PBS = (
     Code(
+        "moved",
+        Stage.ENDED,
+        Actor.NOBODY,
+        "The job was moved to another PBS server. Here it is over.",
+        "PBS's state M, and its comment with the queue and the server.",
+        "Ask that server: `qstat -f JOB@SERVER`.",
+    ),
+    Code(
         "launch-refused",
         Stage.ENDED,
         Actor.ADMINISTRATOR,

@@ -15,7 +15,8 @@ from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: job_state of a job that has ended, of PBS and Torque; R: it is being deleted.
-PBS_ENDS = frozenset("FXECR")
+PBS_ENDS = frozenset("FXECRM")
+_MOVED = re.compile(r'.*moved to "?(?P<where>[^"]+)"?', re.DOTALL)
 _CODE_SOURCE = "qstat -x -f: Exit_status"
 _COMMENT_SOURCE = "qstat -x -f: comment"
 _DELETED = re.compile(r".* and terminated(?: by (?P<who>\S+))?", re.DOTALL)
@@ -111,6 +112,8 @@ _BY_LINE: Mapping[str, _Ending] = {
 
 def pbs_end(job: JobView, end: EndView) -> Verdict | None:
     """Return how the job ended: by PBS's record, else by the exit code. None: it is ending."""
+    if job.native_state == "M":
+        return _moved(job)
     return pbs_record(job, end) or _by_code(job)
 
 
@@ -166,6 +169,19 @@ def _deleted(job: JobView) -> Verdict | None:
         Certainty.PROVEN,
         (Evidence((job.reason or "")[:400], _COMMENT_SOURCE),),
         next_steps=(NextStep("nothing, if you did it; else ask the one who did"),),
+    )
+
+
+def _moved(job: JobView) -> Verdict:
+    match = _MOVED.fullmatch(job.reason or "")
+    where = match["where"][:200] if match else ""
+    server = where.partition("@")[2]
+    return Verdict(
+        "moved",
+        f"was moved to {where or 'another PBS server'}, and goes on there",
+        Certainty.PROVEN,
+        (Evidence(f"job_state = M, {job.reason or 'no comment'}"[:400], _COMMENT_SOURCE),),
+        next_steps=(NextStep("ask there", f"qstat -f {job.job_id}@{server}" if server else ""),),
     )
 
 

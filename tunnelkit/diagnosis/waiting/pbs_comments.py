@@ -20,6 +20,8 @@ _NEVER = re.compile(r"Can Never Run(: *|$)", re.IGNORECASE)
 _NOT_NOW = re.compile(r"Not Running(: *|$)", re.IGNORECASE)
 #: The longest comment that is read: PBS's own are shorter.
 _LONGEST = 4000
+#: A longer value of what PBS fills in, such as a list of nodes, is cut.
+_LONGEST_VALUE = 200
 _CANCEL = ("cancel it, and ask for what the cluster has", "qdel {job}")
 #: Codes that stay where PBS says `Can Never Run`: another person must act.
 _OTHERS_ACT = ("budget", "scheduler-error")
@@ -39,7 +41,7 @@ _LOOSE = (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A comment, understood. sentence, step, command: filled in but for `{job}` in the command.
+    """A comment, understood. step, command: `{job}` stands for the job's id.
 
     never: PBS says that the job can never run. known: its form is one of OpenPBS's.
     """
@@ -79,7 +81,12 @@ def judge_comment(job: JobView, cluster: ClusterView, now_s: float) -> Verdict |
         reading.sentence,
         _certainty(reading),
         (said, *_limits(reading, cluster)),
-        next_steps=(NextStep(reading.step, reading.command.replace("{job}", job.job_id)),),
+        next_steps=(
+            NextStep(
+                reading.step.replace("{job}", job.job_id),
+                reading.command.replace("{job}", job.job_id),
+            ),
+        ),
     )
 
 
@@ -92,7 +99,8 @@ def _certainty(reading: Reading) -> Certainty:
 
 
 def _reading(form: Form, filled: dict[str, str], said: str, *, never: bool) -> Reading:
-    sentence = form.sentence.format_map(filled | {"job": "JOB"})
+    short = {name: value[:_LONGEST_VALUE] for name, value in filled.items()}
+    sentence = form.sentence.format_map(short)
     step, command, code = form.step, form.command, form.code
     if never:
         sentence = _never_sentence(sentence, said, filled)
@@ -100,7 +108,7 @@ def _reading(form: Form, filled: dict[str, str], said: str, *, never: bool) -> R
             code = "limit-job" if code.startswith("limit-") else "never"
         if code != form.code:
             step, command = _CANCEL
-    return Reading(code, sentence, step.replace("{job}", "JOB"), command, never)
+    return Reading(code, sentence, step, command, never)
 
 
 def _never_sentence(sentence: str, said: str, filled: dict[str, str]) -> str:
@@ -127,6 +135,7 @@ def _name(filled: dict[str, str]) -> str:
 def _loose(said: str, *, never: bool) -> Reading:
     """Return the reading of a comment whose form is not known, by a word in it."""
     show = "show the comment to the administrator if it stays"
+    said = said[:_LONGEST_VALUE]
     if never:
         sentence = f"can never run, for a reason in words that tk does not know: {said}"
         return Reading("never", sentence, *_CANCEL, never=True, known=False)

@@ -13,6 +13,8 @@ from tunnelkit.diagnosis.waiting.pbs_nodes import judge_nodes
 
 #: job_state of PBS and Torque. Slurm's are whole words.
 PBS_WAITS = frozenset("QHWT")
+#: After so long the scheduler has looked: its rounds take at most 10 min (scheduler_iteration).
+_LOOKED_S = 900.0
 
 
 def judge_pbs(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Verdict, ...]:
@@ -22,7 +24,7 @@ def judge_pbs(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Verdict
     comment = judge_comment(job, cluster, now_s)
     off = _switched_off(job, cluster)
     nodes = judge_nodes(job, cluster)
-    first = off or _joined(comment, nodes) or _without_comment(job)
+    first = off or _joined(comment, nodes) or _without_comment(job, now_s)
     first = _with_runs(job, first)
     first = _with_estimate(job, first, now_s)
     if nodes is None or nodes.code not in ("never", "nodes-down"):
@@ -53,7 +55,7 @@ def _switched_off(job: JobView, cluster: ClusterView) -> Verdict | None:
     )
 
 
-def _without_comment(job: JobView) -> Verdict:
+def _without_comment(job: JobView, now_s: float) -> Verdict:
     if job.restarts:
         return Verdict(
             "requeued",
@@ -61,10 +63,20 @@ def _without_comment(job: JobView) -> Verdict:
             Certainty.PROVEN,
             next_steps=(NextStep("wait. If it ran on one node twice, ask for another"),),
         )
+    since_s = job.eligible_s or job.submit_s
+    if since_s is not None and now_s - since_s > _LOOKED_S:
+        # Torque's comments are the scheduler's choice: Maui and Moab write none.
+        return Verdict(
+            "waiting-unknown",
+            f"waits, and the scheduler has given no reason in {span(now_s - since_s)}",
+            Certainty.UNKNOWN,
+            (Evidence("no comment", "qstat -f"),),
+            next_steps=(NextStep("with Maui or Moab", f"checkjob {job.job_id}"),),
+        )
     return Verdict(
         "not-looked",
         "waits: the scheduler has not looked at it yet",
-        Certainty.PROVEN,
+        Certainty.LIKELY,
         (Evidence("no comment", "qstat -f"),),
         next_steps=(NextStep("ask again in a minute", f"tk why {job.job_id}"),),
     )

@@ -120,12 +120,18 @@ def test_who_deleted_it() -> None:
     assert other is not None and other.sentence == "was deleted by root@login"
 
 
+def test_a_job_that_was_moved() -> None:
+    found = ended(None, 'Job has been moved to "long@other"', native="M")
+    assert found is not None and found.code == "moved" and "long@other" in found.sentence
+    assert found.next_steps[0].command == "qstat -f 29.login@other"
+
+
 def test_a_job_that_is_still_ending_has_no_verdict_yet() -> None:
     assert ended(None, native="E") is None
 
 
 @given(st.integers(-400, 400) | st.none(), st.text(max_size=80), st.text(max_size=200),
-       st.sampled_from("FXECR"))  # fmt: skip
+       st.sampled_from("FXECRM"))  # fmt: skip
 def test_any_end_is_judged(status: int | None, reason: str, log: str, native: str) -> None:
     found = ended(status, reason, log, native=native)
     assert found is None or (found.code in CODES and found.sentence)

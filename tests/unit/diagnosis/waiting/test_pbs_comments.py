@@ -176,8 +176,11 @@ def test_a_begin_time_and_a_job_that_came_back() -> None:
     again = verdict("", restarts=2)
     assert again.code == "requeued"
     assert "2 times" in again.because[-1].text
-    new = verdict("")
-    assert new.code == "not-looked"
+    new = verdict("", submit_s=NOW_S - 60)
+    assert (new.code, new.certainty) == ("not-looked", Certainty.LIKELY)
+    old = verdict("", submit_s=NOW_S - 3600)
+    assert (old.code, old.certainty) == ("waiting-unknown", Certainty.UNKNOWN)
+    assert old.next_steps[0].command == "checkjob 17.login"
     off = verdict("", ClusterView(switched_off=("queue workq is stopped (started = False)",)))
     assert off.code == "partition-down" and "stopped" in off.sentence
 

@@ -434,6 +434,11 @@ def _only_scheduler_errors(told: Completed) -> None:
                 assert error.one_line()
 
 
+def test_a_dependency_is_told_instead_of_the_hold() -> None:
+    lines = "Job Id: 7.x\n    job_state = H\n    Hold_Types = s\n    depend = afterany:6.x@x\n"
+    assert ask(done(lines.encode()), "7.x").explanation == "waiting for job 6.x to end"
+
+
 def test_a_named_node_may_never_have_as_many() -> None:
     words = judge("Not Running: Insufficient amount of resource: ngpus")[1]
     assert "(ngpus)" in words and "pbsnodes" in words

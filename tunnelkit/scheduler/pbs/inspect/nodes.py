@@ -29,6 +29,9 @@ _FLAGS = {
 #: Resources that every node has, and that no job chooses a node by.
 _COMMON = {"ncpus", "ngpus", "mem", "vmem", "hpmem", "arch", "host", "vnode", "accelerator_memory"}
 
+#: A longer comment is cut.
+_LONGEST = 300
+
 
 def node_views(text: str, queue: str) -> tuple[NodeView, ...] | None:
     """Return the nodes; None if the JSON is malformed. queue: of the job that waits."""
@@ -60,7 +63,7 @@ def _node(name: str, row: Mapping[str, object], queue: str) -> NodeView:
         mem_allocated_bytes=size_bytes(taken.get("mem", "")) or 0,
         gpus=(GpuCount("", gpus, count_of(taken.get("ngpus", "")) or 0),) if gpus else (),
         features=frozenset(_features(name, has)),
-        reason=str(row.get("comment", "")),
+        reason=str(row.get("comment", ""))[:_LONGEST],
         since_s=_since_s(row.get("last_state_change_time")),
     )
 

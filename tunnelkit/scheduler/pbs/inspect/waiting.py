@@ -102,7 +102,8 @@ def _minutes(text: str) -> int | None:
 def _switched_off(name: str, queue: Mapping[str, str], server: Mapping[str, str]) -> Iterator[str]:
     if queue.get("started", "True") == "False":
         yield f"queue {name} is stopped (started = False)"
-    if server.get("scheduling", "True") == "False":
+    # A queue with a partition has a scheduler of its own; the server's attribute is not about it.
+    if server.get("scheduling", "True") == "False" and not queue.get("partition"):
         yield "the server starts no jobs at the moment (scheduling = False)"
 
 
