@@ -109,7 +109,8 @@ class ClusterView:
     """All that was asked about the cluster around one job.
 
     nodes, queue and running: of all partitions. missing: what did not answer, and why; its field
-    is empty then, which says nothing.
+    is empty then, which says nothing. switched_off: the queue, or the scheduling of the whole
+    server, if an administrator has switched it off.
     """
 
     nodes: tuple[NodeView, ...] = ()
@@ -120,3 +121,4 @@ class ClusterView:
     missing: tuple[str, ...] = ()
     partitions: tuple[PartitionView, ...] = ()
     priority_parts: tuple[PriorityPart, ...] = ()
+    switched_off: tuple[str, ...] = ()

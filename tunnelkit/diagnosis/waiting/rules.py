@@ -14,6 +14,7 @@ from tunnelkit.diagnosis.verdict import Verdict
 from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason
 from tunnelkit.diagnosis.waiting.contended import busy, fragmented, seems_free, turn
 from tunnelkit.diagnosis.waiting.impossible import never, over_partition
+from tunnelkit.diagnosis.waiting.pbs_rules import PBS_WAITS, judge_pbs
 from tunnelkit.diagnosis.waiting.situation import Situation, look
 from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down
 
@@ -32,6 +33,8 @@ RULES: tuple[Callable[[Situation], Verdict | None], ...] = (
 
 def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Verdict, ...]:
     """Return why the job waits, at most two verdicts. now_s: Unix time, by the cluster's clock."""
+    if job.native_state in PBS_WAITS:
+        return judge_pbs(job, cluster, now_s)
     definite = judge_reason(job, cluster, now_s)
     now = look(job, cluster, now_s)
     if definite is not None:
