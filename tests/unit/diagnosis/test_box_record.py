@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.diagnosis.ended.box_record import MARK, choose_box, parse_box, parse_boxes
+from tunnelkit.diagnosis.black_box.record import MARK, choose_box, parse_box, parse_boxes
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.box import (
     BoxView,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.probe.box_rig import is_there, running, until
-from tunnelkit.diagnosis.ended.box_record import parse_box
+from tunnelkit.diagnosis.black_box.record import parse_box
 from tunnelkit.probe import box_file
 from tunnelkit.probe.box_record import MOST_BYTES, Record
 from tunnelkit.probe.wait_status import WaitStatuses

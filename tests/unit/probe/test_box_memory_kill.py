@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.probe.box_rig import running
-from tunnelkit.diagnosis.ended.box_record import parse_box
+from tunnelkit.diagnosis.black_box.record import parse_box
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView

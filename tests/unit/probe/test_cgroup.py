@@ -99,6 +99,8 @@ def test_a_container_sees_a_part_of_the_tree(tmp_path: Path) -> None:
 def test_version_2_at_the_limit_of_the_job(tmp_path: Path) -> None:
     node, job = Node(tmp_path, 2, SLURM_2), "system.slice/slurmstepd.scope/job_11"
     node.group(SLURM_2[1:])
+    node.group(f"{job}/step_batch")
+    node.group("system.slice/slurmstepd.scope")
     node.group(job, limit=1000, oom=4, oom_kill=4)
     counts = node.counts("11")
     node.group(job, limit=1000, oom=5, oom_kill=6, max=9)
