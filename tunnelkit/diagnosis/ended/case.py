@@ -210,7 +210,8 @@ def _failed_rows(steps: tuple[StepView, ...], cancelled: set[str]) -> list[Faile
         ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
         if step.step in ("batch", "extern") or not (step.exit_code or signal):
             continue
-        if not step.exit_code and signal in ends:
+        # By a uid: the script or a person cancelled it. Without one: a signal ended it.
+        if step.state.startswith("CANCELLED by") or (not step.exit_code and signal in ends):
             continue
         how = f"exit code {step.exit_code}" if step.exit_code else signal_name(signal or 0)
         how = "out of memory" if signal == OOM_CODE else how
