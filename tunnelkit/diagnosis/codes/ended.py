@@ -138,6 +138,15 @@ _SCHEDULER = (
         fatal=True,
     ),
     Code(
+        "bad-arguments",
+        Stage.ENDED,
+        Actor.YOU,
+        "The program refused its arguments.",
+        "Exit code 2, and the log ends with a usage message and an error.",
+        "Correct the command in the script.",
+        fatal=True,
+    ),
+    Code(
         "not-executable",
         Stage.ENDED,
         Actor.YOU,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tunnelkit.diagnosis.ended.logmarks import Hit, find_marks
 from tunnelkit.diagnosis.ended.traceback import Traceback, first_failure
-from tunnelkit.diagnosis.ended.words import TERM, clock, signal_name
+from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
@@ -27,6 +27,11 @@ _NOT_THE_PROGRAM = re.compile(
 )
 #: Signals by which a script ends its own helpers: no failure of theirs.
 _HELPERS_END = frozenset({1, 2, 13, TERM})
+#: The script or a person cancelled a step. Another task that failed has a line of its own.
+_STEP_CANCELLED = re.compile(
+    r"^slurmstepd\S*: error: \*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+ \*\*\*"
+)
+_HELPERS_CODES = frozenset(_SHELL_SIGNAL + one for one in (*_HELPERS_END, KILL))
 _STEP_ERROR = re.compile(
     r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,\[\]-]+): (?P<how>Exited with exit code "
     r"(?P<code>\d{1,9})|Out Of Memory|Segmentation fault|Killed|Aborted|Bus error|"
@@ -163,7 +168,7 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
         lines=lines,
         hits=find_marks(lines),
         failure=first_failure(text),
-        failed_steps=(*_failed_rows(end.steps), *_failed_lines(lines)),
+        failed_steps=_failed_steps(end.steps, lines),
     )
 
 
@@ -193,27 +198,36 @@ def _last_run(text: str) -> str:
     return rest if rest.strip() else text
 
 
-def _failed_rows(steps: tuple[StepView, ...]) -> tuple[FailedStep, ...]:
+def _failed_steps(steps: tuple[StepView, ...], lines: tuple[str, ...]) -> tuple[FailedStep, ...]:
+    """Return the steps that failed, but not those that were cancelled."""
+    cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
+    return (*_failed_rows(steps, cancelled), *_failed_lines(lines, bool(cancelled)))
+
+
+def _failed_rows(steps: tuple[StepView, ...], cancelled: set[str]) -> list[FailedStep]:
     found = []
     for step in steps:
-        if step.step in ("batch", "extern"):
+        signal, helper = step.signal or None, step.step in cancelled
+        ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
+        if step.step in ("batch", "extern") or not (step.exit_code or signal):
             continue
-        signal = step.signal or None
-        if not (step.exit_code or signal) or (not step.exit_code and signal in _HELPERS_END):
+        # By a uid: the script or a person cancelled it. Without one: a signal ended it.
+        if step.state.startswith("CANCELLED by") or (not step.exit_code and signal in ends):
             continue
         how = f"exit code {step.exit_code}" if step.exit_code else signal_name(signal or 0)
         how = "out of memory" if signal == OOM_CODE else how
         text = f"step {step.step} ({step.name}) ended with {how}"
         found.append(FailedStep(step.step, step.exit_code, signal, text, proven=True))
-    return tuple(found)
+    return found
 
 
-def _failed_lines(lines: tuple[str, ...]) -> tuple[FailedStep, ...]:
+def _failed_lines(lines: tuple[str, ...], cancelled: bool) -> list[FailedStep]:
     found = []
     for line in lines:
         match = _STEP_ERROR.match(line)
-        if match:
-            code = int(match["code"]) if match["code"] else None
+        code = int(match["code"]) if match and match["code"] else None
+        ended = code in _HELPERS_CODES or (match is not None and match["how"] == "Killed")
+        if match and not (cancelled and ended):
             text = f"task {match['rank']} on {match['node']}: {match['how']}"
             found.append(FailedStep("", code, None, text, proven=False))
-    return tuple(found)
+    return found

@@ -85,6 +85,8 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
     With several ranks only torchrun's table, with its rank, is as good."""
     after = case.lines_after(found.last_line - 1)
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
+    if case.hidden and _UNCAUGHT not in codes:
+        return None
     if found.root is not None:
         same = found.rank is not None and found.root.exit_code == _UNCAUGHT
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
@@ -109,7 +111,7 @@ def source_lines(found: Traceback) -> tuple[Evidence, ...]:
     if place is None or not place.source:
         return ()
     name = place.file.rpartition("/")[2]
-    return (Evidence(f"{name}:{place.line}  {place.source[:160]}", place.file, "at"),)
+    return (Evidence(f"{name}:{place.line}  {place.source[:100]}", place.file, "at"),)
 
 
 def consequences(case: Case, found: Traceback) -> tuple[str, ...]:

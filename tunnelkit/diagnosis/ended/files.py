@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case
-from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
+from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit, source_lines
 from tunnelkit.diagnosis.ended.logmarks import Hit
 from tunnelkit.diagnosis.ended.words import size
 from tunnelkit.diagnosis.evidence.end import RoomView
@@ -51,6 +51,8 @@ def files(case: Case) -> Verdict | None:
     because = [Evidence(hit.text[:200], "log"), case.record()]
     if room is not None:
         because.insert(1, _seen(room))
+    if found is not None:
+        because[1:1] = source_lines(found)
     where = f": {path}" if path else ""
     sentence = "all its inodes are used" if code == "inodes-full" else hit.sentence
     sentence = "/dev/shm of the node is full" if code == "shm-full" else sentence

@@ -35,6 +35,12 @@ _LOGIN_SHELL = NextStep(
 )
 
 
+_NO_SCRIPT = re.compile(
+    r"^\S*python[\d.]*: can't open file '(?P<name>[^']*)': \[Errno 2\] No such file or directory$"
+)
+_USAGE_ERROR = re.compile(r"^\S+: error: (?P<text>.+)$")
+
+
 def no_output(case: Case) -> Verdict | None:
     """Rule 8: Slurm could not open the job's output file."""
     job = case.job
@@ -60,7 +66,7 @@ def no_output(case: Case) -> Verdict | None:
 
 def not_started(case: Case) -> Verdict | None:
     """Rule 9: the interpreter or a command is not there, or can't be executed."""
-    return _interpreter(case) or _command(case)
+    return _interpreter(case) or _command(case) or _arguments(case)
 
 
 def _interpreter(case: Case) -> Verdict | None:
@@ -102,6 +108,32 @@ def _command(case: Case) -> Verdict | None:
         return _named(case, "not-found", _NOT_FOUND, _NOT_THERE)
     if _CANT_EXECUTE in codes or 13 in codes:
         return _named(case, "not-executable", _DENIED, _CANT_EXECUTE)
+    return None
+
+
+def _arguments(case: Case) -> Verdict | None:
+    """The script named a file that is not there, or arguments that its program refuses."""
+    codes = {case.exit.code, *(one.code for one in case.failed_steps)}
+    if _USAGE not in codes:
+        return None
+    last = case.last_line()
+    absent, wrong = _NO_SCRIPT.match(last), _USAGE_ERROR.match(last)
+    because = (Evidence(last, "log"), case.record())
+    if absent:
+        return Verdict(
+            "not-found",
+            f"failed: the program {absent['name']} is not there",
+            Certainty.PROVEN if case.exit.code == _USAGE else Certainty.LIKELY,
+            because,
+            next_steps=(NextStep("relative paths begin at the job's working directory"),),
+        )
+    if wrong and any(line.startswith("usage: ") for line in case.lines[-60:]):
+        return Verdict(
+            "bad-arguments",
+            f"failed: its arguments were refused: {wrong['text']}",
+            Certainty.LIKELY,
+            because,
+        )
     return None
 
 

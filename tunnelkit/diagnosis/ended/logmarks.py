@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 #: A longer line is cut: patterns stay quick.
 _LINE = 2000
-_PREFIX = re.compile(
-    r"\[(?:[A-Za-z_]*?)(?:rank)?(\d{1,6})\]:? |(\d{1,6}): |\[default(\d{1,6})\]: ?"
-)
+_PREFIX = re.compile(r"\[(?:rank|[A-Za-z_]{1,30})(\d{1,6})\]: ?| {0,7}(\d{1,6}): ")
 _SLURMSTEPD = r"^slurmstepd(?:-\S+)?: error: "
 _SRUN = r"^srun: error: (?P<node>\S+): tasks? (?P<rank>\d{1,6})\S*: "
 _ERROR = r"(?:Error|Exception): "
@@ -63,8 +61,8 @@ def _mark(code: str, pattern: str, sentence: str, *, victim: bool = False) -> Ma
 
 MARKS: tuple[Mark, ...] = (
     # -- memory of the node
-    _mark("oom-limit", _SLURMSTEPD + r"Detected (?P<count>\d{1,9}) oom[-_]kill events? in "
-          r"(?:StepId=|step )(?P<step>\S+?)\.? ", "Slurm counted an oom-kill in step {step}"),
+    _mark("oom-limit", _SLURMSTEPD + r"Detected (?P<count>\d{1,9}) oom[-_]kill event(?:s|\(s\))? "
+          r"in (?:StepId=|step )(?P<step>\S+?)\.? ", "Slurm counted an oom-kill in step {step}"),
     _mark("oom-limit", _SRUN + r"Out Of Memory", "task {rank} on {node} ran out of memory"),
     _mark("oom-limit", r"^=>> PBS: job killed: v?mem (?P<used>\S+) exceeded limit (?P<limit>\S+)",
           "PBS killed it: memory {used} over the limit {limit}"),
@@ -160,7 +158,7 @@ MARKS: tuple[Mark, ...] = (
           "no further thread or process may be started"),
     # -- what is not there
     _mark("missing-module", r"\bModuleNotFoundError: No module named '(?P<name>[^']+)'",
-          "the module {name} is not there"),
+          "Python found no module {name}"),
     _mark("glibc-too-old", r"version [`'](?P<name>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found",
           "the node's library has no {name}"),
     _mark("missing-library", r"(?:(?:Import|OS|Runtime)Error: |error while loading shared "
