@@ -78,5 +78,6 @@ class JobMonitor:
     async def _describe(self, job: JobHandle, status: JobStatus) -> str:
         """Return in plain words how the job ended: the verdict, if there is one at once."""
         run = self.cluster.run
-        verdict = await end_line(job.scheduler, run, status)
+        box_dir = self.cluster.setup.settings.cluster.directory
+        verdict = await end_line(job.scheduler, run, status, box_dir)
         return await describe_end(job.scheduler, run, status, verdict)

@@ -24,11 +24,15 @@ _MOST_CHARACTERS = 300
 
 
 async def end_line(
-    scheduler: Scheduler, run: Callable[[Command], Awaitable[Completed]], status: JobStatus
+    scheduler: Scheduler,
+    run: Callable[[Command], Awaitable[Completed]],
+    status: JobStatus,
+    box_dir: str,
 ) -> str | None:
     """Return why the job ended, in words that follow its state; None if the state says as much.
 
-    None also after `LIMIT_S`, or if the scheduler or the connection does not answer."""
+    box_dir: `[cluster] directory`, which has the black boxes. None also after `LIMIT_S`, or if the
+    scheduler or the connection does not answer."""
     inspector = scheduler.inspector()
     # Who cancelled it is asked for elsewhere.
     if inspector is None or status.native_state.startswith("CANCELLED"):
@@ -36,7 +40,7 @@ async def end_line(
     mark = f"tk-{secrets.token_hex(8)}"
     try:
         async with asyncio.timeout(LIMIT_S):
-            done = await run(Command(tuple(inspector.inspect(status.job_id, mark))))
+            done = await run(Command(tuple(inspector.inspect(status.job_id, mark, box_dir))))
         found = inspector.parse(done, status.job_id, mark)
     except (TunnelkitError, TimeoutError):
         return None
