@@ -113,8 +113,8 @@ FOLDERS = {
         "backends",
         "connection",
         "allocation files local_loop",
-        "agents job_monitor cleanup report host",
         "why",
+        "agents job_monitor cleanup report host",
         "session",
         "handlers",
         "daemon",
@@ -140,7 +140,7 @@ FOLDERS = {
         "proof push_worker",
         "mirror",
     ),
-    "diagnosis": ("verdict evidence", "codes", "verdict_json waiting ended running"),
+    "diagnosis": ("verdict evidence", "codes black_box", "verdict_json waiting ended running"),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
         "dap",

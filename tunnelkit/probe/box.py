@@ -24,8 +24,8 @@ from tunnelkit.probe.box_watch import Watch, plain
 from tunnelkit.probe.processes import read_process
 
 _LOOK_S, _SAMPLE_S, _MINUTE_S, _WRITE_S = 1.0, 5.0, 60.0, 30.0
-#: Of one core, over a look and the pause after it.
-_SHARE = 0.005
+#: CPU time: a share of one core since the start, and this much more at once.
+_SHARE, _MORE_S = 0.005, 0.5
 _MOST_PAUSE_S = 20.0
 _SIGNALS = (
     signal.SIGTERM,
@@ -86,6 +86,7 @@ class Box:
         self._log_bytes: Optional[int] = None
         self._agent: Optional[int] = None
         self._over = False
+        self._begun = time.monotonic()
         self._next_sample = self._next_minute = self._next_write = 0.0
 
     def run(self) -> None:
@@ -98,7 +99,7 @@ class Box:
 
     def _turn(self) -> bool:
         """Look once, keep and write what is due, and wait; True after the last write."""
-        begun, now = time.process_time(), time.monotonic()
+        now = time.monotonic()
         self._find_agent()
         self._watch.look(time.time())
         is_minute = now >= self._next_minute
@@ -115,8 +116,8 @@ class Box:
             self._next_write = now + _WRITE_S
             self._write(last=over)
         if not over:
-            spent = time.process_time() - begun
-            self._wait(min(max(_LOOK_S, spent / _SHARE), _MOST_PAUSE_S))
+            over_s = time.process_time() - _MORE_S - _SHARE * (now - self._begun)
+            self._wait(min(max(_LOOK_S, over_s / _SHARE), _MOST_PAUSE_S))
         return over
 
     def _wait(self, pause_s: float) -> None:

@@ -35,6 +35,7 @@ class _Level:
         self.peak_bytes: Optional[int] = None
         self.used_bytes: Optional[int] = None
         self.since_met = _LOOKS_AFTER_LIMIT
+        self.swap_full = False
 
     def add(self, was: cgroup.Memory, now: cgroup.Memory) -> int:
         """Add the rises of one directory; return that of its kills."""
@@ -53,13 +54,13 @@ class _Level:
     def judge(self, killed: int, before: Optional[int], after: Optional[int], total: int) -> None:
         """Say whether a kill was for this group's limit, by what the node had free: page cache
         meets a limit as well."""
-        if self.told or self.oom is None:
+        if self.told or self.oom is None or self.limit_bytes is None:
             return
         if self.refused is None or before is None or after is None:
             self.oom = None
-        elif self.since_met < _LOOKS_AFTER_LIMIT:
+        elif self.since_met < _LOOKS_AFTER_LIMIT or self.swap_full:
             # At most the limit can have become free by a kill in this group.
-            had = max(before, after - (self.limit_bytes or total))
+            had = max(before, after - self.limit_bytes)
             self.oom = self.oom + killed if had >= total * _PLENTY else None
         elif before > total * _LITTLE:
             self.oom = None
@@ -84,7 +85,8 @@ class MemoryCounts:
 
     def __init__(self, job: str, proc: str = "/proc") -> None:
         self._proc = proc
-        self._levels = [_Level(one) for one in cgroup.memory_groups(job, proc)]
+        groups = [one for one in cgroup.memory_groups(job, proc) if cgroup.counts_memory(one)]
+        self._levels = [_Level(one) for one in groups]
         names = [one.group.level for one in self._levels]
         #: Has all of the job's kills: the job's group, else the innermost.
         self._whole = self._levels[names.index("job") if "job" in names else 0 :][:1]
@@ -134,6 +136,7 @@ class MemoryCounts:
             if directory == group.directory:
                 level.limit_bytes, level.used_bytes = now.limit_bytes, now.used_bytes
                 level.peak_bytes = now.peak_bytes or level.peak_bytes
+                level.swap_full = now.swap_full
         level.since_met = min(level.since_met + 1, _LOOKS_AFTER_LIMIT)
         return killed
 

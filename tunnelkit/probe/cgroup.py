@@ -11,6 +11,8 @@ from typing import Iterator, List, Mapping, NamedTuple, Optional, Tuple
 #: Limits above this are "none" (version 1 writes 8 EiB less a page).
 _NO_LIMIT = 1 << 60
 _MOST_GROUPS = 512
+#: The kernel takes memory in blocks.
+_NEARLY_BYTES = 1 << 20
 _MOST_TEXT = 1 << 20
 
 
@@ -37,7 +39,9 @@ class Group(NamedTuple):
 class Memory(NamedTuple):
     """Counters of one group since it was made. refused: how often its limit was met (failcnt,
     `max`): page cache alone does that. oom: how often nothing could be reclaimed then; None in
-    version 1, which does not count it. oom_kill: processes killed by the kernel."""
+    version 1, which does not count it. oom_kill: processes killed by the kernel. swap_full: version
+    1's limit of memory and swap together has been met: Linux 6.18 does not count that in failcnt.
+    """
 
     limit_bytes: Optional[int]
     used_bytes: Optional[int]
@@ -45,6 +49,7 @@ class Memory(NamedTuple):
     refused: Optional[int]
     oom: Optional[int]
     oom_kill: Optional[int]
+    swap_full: bool = False
 
 
 def job_number(environ: Mapping[str, str]) -> str:
@@ -69,6 +74,11 @@ def job_group(job: str, proc: str = "/proc", pid: str = "self") -> Optional[Grou
 def read_memory(directory: str, version: int, *, local: bool = False) -> Memory:
     """Read a group's counters. local: in version 2 without those of groups below it."""
     return _read_v2(directory, local=local) if version == 2 else _read_v1(directory)
+
+
+def counts_memory(group: Group) -> bool:
+    """True unless the memory controller is off in this group, as it may be in version 2."""
+    return group.version == 1 or os.path.exists(group.directory + "/memory.events")
 
 
 def counted(group: Group) -> Iterator[str]:
@@ -200,6 +210,8 @@ def _unescaped(text: str) -> str:
 
 def _read_v1(directory: str) -> Memory:
     # A limit of memory and swap together kills just so.
+    both = _limit(_text(directory, "memory.memsw.limit_in_bytes"))
+    most = _number(_text(directory, "memory.memsw.max_usage_in_bytes"))
     refused = [_number(_text(directory, f"memory.{one}failcnt")) for one in ("", "memsw.")]
     known = [one for one in refused if one is not None]
     return Memory(
@@ -209,6 +221,7 @@ def _read_v1(directory: str) -> Memory:
         refused=sum(known) if known else None,
         oom=None,
         oom_kill=_counter(_text(directory, "memory.oom_control"), "oom_kill"),
+        swap_full=both is not None and most is not None and most >= both - _NEARLY_BYTES,
     )
 
 

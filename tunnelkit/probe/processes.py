@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from tunnelkit.probe import cgroup
 
@@ -11,6 +11,8 @@ _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK
 _STEP = "SLURM_STEP_ID"
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID")
 _MOST_PROCESSES = 4096
+#: A pid that was another's may have become the job's: all are looked at so often.
+_FULL_LOOK = 10
 _MOST_ENVIRON = 1 << 18
 _TICKS = float(os.sysconf("SC_CLK_TCK"))
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -52,24 +54,37 @@ class JobProcesses:
         self._uid = os.getuid()
         #: False: a process that is not the job's.
         self._known: Dict[Key, bool] = {}
+        #: Pids of others' processes, which are left out until the next full look.
+        self._others: Set[int] = set()
+        self._looks = 0
         self.about: Dict[Key, About] = {}
 
     def look(self) -> Dict[Key, Process]:
         """Return the processes that there are now."""
         found: Dict[Key, Process] = {}
         looked_at: Dict[Key, bool] = {}
+        full = self._looks % _FULL_LOOK == 0
+        self._looks += 1
+        if full:
+            self._others = set()
         for pid in self._pids():
             process = read_process(pid, self._proc)
             if process is None:
                 continue
             key = process.pid, process.start
             belongs = self._known.get(key)
-            if belongs is None or (belongs and self.about[key].name != process.name):
+            about = self.about.get(key)
+            if belongs is None or (about is not None and about.name != process.name):
                 belongs = self._meet(key, process.name) or bool(belongs)
             looked_at[key] = belongs
+            if not belongs:
+                self._others.add(pid)
             if belongs and len(found) < _MOST_PROCESSES:
                 found[key] = process
-        self._known = looked_at
+        if full:
+            self._known = looked_at
+        else:
+            self._known.update(looked_at)
         return found
 
     def forget(self, key: Key) -> None:
@@ -81,8 +96,12 @@ class JobProcesses:
             return cgroup.processes(self._group)
         pids = []
         for name in os.listdir(self._proc):
-            if name.isdigit() and self._is_own(name):
+            if not name.isdigit() or int(name) in self._others:
+                continue
+            if self._is_own(name):
                 pids.append(int(name))
+            else:
+                self._others.add(int(name))
         return pids
 
     def _is_own(self, name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tunnelkit.cluster_dir import TK_DIR
-from tunnelkit.diagnosis.ended.box_record import parse_boxes
+from tunnelkit.diagnosis.black_box.record import parse_boxes
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.scheduler.sections import Section
 

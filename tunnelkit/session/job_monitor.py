@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import JobState
+from tunnelkit.model import JobState, JobStatus
 from tunnelkit.session.allocation.manager import AllocationManager
-from tunnelkit.session.job.job import in_words
+from tunnelkit.session.job.job import JobHandle, in_words
 from tunnelkit.session.job.outcome import JobOutcome, describe_end
 from tunnelkit.session.job.time_limit import TimeLimit
+from tunnelkit.session.why.end_line import end_line
 
 #: Limit of the wait for a job's outcome while the scheduler ends its processes.
 _LAST_STATE_S = 120.0
@@ -34,7 +35,7 @@ class JobMonitor:
     async def run(self) -> None:
         """Watch the job until it is over."""
         self._over = None
-        job, run = self.cluster.job, self.cluster.run
+        job = self.cluster.job
         if job is None:
             return
         with contextlib.suppress(TunnelkitError):
@@ -44,7 +45,7 @@ class JobMonitor:
                 self.limit.tells(status.time_left_s)
                 over = status.state is JobState.ENDED
                 if over and not status.ending:
-                    self._over = await describe_end(job.scheduler, run, status)
+                    self._over = await self._describe(job, status)
                 if over or status.state is JobState.PENDING:
                     self.lost(self._over or f"job {status.job_id}: {in_words(status)}")
                 if self._over is not None:
@@ -54,8 +55,12 @@ class JobMonitor:
         """Return the outcome of the job whose agent is gone."""
         if self._over is not None:
             return JobOutcome(ended=self._over)
+        job = self.cluster.job
         with contextlib.suppress(TunnelkitError):
-            return await self.cluster.fate(gone=True)
+            outcome = await self.cluster.fate(gone=True)
+            if job is None or outcome.last is None:
+                return outcome
+            return JobOutcome(ended=await self._describe(job, outcome.last))
         return JobOutcome()
 
     async def last_state(self) -> str | None:
@@ -67,5 +72,12 @@ class JobMonitor:
             async with asyncio.timeout(_LAST_STATE_S), contextlib.aclosing(job.watch()) as states:
                 async for status in states:
                     if status.state is JobState.ENDED and not status.ending:
-                        return await describe_end(job.scheduler, self.cluster.run, status)
+                        return await self._describe(job, status)
         return None
+
+    async def _describe(self, job: JobHandle, status: JobStatus) -> str:
+        """Return in plain words how the job ended: the verdict, if there is one at once."""
+        run = self.cluster.run
+        box_dir = self.cluster.setup.settings.cluster.directory
+        verdict = await end_line(job.scheduler, run, status, box_dir)
+        return await describe_end(job.scheduler, run, status, verdict)

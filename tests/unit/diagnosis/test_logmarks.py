@@ -82,7 +82,7 @@ FAULTS = (
     ("quota-full", "OSError: [Errno 122] Disk quota exceeded: '/home/me/x.pt'"),
     ("quota-full", "cp: error writing 'x.pt': Disk quota exceeded"),
     ("disk-full", "OSError: [Errno 28] No space left on device: '/scratch/x.pt'"),
-    ("disk-full", "/var/spool/job/slurm_script: line 3: echo: write error: No space left on device"),
+    ("disk-full", "/var/spool/slurm_script: line 3: echo: write error: No space left on device"),
     ("files-limit", "OSError: [Errno 28] inotify watch limit reached"),
     ("fs-readonly", "OSError: [Errno 30] Read-only file system: '/data/out'"),
     ("fs-stale", "OSError: [Errno 116] Stale file handle: '/data/x.h5'"),

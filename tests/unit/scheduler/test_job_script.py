@@ -309,6 +309,65 @@ def test_half_a_status_says_nothing(content: str) -> None:
     assert parse_status(content) is None
 
 
+#: Stands for the black box: tells its start and its end, in its own time.
+BOX = """
+import os, signal, sys, time
+def tell(text):
+    with open(sys.argv[1], "a") as out: out.write(text + "\\n")
+signal.signal(signal.SIGTERM, lambda *_: tell("TERM"))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+tell("start " + repr(sys.argv[2:]))
+info = signal.sigwaitinfo([signal.SIGUSR2])
+time.sleep(float(os.environ.get("BOX_S", "0.2")))
+tell(open(sys.argv[2]).read().strip() + f" {info.si_pid == os.getppid()}")
+"""
+
+
+def script_with_box(tmp_path: Path, *, per_job: bool = True) -> str:
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "a box.py").write_text(BOX)
+    return body(
+        agent_argv=[sys.executable, "~/agent.py", "~/out"],
+        prologue="",
+        status_file="~/st/status",
+        per_job=per_job,
+        box_argv=[sys.executable, "~/a box.py", "~/seen $it"],
+    )
+
+
+@pytest.mark.parametrize("how", ["TERM", "KILL"])
+def test_a_box_outlives_the_agent_and_reads_its_end(
+    shell: list[str], tmp_path: Path, how: str
+) -> None:
+    seen, code = tmp_path / "seen $it", {"TERM": 7, "KILL": 137}[how]
+    with holder(shell, tmp_path, script_with_box(tmp_path, per_job=False)) as process:
+        poll(lambda: "start" in text(seen) and "start" in text(tmp_path / "out"), "both")
+        status = tmp_path / "st/status"
+        poll(lambda: parse_status(text(status)), "the status")
+        running = parse_status(status.read_text())
+        assert running is not None and running.pid is not None
+        os.kill(running.pid, getattr(signal, f"SIG{how}"))
+        assert process.wait(DEADLINE_S) == code
+        # The script has waited for the box's last record.
+        assert text(seen).splitlines()[1:] == [f"ended {code} True"]
+        assert text(seen).splitlines()[0] == f"start ['{status}', 'step']"
+
+
+def test_a_box_that_hangs_keeps_no_job(
+    shell: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOX_S", "60")
+    with holder(shell, tmp_path, script_with_box(tmp_path)) as process:
+        seen = tmp_path / "seen $it"
+        poll(lambda: "start" in text(seen) and "start" in text(tmp_path / "out"), "both")
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 7
+        # 2 s, and what a busy machine takes for 40 looks.
+        assert time.monotonic() - begun < 12
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_nonsense_is_refused() -> None:
     with pytest.raises(UsageError):
         body(agent_argv=[], prologue="", status_file="/s")

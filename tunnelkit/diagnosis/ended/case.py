@@ -31,6 +31,7 @@ _HELPERS_END = frozenset({1, 2, 13, TERM})
 _STEP_CANCELLED = re.compile(
     r"^slurmstepd\S*: error: \*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+ \*\*\*"
 )
+_HELPERS_CODES = frozenset(_SHELL_SIGNAL + one for one in (*_HELPERS_END, KILL))
 _STEP_ERROR = re.compile(
     r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,\[\]-]+): (?P<how>Exited with exit code "
     r"(?P<code>\d{1,9})|Out Of Memory|Segmentation fault|Killed|Aborted|Bus error|"
@@ -210,7 +211,8 @@ def _failed_rows(steps: tuple[StepView, ...], cancelled: set[str]) -> list[Faile
         ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
         if step.step in ("batch", "extern") or not (step.exit_code or signal):
             continue
-        if not step.exit_code and signal in ends:
+        # By a uid: the script or a person cancelled it. Without one: a signal ended it.
+        if step.state.startswith("CANCELLED by") or (not step.exit_code and signal in ends):
             continue
         how = f"exit code {step.exit_code}" if step.exit_code else signal_name(signal or 0)
         how = "out of memory" if signal == OOM_CODE else how
@@ -223,8 +225,9 @@ def _failed_lines(lines: tuple[str, ...], cancelled: bool) -> list[FailedStep]:
     found = []
     for line in lines:
         match = _STEP_ERROR.match(line)
-        if match and not (cancelled and match["how"] == "Killed"):
-            code = int(match["code"]) if match["code"] else None
+        code = int(match["code"]) if match and match["code"] else None
+        ended = code in _HELPERS_CODES or (match is not None and match["how"] == "Killed")
+        if match and not (cancelled and ended):
             text = f"task {match['rank']} on {match['node']}: {match['how']}"
             found.append(FailedStep("", code, None, text, proven=False))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
+from tunnelkit.diagnosis.ended.exceptions import one_line
 from tunnelkit.diagnosis.ended.words import clock, memory_option, size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
@@ -58,18 +59,23 @@ def well(case: Case) -> Verdict | None:
 
 def not_on_record(case: Case) -> Verdict | None:
     """The scheduler has forgotten it, or does not say how it ended."""
+    last = case.last_line()
+    seen = [Evidence(f"its log's last line: {last}", "log", "seen")] if last else []
+    if case.failure is not None:
+        seen.append(Evidence(one_line(case.failure), "log", "seen"))
     if case.job is None:
+        left = "only its log is left" if seen else "nor is its log where tk looks"
         return Verdict(
             "no-record",
-            "is not on record any more, nor is its log where tk looks",
+            f"is not on record any more, {left}",
             Certainty.UNKNOWN,
-            tuple(Evidence(text, "asked") for text in case.end.missing[:4]),
+            (case.record(), *seen),
             next_steps=(black_box(case),),
         )
     return Verdict(
         "exit-unknown",
         "has ended, and how is not on record",
         Certainty.UNKNOWN,
-        (case.record(),),
+        (case.record(), *seen),
         next_steps=(black_box(case),),
     )

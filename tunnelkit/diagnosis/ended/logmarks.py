@@ -61,8 +61,8 @@ def _mark(code: str, pattern: str, sentence: str, *, victim: bool = False) -> Ma
 
 MARKS: tuple[Mark, ...] = (
     # -- memory of the node
-    _mark("oom-limit", _SLURMSTEPD + r"Detected (?P<count>\d{1,9}) oom[-_]kill event(?:s|\(s\))? in "
-          r"(?:StepId=|step )(?P<step>\S+?)\.? ", "Slurm counted an oom-kill in step {step}"),
+    _mark("oom-limit", _SLURMSTEPD + r"Detected (?P<count>\d{1,9}) oom[-_]kill event(?:s|\(s\))? "
+          r"in (?:StepId=|step )(?P<step>\S+?)\.? ", "Slurm counted an oom-kill in step {step}"),
     _mark("oom-limit", _SRUN + r"Out Of Memory", "task {rank} on {node} ran out of memory"),
     _mark("oom-limit", r"^=>> PBS: job killed: v?mem (?P<used>\S+) exceeded limit (?P<limit>\S+)",
           "PBS killed it: memory {used} over the limit {limit}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import Completed, JobState, JobStatus
@@ -27,10 +27,12 @@ class JobOutcome:
     """The outcome of a job.
 
     ended: why the job is over; None if it isn't known to be over.
-    back: True if the job waits in the queue again, or may run again."""
+    back: True if the job waits in the queue again, or may run again.
+    last: the job's last state, if it is known already."""
 
     ended: str | None = None
     back: bool = False
+    last: JobStatus | None = field(default=None, compare=False)
 
 
 async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> JobOutcome:
@@ -45,7 +47,8 @@ async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: 
         async with asyncio.timeout(_ASK_END_S) as limit, contextlib.aclosing(states):
             async for status in states:
                 if status.state is JobState.ENDED:
-                    known = JobOutcome(ended=f"job {status.job_id}: {in_words(status)}")
+                    ended = f"job {status.job_id}: {in_words(status)}"
+                    known = JobOutcome(ended, last=None if status.ending else status)
                     if not status.ending:
                         return known
                     first_s = now() if first_s is None else first_s
@@ -65,8 +68,13 @@ async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: 
     return known if known.ended else JobOutcome(back=may_come_back)
 
 
-async def describe_end(scheduler: Scheduler, run: Run, status: JobStatus) -> str:
-    """Return in plain words how the job ended."""
+async def describe_end(
+    scheduler: Scheduler, run: Run, status: JobStatus, verdict: str | None = None
+) -> str:
+    """Return in plain words how the job ended. verdict: what is known beyond its state."""
+    if verdict is not None:
+        why = f"`tk why {status.job_id}` says more"
+        return f"job {status.job_id}: {status.native_state}, {verdict}; {why}"
     who = await who_cancelled(scheduler, run, status)
     return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
 

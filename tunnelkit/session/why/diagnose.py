@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from tunnelkit.diagnosis.ended.box_record import choose_box
+from tunnelkit.diagnosis.black_box.record import choose_box
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict

@@ -1,0 +1,353 @@
+"""The rules on ended jobs: their order, their certainty, and that no evidence breaks them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.diagnosis.ended_cases import START_S, job, log, verdict, verdicts
+from tests.unit.diagnosis.test_logmarks import FAULTS
+from tunnelkit.diagnosis.codes.registry import CODES
+from tunnelkit.diagnosis.evidence.box import (
+    BoxSample,
+    BoxView,
+    GpuFault,
+    MemoryLevel,
+    ProcessEnd,
+    SignalSeen,
+)
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView, StepView
+from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.verdict import Certainty, Stage
+
+PROVEN, LIKELY, UNKNOWN = Certainty.PROVEN, Certainty.LIKELY, Certainty.UNKNOWN
+TRACEBACK = """\
+step 3
+Traceback (most recent call last):
+  File "/h/train.py", line 88, in collate
+    y = row["label"]
+KeyError: 'label'
+"""
+CUDA_OOM = TRACEBACK.replace(
+    "KeyError: 'label'",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 39.39 GiB of which 1.75 GiB is free. Process 77 has 30.10 GiB memory in use.",
+)
+OOM_STEP = StepView("0", "python", "OUT_OF_MEMORY", 0, 125)
+SLURM_END = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-25T19:02:56"
+
+
+def raised(words: str) -> str:
+    """A traceback whose last line is this."""
+    return TRACEBACK.replace("KeyError: 'label'", words)
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "code", "certainty"),
+    [
+        (job("OUT_OF_MEMORY", 0, 125), "", "oom-limit", PROVEN),
+        (job("OUT_OF_MEMORY", 0, 125), TRACEBACK, "oom-limit", PROVEN),
+        (job("FAILED", 1), "srun: error: n1: task 0: Out Of Memory", "oom-limit", LIKELY),
+        (job("F", -27, None), "", "oom-limit", PROVEN),
+        (job("PREEMPTED", 0, 15), TRACEBACK, "preempted", PROVEN),
+        (job("NODE_FAIL"), "", "node-failed", PROVEN),
+        (job("BOOT_FAIL"), "", "boot-failed", PROVEN),
+        (job("DEADLINE"), "", "deadline", PROVEN),
+        (job("F", -20, None), "", "node-failed", PROVEN),
+        (job("TIMEOUT", 0, 15), "step 1", "timeout", PROVEN),
+        (job("FAILED", 0, 9), f"{SLURM_END} DUE TO TIME LIMIT ***", "timeout", PROVEN),
+        (job("F", -29, None), "", "timeout", PROVEN),
+        (job("CANCELLED", 0, 15), TRACEBACK, "cancelled", PROVEN),
+        (job("CANCELLED", 0, 15), f"{SLURM_END} ***", "cancelled", PROVEN),
+        (job("FAILED", 0, 53, ran_s=0), "", "launch-output", LIKELY),
+        (job("FAILED", 2), "slurmstepd: error: execve(): bad interpreter(/no/py): No such file or "
+         "directory", "launch-interpreter", PROVEN),
+        (job("FAILED", 126), "/s/slurm_script: line 3: ./a: Permission denied", "not-executable",
+         PROVEN),
+        (job("FAILED", 127), "/s/slurm_script: line 3: tran: command not found", "not-found",
+         PROVEN),
+        (job("FAILED", 127), "/s/slurm_script: 3: tran: not found\nmore\n", "not-found", LIKELY),
+        (job("FAILED", 127), "", "not-found", LIKELY),
+        (job("FAILED", 2), "usage: t.py [-h]\nt.py: error: unrecognized arguments: --x",
+         "bad-arguments", LIKELY),
+        (job("FAILED", 1), CUDA_OOM, "gpu-oom", PROVEN),
+        (job("FAILED", 3), CUDA_OOM, "gpu-oom", LIKELY),
+        (job("FAILED", 1), raised("AssertionError: Torch not compiled with CUDA enabled"),
+         "cuda-cpu-build", PROVEN),
+        (job("FAILED", 1), raised("RuntimeError: No CUDA GPUs are available"), "cuda-no-gpu",
+         PROVEN),
+        (job("FAILED", 1), raised("OSError: [Errno 122] Disk quota exceeded: '/home/x'"),
+         "quota-full", PROVEN),
+        (job("FAILED", 1), "cp: error writing 'x': No space left on device", "disk-full", LIKELY),
+        (job("FAILED", 1), raised("OSError: [Errno 28] No space left on device: '/dev/shm/x'"),
+         "shm-full", PROVEN),
+        (job("FAILED", 1), raised("ModuleNotFoundError: No module named 'wandb'"),
+         "missing-module", PROVEN),
+        (job("FAILED", 127), "./prog: error while loading shared libraries: libmpi.so.40: cannot "
+         "open shared object file: No such file or directory", "missing-library", LIKELY),
+        (job("FAILED", 1), TRACEBACK, "exception", PROVEN),
+        (job("FAILED", 5), TRACEBACK, "exception", LIKELY),
+        (job("FAILED", 1), TRACEBACK + "more\n", "exception", LIKELY),
+        (job("FAILED", 1), TRACEBACK + "step\n" * 40, "exit-unknown", UNKNOWN),
+        (job("FAILED", 139), "", "segfault", LIKELY),
+        (job("FAILED", 139), "/s/slurm_script: line 2: 99 Segmentation fault      (core dumped) x",
+         "segfault", PROVEN),
+        (job("FAILED", 0, 11), "", "segfault", PROVEN),
+        (job("FAILED", 134), "Aborted", "abort", PROVEN),
+        (job("FAILED", 135), "", "bus", LIKELY),
+        (job("FAILED", 132), "", "illegal-instruction", LIKELY),
+        (job("FAILED", 153), "", "file-size", LIKELY),
+        (job("FAILED", 152), "", "cpu-time", LIKELY),
+        (job("FAILED", 0, 9), "", "killed-unknown", UNKNOWN),
+        (job("FAILED", 137), "", "killed-unknown", UNKNOWN),
+        (job("F", 265, None), "", "killed-unknown", UNKNOWN),
+        (job("FAILED", 143), "", "terminated", UNKNOWN),
+        (job("FAILED", 7), "working", "exit-unknown", UNKNOWN),
+        (job("COMPLETED"), "srun: error: n1: task 0: Exited with exit code 3", "step-failed",
+         LIKELY),
+        (job("COMPLETED"), TRACEBACK, "ok", PROVEN),
+        (job("COMPLETED"), CUDA_OOM, "ok", PROVEN),
+        (job("F", 0, None), "", "ok", PROVEN),
+        (job("F", None, None), "", "exit-unknown", UNKNOWN),
+        (None, "", "no-record", UNKNOWN),
+    ],
+)  # fmt: skip
+def test_the_first_rule_that_holds(
+    found: JobView | None, text: str, code: str, certainty: Certainty
+) -> None:
+    first = verdict(found, text)
+    assert (first.code, first.certainty) == (code, certainty), first
+
+
+def test_the_job_was_killed_near_its_limit() -> None:
+    found = verdict(job("FAILED", 0, 9, ran_s=3630, limit_s=3600))
+    assert (found.code, found.certainty) == ("timeout", LIKELY)
+
+
+def test_a_step_out_of_memory_behind_another_code() -> None:
+    found = verdict(job("FAILED", 5), "done\n", steps=(OOM_STEP,))
+    assert (found.code, found.certainty) == ("oom-limit", PROVEN)
+    hidden = verdicts(job("COMPLETED"), "done\n", steps=(OOM_STEP,))
+    assert [one.code for one in hidden] == ["oom-limit", "step-failed"]
+
+
+def test_a_missing_directory_of_the_output_is_proven() -> None:
+    absent = LogView("/h/logs/7.log", "", problem="its directory is not there", no_directory=True)
+    found = verdict(job("FAILED", 0, 53, ran_s=0), end=EndView(logs=(absent,)))
+    assert (found.code, found.certainty) == ("launch-output", PROVEN)
+    assert found.next_steps[0].command == "mkdir -p /h/logs"
+
+
+def test_only_the_last_run_of_an_appended_log_counts() -> None:
+    text = CUDA_OOM + f"{SLURM_END} DUE TO PREEMPTION ***\nworking\n"
+    found = verdict(job("FAILED", 7, restarts=1), text)
+    assert found.code == "exit-unknown"
+    assert [one.text for one in found.because if one.label == "earlier"]
+
+
+def test_a_cancelled_job_shows_an_exception_but_does_not_blame_it() -> None:
+    found = verdict(job("CANCELLED", 0, 15), TRACEBACK)
+    assert [one.text for one in found.because if one.label == "also"] == [
+        "KeyError: 'label' at train.py:88 in collate"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "own", "words"),
+    [
+        ("CANCELLED by 1000", 1000, "was cancelled by yourself"),
+        ("CANCELLED by 0", 1000, "was cancelled by root (an administrator)"),
+        ("CANCELLED by 77", 1000, "was cancelled by uid 77"),
+    ],
+)
+def test_who_cancelled(state: str, own: int, words: str) -> None:
+    end = EndView(job=StepView("", "x", state), users=((0, "root"),), own_uid=own)
+    assert verdict(job("CANCELLED", 0, 15), end=end).sentence == words
+
+
+def test_ranks_that_lost_another_are_consequences() -> None:
+    lost = "RuntimeError: [/p/third_party/gloo/gloo/x.cc:1] Connection closed by peer [1]:7583."
+    victim = "\n".join(f"[rank1]: {line}" for line in raised(lost).splitlines())
+    cause = "\n".join(f"[rank2]: {line}" for line in TRACEBACK.splitlines())
+    for text in (f"{victim}\n{cause}\n", f"{cause}\n{victim}\n"):
+        found = verdict(job("FAILED", 1), text)
+        assert found.code == "exception" and "(rank 2)" in found.sentence
+        assert found.consequences == ("rank 1: gloo lost another rank",)
+    alone = verdict(job("FAILED", 1), victim)
+    assert (alone.code, alone.certainty) == ("nccl-timeout", LIKELY)
+
+
+def test_details_of_a_full_gpu() -> None:
+    found = verdict(job("FAILED", 1), CUDA_OOM)
+    assert found.because[0].text == "GPU 0: 1.75 GiB free of 39.39 GiB"
+    assert "process 77 has 30.10 GiB" in found.because[1].text
+    assert found.next_steps[0].command == "tk run nvidia-smi"
+
+
+def test_a_full_file_system_is_looked_at() -> None:
+    text = raised("OSError: [Errno 28] No space left on device: '/data/me/x.pt'")
+    room = RoomView("/data/me", "/data", 10 << 30, 0, 1.0, 0.2)
+    end = EndView(logs=(log(text),), rooms=(room,))
+    found = verdict(job("FAILED", 1), end=end)
+    assert found.code == "disk-full"
+    assert [one.text for one in found.because if one.label == "now"] == [
+        "/data: 0 bytes free of 10 GB (100% used, inodes 20%)"
+    ]
+    many = RoomView("/data/me", "/data", 10 << 30, 5 << 30, 0.5, 1.0)
+    assert verdict(job("FAILED", 1), end=EndView(logs=(log(text),), rooms=(many,))).code == (
+        "inodes-full"
+    )
+
+
+def test_progress_gives_a_figure_for_the_time() -> None:
+    found = verdict(job("TIMEOUT", 0, 15, ran_s=3600), "step 500/1000 loss 0.1\n")
+    assert found.next_steps[0].command == "tk up --time 2:30:00"
+
+
+def test_peaks_and_what_could_be_asked_for_less() -> None:
+    steps = (StepView("0", "python", "COMPLETED", 0, 0, max_rss_bytes=4 << 30),)
+    found = verdict(job("COMPLETED", ran_s=300), steps=steps)
+    assert found.next_steps[0].command == "tk up --mem 6G"
+    short = verdict(job("COMPLETED", ran_s=59), steps=steps)
+    assert not short.next_steps
+
+
+# -- with a black box
+
+
+def _box(**fields: object) -> BoxView:
+    return BoxView(node="n1", uid=1000, **fields)  # type: ignore[arg-type]
+
+
+KILLED = ProcessEnd(99, "python", rank=2, signal=9, rss_bytes=60 << 30)
+LEVEL = MemoryLevel("job", limit_bytes=64 << 30, oom=1, oom_kill=1)
+
+
+def test_counters_prove_whose_limit_it_was() -> None:
+    found = verdict(job("FAILED", 137), box=_box(memory=(LEVEL,), ends=(KILLED,)))
+    assert (found.code, found.certainty) == ("oom-limit", PROVEN)
+    assert found.sentence == (
+        "failed: the kernel killed python (rank 2 on n1) for memory, at the job's limit of 64 GB"
+    )
+    assert found.next_steps[0].command == "tk up --mem 80G"
+
+
+def test_the_node_ran_out_only_if_all_levels_were_counted() -> None:
+    zero = MemoryLevel("job", oom=0, oom_kill=1)
+    found = verdict(job("FAILED", 137), box=_box(memory=(zero,), ends=(KILLED,)))
+    assert (found.code, found.certainty) == ("oom-node", PROVEN)
+    unknown = MemoryLevel("step", oom=None, oom_kill=1)
+    found = verdict(job("FAILED", 137), box=_box(memory=(zero, unknown), ends=(KILLED,)))
+    assert (found.code, found.certainty) == ("killed-unknown", UNKNOWN)
+
+
+def _samples(cpu_s: float, log_bytes: int, count: int = 40) -> tuple[BoxSample, ...]:
+    return tuple(
+        BoxSample(START_S + 90.0 * at, cpu_s * at, 1, log_bytes * at) for at in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "log_bytes", "code", "certainty"),
+    [
+        (80.0, 100, "timeout-working", PROVEN),
+        (0.0, 0, "timeout-hang", PROVEN),
+        (0.0, 100, "timeout-working", LIKELY),
+    ],
+)
+def test_samples_tell_work_from_a_hang(
+    cpu_s: float, log_bytes: int, code: str, certainty: Certainty
+) -> None:
+    box = _box(samples=_samples(cpu_s, log_bytes))
+    found = verdict(job("TIMEOUT", 0, 15, ran_s=3600), box=box)
+    assert (found.code, found.certainty) == (code, certainty)
+
+
+def test_without_samples_cpu_time_of_the_accounting_hints_at_a_hang() -> None:
+    steps = (StepView("batch", "batch", "CANCELLED", 0, 15, cpu_s=0.56),)
+    found = verdict(job("TIMEOUT", 0, 15, ran_s=3600), steps=steps)
+    assert (found.code, found.certainty) == ("timeout-hang", LIKELY)
+
+
+def test_a_hard_limit_of_cpu_time_and_a_sender() -> None:
+    end = ProcessEnd(9, "python", signal=9, cpu_s=3600.2)
+    found = verdict(job("FAILED", 137), box=_box(ends=(end,), cpu_limit_s=3600))
+    assert (found.code, found.certainty) == ("cpu-limit", PROVEN)
+    sent = SignalSeen(15, START_S, sender_uid=1000, sender_pid=5, sender_name="bash")
+    end = ProcessEnd(9, "python", signal=15)
+    found = verdict(job("FAILED", 143), box=_box(ends=(end,), signals=(sent,)))
+    assert (found.code, found.certainty) == ("terminated", PROVEN)
+    assert "a process of yours (bash)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (GpuFault(0, xid=79), "gpu-lost"),
+        (GpuFault(0, nvml=15), "gpu-lost"),
+        (GpuFault(0, xid=48), "gpu-memory-error"),
+        (GpuFault(0, xid=119), "gpu-reset"),
+        (GpuFault(0, nvml=18), "gpu-driver"),
+        (GpuFault(0, xid=31), "exception"),
+    ],
+)
+def test_errors_of_a_gpu(fault: GpuFault, code: str) -> None:
+    assert verdict(job("FAILED", 1), TRACEBACK, box=_box(gpu_faults=(fault,))).code == code
+
+
+# -- any evidence
+
+_STATES = st.sampled_from(
+    ["COMPLETED", "FAILED", "CANCELLED", "CANCELLED by 0", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED",
+     "NODE_FAIL", "F", "X", "", "?"]
+) | st.text(max_size=6)  # fmt: skip
+_NUMBERS = st.none() | st.integers(-300, 400)
+_TEXTS = st.lists(
+    st.text(max_size=60)
+    | st.sampled_from([line for _, line in FAULTS])
+    | st.sampled_from(TRACEBACK.splitlines())
+    | st.sampled_from([f"{SLURM_END} DUE TO PREEMPTION ***", "Killed", "step 1/2",
+                       "x: line 2: 9 Aborted y", "a: 3: b: not found"]),
+    max_size=12,
+).map("\n".join)  # fmt: skip
+_STEPS = st.builds(
+    StepView, st.sampled_from(["batch", "0", "extern", ""]), st.text(max_size=4), _STATES,
+    _NUMBERS, _NUMBERS,
+)  # fmt: skip
+_LEVELS = st.builds(
+    MemoryLevel, st.sampled_from(["job", "above"]), st.just(""), _NUMBERS, _NUMBERS,
+    st.none() | st.integers(0, 3), st.none() | st.integers(0, 3),
+)  # fmt: skip
+_BOXES = st.builds(
+    BoxView,
+    memory=st.lists(_LEVELS, max_size=3).map(tuple),
+    ends=st.lists(
+        st.builds(ProcessEnd, st.integers(1, 9), code=_NUMBERS, signal=_NUMBERS), max_size=2
+    ).map(tuple),
+    samples=st.lists(
+        st.builds(BoxSample, st.floats(0, 1e5), st.none() | st.floats(0, 1e5)), max_size=5
+    ).map(tuple),
+)
+
+
+@given(
+    st.none() | st.builds(job, _STATES, _NUMBERS, _NUMBERS, ran_s=st.floats(0, 1e7)),
+    _TEXTS,
+    st.lists(_STEPS, max_size=3).map(tuple),
+    st.none() | _BOXES,
+)
+def test_any_evidence_leads_to_a_verdict(
+    found: JobView | None, text: str, steps: tuple[StepView, ...], box: BoxView | None
+) -> None:
+    for one in verdicts(found, text, steps=steps, box=box):
+        assert CODES[one.code].stage is Stage.ENDED
+        assert one.sentence
+        assert one.because
+
+
+@given(_TEXTS)
+def test_a_log_alone_finds_nothing_wrong_with_a_job_that_ended_well(text: str) -> None:
+    found = verdict(job("COMPLETED"), text)
+    # A step's failure, in srun's own words, is what a script can hide.
+    assert found.code == "ok" or "srun: error: " in text

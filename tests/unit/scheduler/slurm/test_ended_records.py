@@ -1,0 +1,171 @@
+"""What `tk why` reads of an ended job: the accounting's rows as a real slurmdbd 22.05 gave them,
+logs, file systems; and text of any kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.diagnosis.evidence.end import EndView
+from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler.sections import Section
+from tunnelkit.scheduler.slurm.inspect.accounting import (
+    FIELDS,
+    SEPARATOR,
+    cpu_seconds,
+    last_run,
+    rows_of,
+)
+from tunnelkit.scheduler.slurm.inspect.ended import LOG_BYTES, accounted_job, end_view
+from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
+from tunnelkit.session.why.diagnose import judge
+
+#: Recorded from `sacct -D -P` with slurmdbd 22.05.8: see data/README.md.
+RECORDED: dict[str, str] = json.loads(
+    (Path(__file__).parents[1] / "data/sacct-22.05.json").read_text()
+)
+DISABLED = Section("Slurm accounting storage is disabled", 1)
+
+
+def _answer(sections: dict[str, tuple[str, int]], mark: str = "tk-1") -> Completed:
+    sections = {"now": ("1795635000", 0), **sections}
+    text = "".join(
+        f"\n{mark} {name}\n{body}\n{mark}-code {code}\n" for name, (body, code) in sections.items()
+    )
+    return Completed(0, text.encode(), b"")
+
+
+def _diagnosed(name: str) -> list[tuple[str, str]]:
+    """The verdicts when only the accounting still knows the job."""
+    job_id = RECORDED[name].split(SEPARATOR)[0]
+    done = _answer({
+        "job": ("slurm_load_jobs error: Invalid job id specified", 1),
+        "steps": (RECORDED[name], 0),
+        "users": ("own 0 root\nuid 0 root", 0),
+    })  # fmt: skip
+    found = SlurmInspector().parse(done, job_id, "tk-1")
+    assert found.job is not None and found.job.state is JobState.ENDED
+    return [(one.code, one.certainty.value) for one in judge(found, job_id).verdicts]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts"),
+    [
+        ("exc", [("exit-unknown", "unknown")]),
+        ("ok", [("ok", "proven")]),
+        ("hidden", [("step-failed", "proven")]),
+        ("hidsegv", [("step-failed", "proven")]),
+        ("stepkill", [("step-failed", "proven")]),
+        # The script ended this step itself: its state names a uid.
+        ("helper", [("ok", "proven")]),
+        ("killed", [("killed-unknown", "unknown")]),
+        ("cancel", [("cancelled", "proven")]),
+        ("timeout", [("timeout", "proven")]),
+        ("requeue", [("exit-unknown", "unknown")]),
+    ],
+)
+def test_the_accounting_alone(name: str, verdicts: list[tuple[str, str]]) -> None:
+    assert _diagnosed(name) == verdicts
+
+
+def test_a_requeued_job_has_two_runs() -> None:
+    end = end_view({"steps": Section(RECORDED["requeue"], 0)}, None)
+    assert end.job is not None and (end.job.state, end.job.exit_code) == ("FAILED", 3)
+    assert [one.state for one in end.earlier] == ["REQUEUED"]
+    assert [step.step for step in end.steps] == ["batch"]
+    assert end.steps[0].exit_code == 3
+
+
+def test_it_says_who_cancelled() -> None:
+    sections = {"steps": Section(RECORDED["cancel"], 0), "users": Section("own 0 root", 0)}
+    job = accounted_job(sections, "35")
+    assert job is not None and job.native_state == "CANCELLED by 0"
+    assert end_view(sections, None).own_uid == 0
+
+
+def test_without_a_database_it_says_so() -> None:
+    end = end_view({"steps": DISABLED}, None)
+    assert end.missing == (
+        "sacct (steps): Slurm accounting storage is disabled",
+        "log: its path is not on record any more",
+    )
+
+
+def test_logs_and_why_there_is_none() -> None:
+    found = end_view(
+        {
+            "steps": DISABLED,
+            "log-out": Section("/h/7.out\ntk-file 6 1795634689\nstep 1", 0),
+            "log-err": Section("/no/7.err\ntk-no-directory", 0),
+        },
+        None,
+    )
+    out, err = found.logs
+    assert (out.path, out.text, out.size_bytes) == ("/h/7.out", "step 1", 6)
+    assert out.written_s == 1795634689 and not out.problem
+    assert err.no_directory and err.problem == "its directory is not there"
+    assert end_view({"log-out": Section("/h/x\ntk-absent", 0)}, None).missing[-1] == (
+        "log /h/x: it is not there"
+    )
+    cut = f"/h/7.out\ntk-file {LOG_BYTES + 1} 1795634689\nhalf a line\nwhole"
+    assert end_view({"log-out": Section(cut, 0)}, None).logs[0].text == "whole"
+
+
+def test_file_systems() -> None:
+    text = (
+        "tk-room /data/x\n/dev/sda1 1000 990 10 99% /data\n/dev/sda1 500 500 0 100% /data\n"
+        "tk-room /home/me\nserver:/home 4000 1000 3000 25% /home\nserver:/home 0 0 0 - /home\n"
+    )
+    data, home = end_view({"rooms": Section(text, 0)}, None).rooms
+    assert (data.mounted_on, data.free_bytes, data.used) == ("/data", 10240, 0.99)
+    assert data.inodes_used == 1.0
+    assert home.inodes_used is None and home.size_bytes == 4000 << 10
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("00:00.560", 0.56), ("01:02:03", 3723), ("1-00:00:01", 86401), ("", None), ("x", None)],
+)
+def test_total_cpu(text: str, seconds: float | None) -> None:
+    assert cpu_seconds(text) == seconds
+
+
+_ROW = st.lists(
+    st.text(max_size=8)
+    | st.sampled_from(["7", "7.0", "7.batch", "FAILED", "CANCELLED by 0", "0:9", "1795634663",
+                       "1G", "...K", "9" * 400, "mem=4G,gres/gpu=2", "n[1-3]", "n[1-", "/w"]),
+    min_size=FIELDS.count(",") + 1,
+    max_size=FIELDS.count(",") + 1,
+).map(SEPARATOR.join)  # fmt: skip
+
+
+@given(st.lists(_ROW | st.text(max_size=20), max_size=8).map("\n".join))
+def test_any_rows(text: str) -> None:
+    last, earlier = last_run(rows_of(text))
+    assert len(last) + len(earlier) <= len(text.split("\n"))
+    end_view({"steps": Section(text, 0)}, None)
+    accounted_job({"steps": Section(text, 0)}, "7")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["steps", "users", "log-out", "log-err", "rooms"]),
+        st.builds(Section, st.text(max_size=60) | st.sampled_from([
+            "/x\ntk-file 1 1\n", "/x\ntk-file " + "9" * 30 + " 1\n", "tk-room /x\na 1 1 1 1% /\n",
+            "\ntk-room \n", "own 1 x\nuid 2 y", "own " + "9" * 12,
+        ]), st.integers(0, 255)),
+    )
+)  # fmt: skip
+def test_any_sections(sections: dict[str, Section]) -> None:
+    assert isinstance(end_view(sections, None), EndView)
+
+
+@given(st.text(max_size=300))
+def test_any_answer(text: str) -> None:
+    done = _answer({"job": (text, 0), "steps": (text, 0), "log-out": (text, 0)})
+    found = SlurmInspector().parse(done, "7", "tk-1")
+    assert judge(found, "7").verdicts

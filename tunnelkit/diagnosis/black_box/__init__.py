@@ -1,0 +1,1 @@
+"""The black box of a job: its file as evidence."""
