@@ -113,6 +113,7 @@ FOLDERS = {
         "allocation files local_loop",
         "agents job_monitor cleanup report host",
         "why",
+        "logs",
         "session",
         "handlers",
         "daemon",

@@ -7,7 +7,7 @@ COMMANDS = {
     "up": "start.up:up",
     "down": "start.up:down",
     "status": "start.status:status",
-    "logs": "start.status:logs",
+    "logs": "jobs.logs:logs",
     "run": "node.run:run_command",
     "shell": "node.run:shell",
     "auth": "start.auth:auth",

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import SchedulerError
-from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.session.backends.registry import choose
 
@@ -28,8 +29,17 @@ class WhySources:
     cluster: str
 
 
+@dataclass(frozen=True)
+class OwnCluster:
+    """A cluster by a connection of one command."""
+
+    link: Link
+    scheduler: Scheduler
+    inspector: JobInspector
+
+
 @asynccontextmanager
-async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+async def own_cluster(settings: Settings, prompter: Prompter | None) -> AsyncIterator[OwnCluster]:
     """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
     backend = choose(settings)
     with tempfile.TemporaryDirectory(prefix="tk-") as directory:
@@ -38,15 +48,22 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
             await link.open()
             scheduler = await backend.find_scheduler(link, settings)
             inspector = None if scheduler is None else scheduler.inspector()
-            if inspector is None:
+            if scheduler is None or inspector is None:
                 raise no_inspector(link.name)
-
-            async def run(argv: Sequence[str]) -> Completed:
-                return await link.run(argv, timeout_s=_LIMIT_S)
-
-            yield WhySources(run, inspector, link.name)
+            yield OwnCluster(link, scheduler, inspector)
         finally:
             await link.close()
+
+
+@asynccontextmanager
+async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+    """Connect without a session. Raises as `own_cluster`."""
+    async with own_cluster(settings, prompter) as found:
+
+        async def run(argv: Sequence[str]) -> Completed:
+            return await found.link.run(argv, timeout_s=_LIMIT_S)
+
+        yield WhySources(run, found.inspector, found.link.name)
 
 
 def no_inspector(cluster: str) -> SchedulerError:
