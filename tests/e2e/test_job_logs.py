@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.lab_fixtures import ssh
+from tests.support.login_rig import LoginHost
 from tests.support.tkrig import Project, eventually
 
 #: Writes 5 MB in bursts: numbered lines with text that does not compress to nothing. Goes on from
@@ -42,9 +44,11 @@ def collate(batch):
     return batch["label"]
 print("rank", rank, "begins", flush=True)
 if rank == 1:
+    open("failed-1", "w").close()
     collate({"image": 1})
 while not os.path.exists("failed-1"):
     time.sleep(0.05)
+time.sleep(1)
 raise ConnectionResetError(104, "Connection reset by peer")
 """
 
@@ -159,7 +163,7 @@ async def test_a_cut_of_the_sessions_connection_loses_no_byte(
 async def test_a_failed_job_by_the_session_and_without(project: Project, batch: Batch) -> None:
     (batch.dir / "fails.py").write_text(FAILS)
     job = await batch.submit(
-        f"srun -l -n 2 {sys.executable} fails.py || touch failed-1; wait",
+        f"srun -l -n 2 {sys.executable} fails.py",
         "-n 2",
         "--output=logs/%x-%j.out",
         "--error=logs/%x-%j.err",

@@ -30,7 +30,7 @@ async def show_log(session: Session, channel: Channel, stream: JobLogStream) -> 
         await asyncio.wait([sending, over], return_when=asyncio.FIRST_COMPLETED)
         if sending.done():
             await sending
-            channel.close({})
+            channel.close({"code": 0})
     except TunnelkitError as error:
         channel.close({"failure": error.to_json()})
     finally:
