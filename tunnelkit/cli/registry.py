@@ -45,6 +45,7 @@ TOPICS = (
     "config",
     "auth",
     "schedulers",
+    "why",
     "mirror",
     "debugging",
     "ranks",
