@@ -95,8 +95,14 @@ async def _show_error(
 ) -> None:
     from tunnelkit.cli.views.last_error import show_last_error
 
-    parts = [event async for event in events if isinstance(event, bytes)]
-    show_last_error(b"".join(parts), place["path"], as_json=options.as_json, rank=options.rank)
+    data = bytearray()
+    async for event in events:
+        if isinstance(event, bytes):
+            data += event
+            del data[: -(options.last_bytes or 1)]  # whatever the host sends
+        elif isinstance(event, str):
+            note(f"tk: {event}")
+    show_last_error(bytes(data), place["path"], as_json=options.as_json, rank=options.rank)
 
 
 async def _copy(place: LogPlaceInfo, events: AsyncIterator[Event], options: JobLogOptions) -> None:
