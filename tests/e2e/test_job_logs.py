@@ -1,4 +1,4 @@
-"""`tk logs JOB`: logs of jobs that a person submitted, on the lab's real Slurm."""
+"""`tk logs JOB`: logs of jobs that a user submitted, on the lab's real Slurm."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def at_login(project: Project, command: str) -> str:
 
 
 class Batch:
-    """A directory on the cluster with batch jobs of a person's own."""
+    """A directory on the cluster with batch jobs of the user's own."""
 
     def __init__(self, project: Project) -> None:
         self.project = project

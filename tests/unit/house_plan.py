@@ -99,7 +99,7 @@ PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe")
 FOLDERS = {
     "cli": (
         "registry lazy_typer command_groups terminal",
-        "app views fast_path",
+        "app views logs fast_path",
         "completion",
         "commands main",
     ),

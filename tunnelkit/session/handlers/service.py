@@ -24,12 +24,12 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
-from tunnelkit.session.handlers.job_logs import show_log
 from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
 from tunnelkit.session.handlers.why import why
+from tunnelkit.session.logs.stream import show_log
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
     AttachAnswer,
@@ -124,7 +124,7 @@ class ControlHandlers:
                 start(self._tasks, self._pdb(connection.mux, channel, program))
             elif kind == calls.JobLogStream.NAME:
                 log = calls.JobLogStream.parse(header)
-                start(self._tasks, show_log(self._session, channel, log))
+                start(self._tasks, show_log(self._session.cluster, channel, log))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:

@@ -41,7 +41,7 @@ def remember_log_paths(cluster: str, job_id: str, paths: LogPaths) -> None:
     key = f"{cluster} {job_id}"
     before = known.pop(key, None)
     known[key] = (paths.stdout, paths.stderr, paths.seen_s)
-    # Not for each look at the same job: only its time would change.
+    # Not each time that the same job is asked for: only its time would change.
     if before is not None and before[:2] == known[key][:2] and paths.seen_s - before[2] < 60.0:
         return
     with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,7 +12,13 @@ from tunnelkit.link.base import ByteStream, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.inspector import JobInspector
-from tunnelkit.session.why.sources import own_cluster
+from tunnelkit.session.allocation.manager import AllocationManager
+from tunnelkit.session.why.sources import no_inspector, own_cluster
+
+#: Between two questions whether the link is back.
+_AGAIN_S = 1.0
+#: One command that asks for a job.
+_LIMIT_S = 75.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ async def own_log_cluster(
         link = found.link
 
         async def run(command: Command) -> Completed:
-            return await link.run(command.argv, stdin=command.stdin, timeout_s=75.0)
+            return await link.run(command.argv, stdin=command.stdin, timeout_s=_LIMIT_S)
 
         async def open_stream(argv: Sequence[str]) -> ByteStream:
             return await link.open_stream(argv)
@@ -46,3 +53,24 @@ async def own_log_cluster(
                 await link.open()
 
         yield LogCluster(link.name, found.scheduler, found.inspector, run, open_stream, reopen)
+
+
+def session_log_cluster(allocation: AllocationManager) -> LogCluster:
+    """Return a session's cluster. Raises SchedulerError if it has no scheduler."""
+    job, link, wait_link = allocation.job, allocation.setup.link, allocation.setup.wait_link
+    inspector = None if job is None else job.scheduler.inspector()
+    if job is None or inspector is None:
+        raise no_inspector(link.name)
+
+    async def open_stream(argv: Sequence[str]) -> ByteStream:
+        await wait_link()
+        return await link.open_stream(argv)
+
+    async def reopen() -> None:
+        while True:
+            await wait_link()
+            if await link.is_alive():
+                return
+            await asyncio.sleep(_AGAIN_S)
+
+    return LogCluster(link.name, job.scheduler, inspector, allocation.run, open_stream, reopen)

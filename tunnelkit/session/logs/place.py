@@ -19,7 +19,7 @@ from tunnelkit.session.why.sources import WhySources
 
 
 class LogPlaceInfo(TypedDict):
-    """Where a job's log is, for `--json`.
+    """Paths of a job's log, for `--json`.
 
     path: the one that is read. stderr_path: None if stderr goes into the same file. state: a
     `JobState`. known_from: `scheduler`, or `tk` for a job that the scheduler has forgotten; then

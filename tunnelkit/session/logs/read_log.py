@@ -18,7 +18,7 @@ from tunnelkit.session.logs.reader import LogEvent, LogPart, LogReader
 
 @dataclass(frozen=True)
 class LogRequest:
-    """What is read of a job's log.
+    """One reading of a job's log.
 
     follow: until the job has ended. place_only: only where it is. lines, last_bytes: see `LogPart`.
     """

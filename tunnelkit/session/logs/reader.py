@@ -29,7 +29,7 @@ _SILENCE_S = 20.0
 _PIECE_BYTES = 64 * 1024
 #: After the job's end: its last output may show late on another host.
 _LAST_POLLS = 3
-#: Streams that end without a word while the link is up: no shell, or no program of the script.
+#: Streams that end silently while the link is up: no shell, or no program of the script.
 _MOST_FAILURES = 3
 _QUIET_S = 3
 
@@ -50,7 +50,7 @@ _MISSING = {
 
 @dataclass
 class LogPart:
-    """What to read. lines: only the last so many; None: all. last_bytes: only the last so many."""
+    """The part of a log to read. lines: only the last so many; None: all. last_bytes: only the last so many."""
 
     path: str
     job_id: str
@@ -162,7 +162,7 @@ class LogReader:
             raise self._unreadable(str(error)) from None
 
     def _take(self, frame: Frame) -> LogEvent:
-        """Note what a frame says; return what is to be shown of it."""
+        """Note what a frame says; return what the user sees of it."""
         if frame.kind is FrameKind.DATA:
             self._offset += len(frame.data)
             return frame.data
@@ -194,7 +194,7 @@ class LogReader:
         )
 
     async def _reopen(self) -> None:
-        """Wait until the link is up again. Raises what only a person can mend."""
+        """Wait until the link is up again. Raises errors that only the user can fix."""
         for attempt in range(10_000):
             try:
                 await self.cluster.reopen()

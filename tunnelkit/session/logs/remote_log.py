@@ -2,7 +2,7 @@
 
 All content is base64, so that neither the log nor a login shell's greeting can look like a frame.
 One script follows the file: it polls the size once a second, since no file system on a network
-reports what other hosts write. It opens the file for each look, because NFS asks the server only
+reports what other hosts write. It opens the file each time, because NFS asks the server only
 then. It ends by itself after a while, so that none is left behind by a link that died.
 """
 
@@ -24,7 +24,7 @@ _LONGEST_LINE = 4096
 _GZIP = 16 + zlib.MAX_WBITS
 
 # $1 the file, $2 the mark before each frame, $3 the offset to begin at, or -N: N bytes before the
-# end, $4 the file's identity at the last look or "", $5 how often to look, $6 of a file seen for
+# end, $4 the file's last known identity or "", $5 how often to look, $6 of a file seen for
 # the first time the last so many lines; "": all.
 _SCRIPT = r"""
 LC_ALL=C
@@ -86,7 +86,7 @@ say over
 
 
 class FrameKind(Enum):
-    """What a frame says.
+    """The kind of a frame.
 
     FILE: the file was opened. DATA: a part of it. REPLACED: it is another file now. TRUNCATED: it
     is shorter than what was read. NONE, DENIED, SPECIAL: it is not there, may not be read, is no

@@ -298,7 +298,7 @@ class LoopAdopt(Message):
 
 
 class JobLogStream(Message):
-    """A job's own log, as records: see session/handlers/job_logs.py.
+    """A job's own log, as records: see session/logs/stream.py.
 
     job: None: the session's, else the user's newest. err: stderr's file. follow: until the job
     ends. place_only: only where it is. lines, last_bytes: only the last so many.

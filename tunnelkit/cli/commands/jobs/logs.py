@@ -6,6 +6,14 @@ import sys
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
+from tunnelkit.cli.completion.log_options import (
+    follow_option,
+    last_error_option,
+    last_lines_option,
+    log_json_option,
+    rank_lines_option,
+    stderr_option,
+)
 from tunnelkit.cli.completion.options import job_argument, login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
@@ -14,42 +22,18 @@ _LINES = 100
 
 def logs(
     job: Annotated[str | None, job_argument()] = None,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on as lines come; a job's until it ends.")
-    ] = False,
+    follow: Annotated[bool, follow_option()] = False,
     own_job: Annotated[
         bool, typer.Option("--job", help="The log of the session's job, or of your newest.")
     ] = False,
-    err: Annotated[
-        bool, typer.Option("--err", help="Of a job: stderr's file, if it has one of its own.")
-    ] = False,
-    rank: Annotated[
-        int | None,
-        typer.Option("--rank", metavar="R", help="Only this rank's lines: srun -l labels them."),
-    ] = None,
-    last_error: Annotated[
-        bool,
-        typer.Option("--last-error", help="Only the traceback of the rank that failed first."),
-    ] = False,
+    err: Annotated[bool, stderr_option()] = False,
+    rank: Annotated[int | None, rank_lines_option()] = None,
+    last_error: Annotated[bool, last_error_option()] = False,
     session: Annotated[
         bool, typer.Option("--session", help="The session's own log, not the program's output.")
     ] = False,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--lines",
-            metavar="N",
-            help="How many last lines; default: a job's all, else 100.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="A job: where its log is. --last-error: the traceback. --session: its events.",
-        ),
-    ] = False,
+    count: Annotated[int | None, last_lines_option()] = None,
+    as_json: Annotated[bool, log_json_option()] = False,
     profile: Annotated[str | None, profile_option()] = None,
     login: Annotated[str | None, login_option()] = None,
 ) -> None:
@@ -64,7 +48,7 @@ def logs(
     tk logs --session --json | jq 'select(.kind == "error")'
     """
     if job is not None or own_job or err:
-        from tunnelkit.cli.views.job_log import JobLogOptions, show_job_log
+        from tunnelkit.cli.logs.job_log import JobLogOptions, show_job_log
 
         _check(session=session, job=job, own_job=own_job)
         show_job_log(
@@ -126,7 +110,7 @@ def _show_local(
     as_json: bool,
 ) -> None:
     if last_error:
-        from tunnelkit.cli.views.last_error import end_of_file, show_last_error
+        from tunnelkit.cli.logs.last_error import end_of_file, show_last_error
 
         show_last_error(end_of_file(path), f"`{path}`", as_json=as_json)
         return
@@ -152,7 +136,7 @@ class _Printer:
     """
 
     def __init__(self, *, own: bool, rank: int | None) -> None:
-        from tunnelkit.cli.views.log_text import RankLines
+        from tunnelkit.cli.logs.log_text import RankLines
 
         self._own = own and sys.stdout.isatty()
         self._rank = None if rank is None else RankLines(rank)

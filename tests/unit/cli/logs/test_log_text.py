@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.cli.views.log_text import RankLines, TerminalText
+from tunnelkit.cli.logs.log_text import RankLines, TerminalText
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 

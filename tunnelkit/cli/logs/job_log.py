@@ -1,4 +1,4 @@
-"""What `tk logs JOB` shows: a job's own log, by the session's connection or one of its own."""
+"""Output of `tk logs JOB`: a job's log, by the session's connection or one of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from tunnelkit.cli.logs.log_text import RankLines, TerminalText
 from tunnelkit.cli.terminal.output import note, say
-from tunnelkit.cli.views.log_text import RankLines, TerminalText
 from tunnelkit.errors import TunnelkitError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class JobLogOptions:
 
     @property
     def last_bytes(self) -> int | None:
-        """How much of the end is read; None: all."""
+        """The number of bytes that are read from the end; None: all."""
         if not self.last_error:
             return None
         from tunnelkit.diagnosis.ended.log_streams import LONGEST_TEXT
@@ -93,7 +93,7 @@ def _introduce(place: LogPlaceInfo, options: JobLogOptions) -> None:
 async def _show_error(
     place: LogPlaceInfo, events: AsyncIterator[Event], options: JobLogOptions
 ) -> None:
-    from tunnelkit.cli.views.last_error import show_last_error
+    from tunnelkit.cli.logs.last_error import show_last_error
 
     data = bytearray()
     async for event in events:
