@@ -101,7 +101,7 @@ PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe")
 FOLDERS = {
     "cli": (
         "registry lazy_typer command_groups terminal",
-        "app views fast_path",
+        "app views logs fast_path",
         "completion",
         "commands main",
     ),
@@ -114,7 +114,7 @@ FOLDERS = {
         "connection",
         "allocation files local_loop",
         "why",
-        "agents job_monitor cleanup report host",
+        "agents job_monitor cleanup report host logs",
         "session",
         "handlers",
         "daemon",

@@ -30,6 +30,7 @@ from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
 from tunnelkit.session.handlers.start_sooner import shorten_limit
 from tunnelkit.session.handlers.why import why
+from tunnelkit.session.logs.stream import show_log
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
     AttachAnswer,
@@ -124,6 +125,9 @@ class ControlHandlers:
             elif kind == calls.PdbStream.NAME and connection.mux is not None:
                 program = calls.PdbStream.parse(header)
                 start(self._tasks, self._pdb(connection.mux, channel, program))
+            elif kind == calls.JobLogStream.NAME:
+                log = calls.JobLogStream.parse(header)
+                start(self._tasks, show_log(self._session.cluster, channel, log))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:

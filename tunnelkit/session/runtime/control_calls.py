@@ -307,6 +307,22 @@ class LoopAdopt(Message):
     keep: bool = False
 
 
+class JobLogStream(Message):
+    """A job's own log, as records: see session/logs/stream.py.
+
+    job: None: the session's, else the user's newest. err: stderr's file. follow: until the job
+    ends. place_only: only where it is. lines, last_bytes: only the last so many.
+    """
+
+    NAME = "job-log"
+    job: str | None = None
+    err: bool = False
+    follow: bool = False
+    place_only: bool = False
+    lines: int | None = None
+    last_bytes: int | None = None
+
+
 class ConsoleStream(Message):
     """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest.
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import SchedulerError
-from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
-from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
@@ -33,8 +33,17 @@ class WhySources:
     directory: str
 
 
+@dataclass(frozen=True)
+class OwnCluster:
+    """A cluster by a connection of one command."""
+
+    link: Link
+    scheduler: Scheduler
+    inspector: JobInspector
+
+
 @asynccontextmanager
-async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+async def own_cluster(settings: Settings, prompter: Prompter | None) -> AsyncIterator[OwnCluster]:
     """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
     backend = choose(settings)
     with tempfile.TemporaryDirectory(prefix="tk-") as directory:
@@ -43,15 +52,22 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
             await link.open()
             scheduler = await backend.find_scheduler(link, settings)
             inspector = None if scheduler is None else scheduler.inspector()
-            if inspector is None:
+            if scheduler is None or inspector is None:
                 raise no_inspector(link.name)
-
-            async def run(argv: Sequence[str]) -> Completed:
-                return await link.run(argv, timeout_s=_LIMIT_S)
-
-            yield WhySources(run, inspector, link.name, settings.cluster.directory)
+            yield OwnCluster(link, scheduler, inspector)
         finally:
             await link.close()
+
+
+@asynccontextmanager
+async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+    """Connect without a session. Raises as `own_cluster`."""
+    async with own_cluster(settings, prompter) as found:
+
+        async def run(argv: Sequence[str]) -> Completed:
+            return await found.link.run(argv, timeout_s=_LIMIT_S)
+
+        yield WhySources(run, found.inspector, found.link.name, settings.cluster.directory)
 
 
 def cluster_sources(cluster: AllocationManager) -> WhySources | None:

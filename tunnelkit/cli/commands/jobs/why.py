@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tunnelkit.cli.completion.options import login_option, profile_option
+from tunnelkit.cli.completion.options import code_option, job_argument, login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
 
 def why(
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB", help="A job of yours; without it the session's, or the newest."
-        ),
-    ] = None,
-    explain: Annotated[
-        str | None,
-        typer.Option("--explain", metavar="CODE", help="What a verdict's code means."),
-    ] = None,
+    job: Annotated[str | None, job_argument()] = None,
+    explain: Annotated[str | None, code_option()] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Exit with 14 if the job failed, or can never start."),

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler import box_section
 from tunnelkit.scheduler.base import LoginPrograms
+from tunnelkit.scheduler.box_section import with_boxes
 from tunnelkit.scheduler.inspector import Inspection
 from tunnelkit.scheduler.pbs import errors
 from tunnelkit.scheduler.pbs.inspect import ended, waiting
@@ -26,11 +28,11 @@ from tunnelkit.scheduler.pbs.parse import (
 from tunnelkit.scheduler.pbs.states import state_of
 from tunnelkit.scheduler.sections import PREAMBLE, Section, parse_sections
 
-# $1 (after the mark): the job, $2: PBS's directory or "", $3: -x where finished jobs are kept.
+# $1 (after the mark): the job, $2: PBS's directory or "", $3 and $4: see box_section, $5: -x where finished jobs are kept.
 # An attribute's value goes on in lines that begin with a tab. Without a history `-x` is refused,
 # with exit status 0.
 _BEGIN = r"""
-id=$1
+id=$1 box_dir=$3 box_job=$4
 PATH=${2:+$2:}$PATH
 export TZ=UTC0
 section now date +%s
@@ -38,7 +40,7 @@ ask() {
   record=$(timeout 10 qstat "$@" 2>&1 </dev/null)
   code=$?
 }
-ask $3 -f "$id"
+ask $5 -f "$id"
 case $record in *"not configured to maintain job history"*) ask -f "$id" ;; esac
 printf '\n%s job\n%s\n%s-code %s\n' "$mark" "$record" "$mark" "$code"
 attribute() {
@@ -115,10 +117,13 @@ class QstatInspector(LoginPrograms):
             return max(alive, key=_number).job_id
         return max(records, key=_ended).job_id if records else None
 
-    def inspect(self, job_id: str, mark: str) -> list[str]:
+    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
         """See `JobInspector.inspect`."""
-        script = (PREAMBLE, _BEGIN, waiting.SCRIPT, self._nodes, _OTHERS, ended.SCRIPT, _END)
-        words = (mark, check_job_id(job_id), self.directory_of("qstat"), *self._history)
+        end = (ended.SCRIPT, box_section.SCRIPT)
+        script = (PREAMBLE, _BEGIN, waiting.SCRIPT, self._nodes, _OTHERS, *end, _END)
+        job = check_job_id(job_id)
+        boxes = (box_dir, box_section.job_file_name(job))
+        words = (mark, job, self.directory_of("qstat"), *boxes, *self._history)
         return ["sh", "-c", "".join(script), "sh", *words]
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
@@ -138,13 +143,16 @@ class QstatInspector(LoginPrograms):
             gone = errors.is_over(told.text)
             why = told.failure or "its answer is no record"
             missing = () if gone else (f"qstat -f {job_id}: {why}",)
-            return Inspection(now_s, None, None, ended.end_view(sections, None), missing)
+            return Inspection(
+                now_s, None, None, with_boxes(ended.end_view(sections, None), sections), missing
+            )
         job = job_view(record)
         if job.state is JobState.PENDING:
             return Inspection(now_s, job, waiting.cluster_view(sections, job, now_s))
         if job.state is JobState.RUNNING:
             return Inspection(now_s, job)
-        return Inspection(now_s, job, None, ended.end_view(sections, record))
+        end = with_boxes(ended.end_view(sections, record), sections)
+        return Inspection(now_s, job, None, end)
 
 
 class TorqueInspector(QstatInspector):
