@@ -34,7 +34,7 @@ ROOMS = {
     "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
-        "agent_zip child_process config debug diagnosis errors link local_ports messages mirror "
+        "agent_zip child_process config debug diagnosis errors keeper link local_ports messages mirror "
         "model mount mux remote_command remote_script scheduler text_format wire",
     ),
     "link": _room(
@@ -73,6 +73,7 @@ ROOMS = {
         "types of what session and agent send one another; the agent only checks types with it",
         "errors",
     ),
+    "keeper": _room("runs in a user's job as his script's parent, and keeps the job if it fails"),
     "probe": _room("runs in a job beside the program: samples it, and keeps a black box"),
     "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
@@ -93,7 +94,7 @@ ROOMS = {
 #: These never import one another.
 SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
 #: What is sent to the node: Python 3.8, standard library only.
-PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe")
+PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper")
 
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {
@@ -112,14 +113,14 @@ FOLDERS = {
         "connection",
         "allocation files local_loop",
         "agents job_monitor cleanup report host",
-        "why",
+        "why submit",
         "session",
         "handlers",
         "daemon",
     ),
     "link": ("base options", "shared", "openssh paramiko_link", "factory"),
     "scheduler": (
-        "sections inspector",
+        "sections inspector batch_scripts",
         "base command_error nodelist",
         "job_script detect poller",
         "names",

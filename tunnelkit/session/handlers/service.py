@@ -28,6 +28,7 @@ from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
+from tunnelkit.session.handlers.submit import submit_handlers
 from tunnelkit.session.handlers.why import why
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
@@ -101,6 +102,7 @@ class ControlHandlers:
             calls.Attach.served_by(self._attach),
             calls.Ranks.served_by(self._ranks),
             calls.Why.served_by(self._why),
+            *submit_handlers(self._session),
             calls.LoopInterrupt.served_by(self._loop_interrupt),
             calls.LoopRestart.served_by(self._loop_restart),
             calls.LoopStop.served_by(self._loop_stop),
