@@ -34,8 +34,8 @@ ROOMS = {
     "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
-        "agent_zip child_process config debug diagnosis errors keeper link local_ports messages mirror "
-        "model mount mux remote_command remote_script scheduler text_format wire",
+        "agent_zip child_process config debug diagnosis errors keeper link local_ports messages "
+        "mirror model mount mux remote_command remote_script scheduler text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
