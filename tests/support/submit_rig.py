@@ -61,7 +61,6 @@ FIELDS = (
     "WorkDir",
     "StdIn",
     "Requeue",
-    "Priority",
 )
 
 

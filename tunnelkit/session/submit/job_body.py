@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 from tunnelkit import agent_zip
@@ -63,13 +62,13 @@ done </proc/$$/status
 for tk_one in PYTHONS; do
   "$tk_one" -I -S -c 'GOOD' </dev/null >/dev/null 2>&1 && tk_python=$tk_one && break
 done
+tk_script=$(tail -c SIZE "$0" && echo x)
 if [ -n "$tk_python" ] && { printf '\n#MARK environ\n'; cat /proc/$$/environ; } >>"$0"; then
   export TK_IGNORED
   exec "$tk_python" -I -S -c 'BOOT' "$0" "$@"
 fi
 echo "NO_PYTHON" >&2
-tk_script=$(head -c TOTAL "$0" | tail -c SIZE && echo x) && printf %s "${tk_script%x}" >"$0" &&
-  exec "$0" "$@"
+printf %s "${tk_script%x}" >"$0" && exec "$0" "$@"
 exit 1
 }
 """
@@ -86,23 +85,11 @@ def job_body(
     modules = keeper_modules(settings)
     parts = [_part(mark, name, source) for name, source in modules]
     parts.append(_part(mark, "script", script))
-    before, after = b"#!/bin/sh\n" + header, b"".join(parts)
-
-    def body(total: int) -> bytes:
-        return before + _sh(len(script), total, settings, python, mark).encode() + after
-
-    return _with_own_size(body)
+    body = _sh(len(script), settings, python, mark).encode()
+    return b"".join([b"#!/bin/sh\n", header, body, *parts])
 
 
-def _with_own_size(body: Callable[[int], bytes]) -> bytes:
-    """Return the text that names its own size."""
-    size = len(body(0))
-    while len(text := body(size)) != size:
-        size = len(text)
-    return text
-
-
-def _sh(size: int, total: int, settings: Settings, python: str, mark: str) -> str:
+def _sh(size: int, settings: Settings, python: str, mark: str) -> str:
     kept = ", and is not kept if it fails" if settings.keep_s else ""
     no_python = f"tk: there is no Python 3.8 or newer here: the script runs as it is{kept}"
     words = {
@@ -111,7 +98,6 @@ def _sh(size: int, total: int, settings: Settings, python: str, mark: str) -> st
         "'BOOT'": shlex.quote(_BOOT),
         "#MARK ": f"#{mark} ",
         "NO_PYTHON": no_python,
-        "TOTAL": str(total),
         "SIZE": str(size),
     }
     text = _BODY
