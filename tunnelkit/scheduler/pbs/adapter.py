@@ -13,6 +13,7 @@ from tunnelkit.diagnosis.waiting.pbs_holds import dependency_words
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
 from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause
+from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
@@ -81,6 +82,10 @@ class Qstat(LoginPrograms):
     def inspector(self) -> JobInspector | None:
         """See `Scheduler.inspector`."""
         raise NotImplementedError
+
+    def batch_scripts(self) -> BatchScripts | None:
+        """See `Scheduler.batch_scripts`."""
+        return None
 
     # -- submit -----------------------------------------------------------
 

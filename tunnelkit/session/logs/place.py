@@ -50,7 +50,7 @@ class WantedLog:
 async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
     """Return where the log is. Raises SchedulerError, ConnectionFailed, UsageError."""
     sources = WhySources(
-        lambda argv: cluster.run(Command(tuple(argv))), cluster.inspector, cluster.name
+        lambda argv: cluster.run(Command(tuple(argv))), cluster.inspector, cluster.name, ""
     )
     job_id = wanted.job_id or await newest_job(sources)
     mark = f"tk-{secrets.token_hex(8)}"

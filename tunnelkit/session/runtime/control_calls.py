@@ -70,6 +70,35 @@ class Shorten(Request["a.ShortenAnswer"]):
     minutes: int
 
 
+class Submit(Request["a.SubmitAnswer"]):
+    """Submit a batch script. text, options, args: bytes, as Latin-1. here: the local directory.
+
+    keep_s: 0: it isn't kept if it fails. most: elements of a job array that are kept.
+    """
+
+    NAME = "submit"
+    name: str
+    text: str
+    options: list[str]
+    args: list[str]
+    here: str
+    keep_s: float
+    idle_s: float
+    most: int
+
+
+class Keep(Request["list[a.KeptJob]"]):
+    """List the kept jobs, or change one (None: the only one).
+
+    action: "list", "release", or "extend" by for_s seconds from now.
+    """
+
+    NAME = "keep"
+    action: str
+    job: str | None = None
+    for_s: float | None = None
+
+
 # -- the mirror -----------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ _LIMIT_S = 75.0
 class WhySources:
     """run: runs an argv on the login host. cluster: the login host's name, for messages.
 
-    directory: `[cluster] directory`, which has the black boxes."""
+    directory: `[cluster] directory`, which has the black boxes; "" if they do not matter."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector

@@ -331,3 +331,13 @@ def test_any_request_is_read(select: str, place: str) -> None:
 
 def test_sections_are_those_of_the_mark() -> None:
     assert parse_sections(said(now="1").text, "other") == {}
+
+
+def test_a_time_limit_is_shortened_by_qalter() -> None:
+    pbs = QstatInspector("/opt/pbs/bin")
+    argv = ["timeout", "10", "/opt/pbs/bin/qalter", "-l", "walltime=1:05:00", "7.server"]
+    assert pbs.shorten("7.server", 65) == argv
+    pbs.parse_shorten(Completed(0, b"", b""), "7")
+    with pytest.raises(SchedulerError, match="did not shorten") as refused:
+        pbs.parse_shorten(Completed(159, b"", b"qalter: Unauthorized Request 7.server"), "7")
+    assert "Unauthorized" in str(refused.value.cause)

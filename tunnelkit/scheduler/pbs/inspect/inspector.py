@@ -28,7 +28,8 @@ from tunnelkit.scheduler.pbs.parse import (
 from tunnelkit.scheduler.pbs.states import state_of
 from tunnelkit.scheduler.sections import PREAMBLE, Section, parse_sections
 
-# $1 (after the mark): the job, $2: PBS's directory or "", $3 and $4: see box_section, $5: -x where finished jobs are kept.
+# $1 (after the mark): the job, $2: PBS's directory or "", $3 and $4: see box_section, $5: -x where
+# finished jobs are kept.
 # An attribute's value goes on in lines that begin with a tab. Without a history `-x` is refused,
 # with exit status 0.
 _BEGIN = r"""
@@ -153,6 +154,20 @@ class QstatInspector(LoginPrograms):
             return Inspection(now_s, job)
         end = with_boxes(ended.end_view(sections, record), sections)
         return Inspection(now_s, job, None, end)
+
+    def shorten(self, job_id: str, minutes: int) -> list[str]:
+        """See `JobInspector.shorten`."""
+        walltime = f"walltime={minutes // 60}:{minutes % 60:02}:00"
+        return ["timeout", "10", self._program("qalter"), "-l", walltime, check_job_id(job_id)]
+
+    def parse_shorten(self, done: Completed, job_id: str) -> None:
+        """See `JobInspector.parse_shorten`."""
+        if done.exit_code != 0:
+            raise SchedulerError(
+                f"{self.title} did not shorten the time limit of job {job_id}",
+                cause="no answer within 10 s" if done.exit_code == 124 else errors.words_of(done),
+                hint="only the owner may, while the job waits; a site can forbid it",
+            )
 
 
 class TorqueInspector(QstatInspector):
