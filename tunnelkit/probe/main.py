@@ -1,13 +1,15 @@
 """The probe's commands, each a module of its own: `sample` and `box`."""
 
 import sys
-from collections.abc import Callable
+from typing import Callable, Dict, List
+
+from tunnelkit.probe import sample
 
 #: name -> takes the words after it, returns the exit code.
-COMMANDS: dict[str, Callable[[list[str]], int]] = {}
+COMMANDS: Dict[str, Callable[[List[str]], int]] = {"sample": sample.main}
 
 
-def main(words: list[str]) -> int:
+def main(words: List[str]) -> int:
     """Run one command; 2 if there is none of that name."""
     command = COMMANDS.get(words[0]) if words else None
     if command is None:
