@@ -8,11 +8,12 @@ from tunnelkit.probe import proc
 
 #: Of a process's environment, for the rules.
 _TELLING = (
-    "SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK",
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID",
     "SLURM_CPUS_PER_TASK", "NCPUS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
 )  # fmt: skip
+#: The first that is set counts: under mpirun and torchrun SLURM_PROCID is the launcher's.
 _RANKS = _TELLING[:5]
 #: tk's own: the agent, the probe, fork servers and debuggees that stand by.
 _OWN = re.compile(r"/(agent|probe)-[0-9a-f]{8,}[^/]*\.zip|tunnelkit[./](agent|debuggee|probe)")
@@ -41,6 +42,7 @@ class JobProcesses:
         self._job = job_id or os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or ""
         self._node = os.environ.get("SLURMD_NODENAME", "")
         number = re.match(r"[0-9]+", self._job)
+        self._number = number[0] if number else "no job"
         #: Slurm: `job_4711`; PBS: `4711.server`.
         self._cgroup = (
             re.compile(rf"(?:/job_{number[0]}|\b{re.escape(self._job)})(?![0-9])")
@@ -63,7 +65,7 @@ class JobProcesses:
             one = self._one(pid)
             if one is not None and len(found) < _MOST:
                 found[pid] = one
-        return found
+        return found if self._job else {}
 
     def _one(self, pid: int) -> Optional[JobProcess]:
         fields = proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048))
@@ -75,7 +77,10 @@ class JobProcesses:
         return known[1]
 
     def _read(self, pid: int, fields: List[str]) -> Optional[JobProcess]:
-        words = proc.whole_text_of(f"/proc/{pid}/environ").split("\0")
+        text = proc.whole_text_of(f"/proc/{pid}/environ")
+        if self._number not in text and not self._by_cgroup(pid):
+            return None
+        words = text.split("\0")
         env = {name: value for name, _, value in (word.partition("=") for word in words)}
         if not self._is_of_job(pid, env):
             return None
@@ -87,10 +92,11 @@ class JobProcesses:
     def _is_of_job(self, pid: int, env: Dict[str, str]) -> bool:
         if self._node and env.get("SLURMD_NODENAME", self._node) != self._node:
             return False
-        if self._job in _jobs_of(env):
-            return bool(self._job)
-        cgroup = proc.text_of(f"/proc/{pid}/cgroup", 4096)
-        return self._cgroup is not None and self._cgroup.search(cgroup) is not None
+        return (self._job in _jobs_of(env)) or self._by_cgroup(pid)
+
+    def _by_cgroup(self, pid: int) -> bool:
+        text = proc.text_of(f"/proc/{pid}/cgroup", 4096)
+        return self._cgroup is not None and self._cgroup.search(text) is not None
 
 
 def _jobs_of(env: Dict[str, str]) -> Iterable[str]:

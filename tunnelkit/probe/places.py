@@ -58,8 +58,17 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
     by_process: Dict[int, Set[str]] = {}
     logs: Set[str] = set()
     looked = 0
+    places: Dict[str, str] = {}
+
+    def place_of(path: str) -> str:
+        above = os.path.dirname(path)
+        if above not in places:
+            mount = mount_of(path, known)
+            places[above] = "" if mount is None else mount.place
+        return places[above]
+
     for pid in pids:
-        paths = [proc.link_of(f"/proc/{pid}/cwd")]
+        paths = [proc.link_of(f"/proc/{pid}/cwd") + "/."]
         for fd in list(proc.numbers_in(f"/proc/{pid}/fd"))[:_FILES_A_PROCESS]:
             looked += 1
             if looked > _MOST_FILES:
@@ -69,8 +78,7 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
                 paths.append(path)
                 if fd in (1, 2):
                     logs.add(path)
-        found = (mount_of(path, known) for path in paths if path.startswith("/"))
-        by_process[pid] = {one.place for one in found if one is not None}
+        by_process[pid] = {place_of(path) for path in paths if path.startswith("/")} - {""}
     return Files(by_process, set(sorted(logs)[:16]))
 
 

@@ -57,10 +57,14 @@ def number_of(text: str) -> int:
     return int(words[0]) if words and words[0].isdigit() else 0
 
 
-def fields_of(text: str) -> Dict[str, str]:
-    """Return lines `Name: value` as a dictionary."""
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value.strip() for name, colon, value in pairs if colon}
+def field_of(text: str, name: str) -> str:
+    """Return the value of a line `name: value` after the first line; "" if there is none."""
+    begin = text.find(f"\n{name}:")
+    if begin < 0:
+        return ""
+    begin += len(name) + 2
+    end = text.find("\n", begin)
+    return text[begin : end if end >= 0 else len(text)].strip()
 
 
 def counters_of(text: str) -> Dict[str, int]:

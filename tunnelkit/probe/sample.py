@@ -57,7 +57,8 @@ class Window:
         # A short look tells which threads are worth sampling.
         first = min(0.5, self._wanted_s / 4)
         time.sleep(first)
-        chosen = threads.busiest(before.threads, threads.run_and_wait(found))
+        busy = [pid for pid in found if ran(pid, before.stat[pid])]
+        chosen = threads.busiest(before.threads, threads.run_and_wait(busy))
         sampled = [Sampled(key) for key in chosen]
         end_s = begun + self._wanted_s
         rounds = threads.sample_until(sampled, end_s)
@@ -138,9 +139,7 @@ class Counters:
         self.stat = {
             pid: proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048)) for pid in processes
         }
-        self.status = {
-            pid: proc.fields_of(proc.text_of(f"/proc/{pid}/status", 8192)) for pid in processes
-        }
+        self.status = {pid: "\n" + proc.text_of(f"/proc/{pid}/status", 8192) for pid in processes}
         self.io = {
             pid: proc.counters_of(proc.text_of(f"/proc/{pid}/io", 1024).replace(":", ""))
             for pid in processes
@@ -156,6 +155,12 @@ class Counters:
         self.frozen = cpu_quota.is_frozen(of("freezer"))
         self.memory = memory_pressure.pressures(of("memory"))
         self.cpus = _cpu_times()
+
+
+def ran(pid: int, was: List[str]) -> bool:
+    """True if a process has used CPU time since."""
+    now = proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048))
+    return now[11:13] != was[11:13]
 
 
 def _process(
@@ -174,7 +179,7 @@ def _process(
         "pid": pid,
         "parent": one.parent,
         "rank": one.rank,
-        "name": status.get("Name", "")[:32],
+        "name": proc.field_of(status, "Name")[:32],
         "argv": one.argv,
         "env": one.env,
         "threads": len(own),
@@ -185,11 +190,11 @@ def _process(
         "children": round(_ticks(stat, was, (13, 14), seconds), 4),
         "major_faults": round(_difference(stat, was, 9) / seconds, 2),
         "swap_bytes": _kib(status, "VmSwap"),
-        "swap_bytes_before": _kib(before.status.get(pid, {}), "VmSwap"),
+        "swap_bytes_before": _kib(before.status.get(pid, ""), "VmSwap"),
         "rss_bytes": _kib(status, "VmRSS"),
-        "cpus_allowed": status.get("Cpus_allowed_list", "")[:400],
-        "traced": status.get("TracerPid", "0") != "0",
-        "nspid": [int(word) for word in status.get("NSpid", "").split() if word.isdigit()],
+        "cpus_allowed": proc.field_of(status, "Cpus_allowed_list")[:400],
+        "traced": proc.field_of(status, "TracerPid") not in ("", "0"),
+        "nspid": [int(word) for word in proc.field_of(status, "NSpid").split() if word.isdigit()],
         "io": {name: round((io[name] - io_was.get(name, 0)) / seconds, 1) for name in _IO}
         if all(name in io for name in _IO)
         else None,
@@ -207,8 +212,8 @@ def _ticks(stat: List[str], was: List[str], fields: Tuple[int, ...], seconds: fl
     return ticks / proc.TICKS_A_SECOND / seconds
 
 
-def _kib(status: Dict[str, str], name: str) -> int:
-    return proc.number_of(status.get(name, "")) * 1024
+def _kib(status: str, name: str) -> int:
+    return proc.number_of(proc.field_of(status, name)) * 1024
 
 
 def _cpu_times() -> Dict[int, List[int]]:

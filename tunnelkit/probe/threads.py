@@ -10,7 +10,7 @@ from tunnelkit.probe import proc, waits
 MOST = 64
 _PERIOD_S = 0.1
 #: The sampling's share of a core; more threads are sampled less often.
-_SHARE = 0.005
+_SHARE = 0.0025
 _CALLS_EVERY = 8
 _NS = 1e9
 
@@ -31,15 +31,17 @@ def run_and_wait(pids: Iterable[int], most: int = 8192) -> Dict[Tuple[int, int],
 def busiest(
     before: Dict[Tuple[int, int], Tuple[int, int]], now: Dict[Tuple[int, int], Tuple[int, int]]
 ) -> List[Tuple[int, int]]:
-    """Return the threads to sample: those that want a CPU most, then main threads, then others."""
+    """Return the threads to sample: those that want a CPU most, then main threads, then others.
+
+    now: of processes that ran meanwhile."""
 
     def order(key: Tuple[int, int]) -> Tuple[int, bool, int]:
-        run, wait = now[key]
-        run_0, wait_0 = before.get(key, (run, wait))
+        run_0, wait_0 = before.get(key, (0, 0))
+        run, wait = now.get(key, (run_0, wait_0))
         spent = run + wait - run_0 - wait_0
         return (-spent if spent > 5_000_000 else 0, key[0] != key[1], key[1])
 
-    return sorted(now, key=order)[:MOST]
+    return sorted({**before, **now}, key=order)[:MOST]
 
 
 class Sampled:
