@@ -35,7 +35,7 @@ ROOMS = {
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process config debug diagnosis errors link local_ports messages mirror "
-        "model mount mux remote_command remote_script scheduler text_format wire",
+        "model mount mux probe_zip remote_command remote_script scheduler text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",

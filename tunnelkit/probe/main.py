@@ -1,12 +1,17 @@
-"""The probe's commands, each a module of its own: `sample` and `box`."""
+"""The probe's commands, each a module of its own, imported when it runs: `sample` and `box`."""
 
 import sys
 from typing import Callable, Dict, List
 
-from tunnelkit.probe import sample
+
+def _sample(words: List[str]) -> int:
+    from tunnelkit.probe.sample import main as sample
+
+    return sample(words)
+
 
 #: name -> takes the words after it, returns the exit code.
-COMMANDS: Dict[str, Callable[[List[str]], int]] = {"sample": sample.main}
+COMMANDS: Dict[str, Callable[[List[str]], int]] = {"sample": _sample}
 
 
 def main(words: List[str]) -> int:

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.end import EndView
-from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
+from tunnelkit.diagnosis.evidence.window import NodeWindow
+from tunnelkit.diagnosis.running.rules import judge_running
+from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.errors import SchedulerError
+from tunnelkit.model import JobState
 from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.session.why.running import MOST_S, sample
 from tunnelkit.session.why.sources import WhySources
 
+#: Seconds for which a running job is sampled.
+SAMPLE_S = 10
 
-async def diagnose(sources: WhySources, job_id: str | None) -> Diagnosis:
+
+async def diagnose(sources: WhySources, job_id: str | None, *, sample_s: int = 0) -> Diagnosis:
     """Return what is the matter with a job; None: the user's newest.
 
+    sample_s: for how long a running job is sampled; 0: not at all.
     Raises SchedulerError, ConnectionFailed, UsageError."""
     if job_id is None:
         job_id = await newest_job(sources)
     mark = f"tk-{secrets.token_hex(8)}"
     done = await sources.run(sources.inspector.inspect(job_id, mark))
-    return judge(sources.inspector.parse(done, job_id, mark), job_id)
+    found = sources.inspector.parse(done, job_id, mark)
+    windows: tuple[NodeWindow, ...] = ()
+    if found.job is not None and found.job.state is JobState.RUNNING and sample_s > 0:
+        seconds = min(sample_s, MOST_S)
+        if found.job.native_state != "SUSPENDED":
+            windows, missing = await sample(sources.enter, found.job, seconds, sources.python)
+            found = replace(found, missing=found.missing + missing)
+    return judge(found, job_id, windows)
 
 
 async def newest_job(sources: WhySources) -> str:
@@ -35,17 +51,21 @@ async def newest_job(sources: WhySources) -> str:
     return found
 
 
-def judge(found: Inspection, job_id: str) -> Diagnosis:
-    """Return the diagnosis of what was found."""
+def judge(found: Inspection, job_id: str, windows: tuple[NodeWindow, ...] = ()) -> Diagnosis:
+    """Return the diagnosis of what was found. windows: of a running job's nodes."""
     now_s = found.asked_s
     if found.job is not None and found.cluster is not None:
         stage, verdicts = Stage.WAITING, judge_waiting(found.job, found.cluster, now_s)
         missing = found.missing + found.cluster.missing
     elif found.job is not None and found.end is None:
-        verdict = Verdict("running", "runs", Certainty.UNKNOWN)
-        stage, verdicts, missing = Stage.RUNNING, (verdict,), found.missing
+        stage, verdicts = Stage.RUNNING, judge_running(found.job, windows, now_s)
+        missing = found.missing + _silent_gpus(windows)
     else:
         end = found.end or EndView()
         stage, verdicts = Stage.ENDED, judge_end(found.job, end, now_s)
         missing = found.missing + end.missing
     return Diagnosis(job_id, stage, verdicts, missing, now_s)
+
+
+def _silent_gpus(windows: tuple[NodeWindow, ...]) -> tuple[str, ...]:
+    return tuple(f"GPUs of {one.node}: {one.gpu_error}" for one in windows if one.gpu_error)

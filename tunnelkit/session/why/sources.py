@@ -13,7 +13,9 @@ from tunnelkit.errors import SchedulerError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.session.agent.find_python import DEFAULT
 from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.why.running import Enter, by_scheduler
 
 #: One command: six of the scheduler, 10 s at most each.
 _LIMIT_S = 75.0
@@ -21,11 +23,15 @@ _LIMIT_S = 75.0
 
 @dataclass(frozen=True)
 class WhySources:
-    """run: runs an argv on the login host. cluster: the login host's name, for messages."""
+    """run: runs an argv on the login host. cluster: the login host's name, for messages.
+
+    enter: the way into running jobs; None if there is none. python: `[cluster] python`."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector
     cluster: str
+    enter: Enter | None = None
+    python: str = DEFAULT
 
 
 @asynccontextmanager
@@ -44,7 +50,8 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
             async def run(argv: Sequence[str]) -> Completed:
                 return await link.run(argv, timeout_s=_LIMIT_S)
 
-            yield WhySources(run, inspector, link.name)
+            enter = None if scheduler is None else by_scheduler(scheduler, link)
+            yield WhySources(run, inspector, link.name, enter=enter, python=settings.cluster.python)
         finally:
             await link.close()
 

@@ -23,6 +23,12 @@ def why(
         bool,
         typer.Option("--check", help="Exit with 14 if the job failed, or can never start."),
     ] = False,
+    sample: Annotated[
+        int,
+        typer.Option(
+            "--sample", min=0, max=60, metavar="SECONDS", help="How long a running job is sampled."
+        ),
+    ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON.")] = False,
     profile: Annotated[str | None, profile_option()] = None,
     login: Annotated[str | None, login_option()] = None,
@@ -32,7 +38,8 @@ def why(
     The job may be any of yours, submitted by tk or not. A live session's connection is used.
 
     tk why                    the session's job, else your newest
-    tk why 4711               one job
+    tk why 4711               one job; one that runs is sampled for 10 s
+    tk why --sample 30        for longer
     tk why --explain oom-limit
     tk why 4711 --json | jq .verdicts[0].code
     """
@@ -41,4 +48,4 @@ def why(
     if explain is not None:
         explain_code(explain, as_json=as_json)
     else:
-        show_why(WhyOptions(job, check, as_json, profile, login))
+        show_why(WhyOptions(job, check, as_json, profile, login, sample))
