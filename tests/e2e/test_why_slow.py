@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.slow_rig import Job, pretend_job, pretend_nvml
+from tests.support.slow_rig import Job, prefer, pretend_job, pretend_nvml
 from tunnelkit.diagnosis.verdict import Certainty, Verdict
 
 pytestmark = pytest.mark.slow
@@ -118,9 +118,10 @@ def test_a_neighbour_on_the_same_cpu(job: Job) -> None:
     cpu = str(min(os.sched_getaffinity(0)))
     job.python(SPIN, "taskset", "-c", cpu)
     argv = ["taskset", "-c", cpu, sys.executable, "-c", "while True: pass"]
-    other = subprocess.Popen(argv)
+    other = subprocess.Popen(argv, start_new_session=True)
+    prefer(other.pid)
     try:
-        verdicts = job.verdicts(cpus=1)
+        verdicts = job.judge(job.window(), cpus=1)
     finally:
         other.kill()
         other.wait()
@@ -307,7 +308,8 @@ def test_nvidia_smi_where_there_is_no_library(job: Job, tmp_path: Path) -> None:
     smi.parent.mkdir()
     row = "0, GPU-1, NVIDIA A100, 8, 2, 81920, 20000, 71.5, 300.00, 1410, 1410, 0x0000000000000000"
     smi.write_text(
-        f"#!/bin/sh\ncase $1 in *compute-apps*) echo 'GPU-1, {pid}, 20000' ;; *) echo '{row}' ;; esac\n"
+        f"#!/bin/sh\ncase $1 in *compute-apps*) echo 'GPU-1, {pid}, 20000' ;; "
+        f"*) echo '{row}' ;; esac\n"
     )
     smi.chmod(0o755)
     window = job.window(4, PATH=f"{smi.parent}:{os.environ['PATH']}")
@@ -409,8 +411,6 @@ def test_a_healthy_program_has_no_finding(name: str, job: Job, gpus: Gpus) -> No
     source, cpus, recording = HEALTHY[name]
     if not recording:
         job.env["CUDA_VISIBLE_DEVICES"] = ""
-    # What computes needs the CPUs to itself; the machine of the tests may be busy with others.
-    before = ["nice", "-n", "-5"] if os.geteuid() == 0 else []
-    pid = job.python(source, *before).pid
+    pid = job.python(source).pid
     verdicts = gpus.verdicts(*([gpu(pid), recording] if recording else []), cpus=cpus)
     assert codes(verdicts) == ["nothing"], [text_of(one) for one in verdicts]

@@ -1,4 +1,4 @@
-"""Programs that run as a job's would, sampled by the probe's zip and judged: without a scheduler."""
+"""Programs that run as a job's would, sampled by the probe's zip and judged; no scheduler."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tunnelkit.diagnosis.running.rules import judge_running
 from tunnelkit.diagnosis.verdict import Verdict
 from tunnelkit.model import JobState
 
+_TRIES = 6
 _C_FILE = Path(__file__).parent / "data/pretend_nvml.c"
 
 
@@ -49,6 +50,7 @@ class Job:
             start_new_session=True,
         )
         self.started.append(process)
+        prefer(process.pid)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         return process
@@ -77,7 +79,13 @@ class Job:
         return judge_running(view, [window], 0.0)
 
     def verdicts(self, seconds: float = 3, cpus: int = 2, **env: str) -> tuple[Verdict, ...]:
-        return self.judge(self.window(seconds, **env), cpus)
+        """Sample and judge. While other programs of this machine take the job's CPUs, the rules
+        rightly say so: then once more."""
+        for _ in range(_TRIES):
+            window = self.window(seconds, **env)
+            if not _is_disturbed(window):
+                break
+        return self.judge(window, cpus)
 
     def end(self) -> None:
         for one in self.started:
@@ -88,6 +96,25 @@ class Job:
             one.wait()
             if one.stdout is not None:
                 one.stdout.close()
+
+
+def prefer(pid: int) -> None:
+    """Have the kernel prefer a session's programs, where this user may: other tests run, too."""
+    try:
+        with open(f"/proc/{pid}/autogroup", "w") as file:
+            file.write("-20")
+    except OSError:
+        pass
+
+
+def _is_disturbed(window: NodeWindow) -> bool:
+    """True if the job waits for CPUs that others use."""
+    run = sum(one.run + one.children for one in window.processes)
+    cpus = frozenset().union(*(one.cpus for one in window.processes))
+    taken = sum(window.cpu_busy.get(cpu, 0.0) for cpu in cpus) - run
+    wait = sum(one.wait for one in window.processes)
+    held = any(one.throttled for one in window.quotas)
+    return taken > 0.15 and wait > 0.08 and run < 0.9 * len(cpus) and not held
 
 
 @contextmanager
