@@ -20,6 +20,8 @@ _TAKEN = 0.3
 _ALONE = 0.9
 _IDLE = 0.05
 _GPU_BUSY = 50.0
+#: Threads that take turns wait a little for a CPU each time.
+_TURNS = 0.7
 _SCHEDSTAT = "/proc/PID/task/TID/schedstat"
 _LIBRARIES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -125,6 +127,9 @@ def _fewer_threads(look: Look, one: ProcessView, count: int) -> tuple[NextStep, 
 
 def neighbours(look: Look) -> Verdict | None:
     """Threads wait for CPUs that processes outside the job use."""
+    if _lock(look) is not None:
+        # Their turns add up to a whole CPU: others cost them nothing.
+        return None
     for group in look.groups():
         taken = _taken(look, group)
         share = group.wait / (group.run + group.wait) if group.wait else 0.0
@@ -207,7 +212,7 @@ def _lock(look: Look) -> Verdict | None:
         python = "python" in one.name or "python" in one.argv.split(" ")[0]
         if not (python and len(runs) >= 2 and 0.85 <= total <= 1.1 and one.run <= 1.15):
             continue
-        if one.wait > _WAIT or look.run > one.run + 0.3 or max(t.run for t in runs) > 0.95:
+        if one.wait > _TURNS or look.run > one.run + 0.3 or max(t.run for t in runs) > 0.95:
             continue
         return Verdict(
             "one-thread",
