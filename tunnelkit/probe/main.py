@@ -10,8 +10,14 @@ def _box(words: List[str]) -> int:
     return box(words)
 
 
+def _sample(words: List[str]) -> int:
+    from tunnelkit.probe.sample import main as sample
+
+    return sample(words)
+
+
 #: name -> takes the words after it, returns the exit code.
-COMMANDS: Dict[str, Callable[[List[str]], int]] = {"box": _box}
+COMMANDS: Dict[str, Callable[[List[str]], int]] = {"box": _box, "sample": _sample}
 
 
 def main(words: List[str]) -> int:

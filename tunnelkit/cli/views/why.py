@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tunnelkit.cli.terminal.output import paint, say
+from tunnelkit.cli.views.wait_line import asking
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, from_json
@@ -26,6 +27,7 @@ class WhyOptions:
     as_json: bool
     profile: str | None
     login: str | None
+    sample_s: int = 10
 
 
 def show_why(options: WhyOptions) -> None:
@@ -68,6 +70,7 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
     from tunnelkit.session.why.diagnose import diagnose
     from tunnelkit.session.why.sources import own_sources
 
+    what = f"a running job is sampled for {options.sample_s} s"
     if options.profile is None and options.login is None:
         try:
             paths = find_session()
@@ -75,11 +78,14 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
             pass
         else:
             async with control_client.connect(paths) as session:
-                return await session.call(Why(job=options.job))
+                with asking(what):
+                    return await session.call(Why(job=options.job, sample=options.sample_s))
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     chosen = settings(profile=options.profile, cluster__login=options.login)
     async with own_sources(chosen, prompter) as sources:
-        return to_json(await diagnose(sources, options.job))
+        # Not before: the connection may ask for a password.
+        with asking(what):
+            return to_json(await diagnose(sources, options.job, sample_s=options.sample_s))
 
 
 def lines(diagnosis: Diagnosis) -> Iterator[str]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, to_json
+from tunnelkit.errors import SchedulerError
+from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.session.agent.command_output import output_of
 from tunnelkit.session.runtime.control_calls import Why
 from tunnelkit.session.session import Session
 from tunnelkit.session.why.diagnose import diagnose
+from tunnelkit.session.why.running import Enter, by_scheduler
 from tunnelkit.session.why.sources import WhySources, cluster_sources, no_inspector
 
 
@@ -13,7 +20,9 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
     """Return what is the matter. Raises SchedulerError, ConnectionFailed, UsageError."""
     job = session.cluster.job
     own = None if job is None else job.job_id
-    return to_json(await diagnose(sources_of(session), request.job or own))
+    scheduler = None if job is None else job.scheduler
+    sources = replace(sources_of(session), enter=_way_in(session, scheduler, own))
+    return to_json(await diagnose(sources, request.job or own, sample_s=request.sample))
 
 
 def sources_of(session: Session) -> WhySources:
@@ -22,3 +31,20 @@ def sources_of(session: Session) -> WhySources:
     if found is None:
         raise no_inspector(session.link.name)
     return found
+
+
+def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> Enter | None:
+    """Return the way into jobs: by the agents into the session's own, else by the scheduler."""
+    by_step = None if scheduler is None else by_scheduler(scheduler, session.link)
+
+    async def enter(
+        job_id: str, node: str, argv: Sequence[str], *, stdin: bytes, timeout_s: float
+    ) -> bytes:
+        if job_id == own:
+            agent = await session.agents.on(node)
+            return await output_of(agent, argv, timeout_s=timeout_s, stdin=stdin)
+        if by_step is None:
+            raise SchedulerError("the scheduler starts nothing in a job from outside")
+        return await by_step(job_id, node, argv, stdin=stdin, timeout_s=timeout_s)
+
+    return enter

@@ -56,10 +56,13 @@ class Down(Request["a.DownAnswer"]):
 
 
 class Why(Request["DiagnosisInfo"]):
-    """Ask why a job waits, is slow or failed. job: None: the session's, else the user's newest."""
+    """Ask why a job waits, is slow or failed. job: None: the session's, else the user's newest.
+
+    sample: for how many seconds a running job is sampled."""
 
     NAME = "why"
     job: str | None = None
+    sample: int = 10
 
 
 class Shorten(Request["a.ShortenAnswer"]):

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 
 from tunnelkit.diagnosis.black_box.record import choose_box
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.end import EndView
-from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
+from tunnelkit.diagnosis.evidence.window import NodeWindow
+from tunnelkit.diagnosis.running.rules import judge_running
+from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.errors import SchedulerError
+from tunnelkit.model import JobState
 from tunnelkit.scheduler.inspector import Inspection
 from tunnelkit.session.job.log_paths import remember_job_logs
+from tunnelkit.session.why.running import MOST_S, sample
 from tunnelkit.session.why.sources import WhySources
 
+#: Seconds for which a running job is sampled.
+SAMPLE_S = 10
 
-async def diagnose(sources: WhySources, job_id: str | None) -> Diagnosis:
+
+async def diagnose(sources: WhySources, job_id: str | None, *, sample_s: int = 0) -> Diagnosis:
     """Return what is the matter with a job; None: the user's newest.
 
+    sample_s: for how long a running job is sampled; 0: not at all.
     Raises SchedulerError, ConnectionFailed, UsageError."""
     if job_id is None:
         job_id = await newest_job(sources)
@@ -27,7 +36,13 @@ async def diagnose(sources: WhySources, job_id: str | None) -> Diagnosis:
     found = sources.inspector.parse(done, job_id, mark)
     if found.job is not None:
         remember_job_logs(sources.cluster, found.job, time.time())
-    return judge(found, job_id)
+    windows: tuple[NodeWindow, ...] = ()
+    if found.job is not None and found.job.state is JobState.RUNNING and sample_s > 0:
+        seconds = min(sample_s, MOST_S)
+        if found.job.native_state != "SUSPENDED":
+            windows, missing = await sample(sources.enter, found.job, seconds, sources.python)
+            found = replace(found, missing=found.missing + missing)
+    return judge(found, job_id, windows)
 
 
 async def newest_job(sources: WhySources) -> str:
@@ -41,18 +56,22 @@ async def newest_job(sources: WhySources) -> str:
     return found
 
 
-def judge(found: Inspection, job_id: str) -> Diagnosis:
-    """Return the diagnosis of what was found."""
+def judge(found: Inspection, job_id: str, windows: tuple[NodeWindow, ...] = ()) -> Diagnosis:
+    """Return the diagnosis of what was found. windows: of a running job's nodes."""
     now_s = found.asked_s
     if found.job is not None and found.cluster is not None:
         stage, verdicts = Stage.WAITING, judge_waiting(found.job, found.cluster, now_s)
         missing = found.missing + found.cluster.missing
     elif found.job is not None and found.end is None:
-        verdict = Verdict("running", "runs", Certainty.UNKNOWN)
-        stage, verdicts, missing = Stage.RUNNING, (verdict,), found.missing
+        stage, verdicts = Stage.RUNNING, judge_running(found.job, windows, now_s)
+        missing = found.missing + _silent_gpus(windows)
     else:
         end = found.end or EndView()
         box = choose_box(end.boxes, found.job.submit_s if found.job is not None else None)
         stage, verdicts = Stage.ENDED, judge_end(found.job, end, now_s, box)
         missing = found.missing + end.missing
     return Diagnosis(job_id, stage, verdicts, missing, now_s)
+
+
+def _silent_gpus(windows: tuple[NodeWindow, ...]) -> tuple[str, ...]:
+    return tuple(f"GPUs of {one.node}: {one.gpu_error}" for one in windows if one.gpu_error)

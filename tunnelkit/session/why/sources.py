@@ -14,8 +14,10 @@ from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.session.agent.find_python import DEFAULT
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.why.running import Enter, by_scheduler
 
 #: One command: six of the scheduler, 10 s at most each.
 _LIMIT_S = 75.0
@@ -25,12 +27,15 @@ _LIMIT_S = 75.0
 class WhySources:
     """run: runs an argv on the login host. cluster: the login host's name, for messages.
 
-    directory: `[cluster] directory`, which has the black boxes; "" if they do not matter."""
+    directory: `[cluster] directory`, which has the black boxes; "" if they do not matter.
+    enter: the way into running jobs; None if there is none. python: `[cluster] python`."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector
     cluster: str
     directory: str
+    enter: Enter | None = None
+    python: str = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,14 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
         async def run(argv: Sequence[str]) -> Completed:
             return await found.link.run(argv, timeout_s=_LIMIT_S)
 
-        yield WhySources(run, found.inspector, found.link.name, settings.cluster.directory)
+        yield WhySources(
+            run,
+            found.inspector,
+            found.link.name,
+            settings.cluster.directory,
+            enter=by_scheduler(found.scheduler, found.link),
+            python=settings.cluster.python,
+        )
 
 
 def cluster_sources(cluster: AllocationManager) -> WhySources | None:
@@ -80,7 +92,8 @@ def cluster_sources(cluster: AllocationManager) -> WhySources | None:
         return await cluster.run(Command(tuple(argv)))
 
     setup = cluster.setup
-    return WhySources(run, inspector, setup.link.name, setup.settings.cluster.directory)
+    settings = setup.settings.cluster
+    return WhySources(run, inspector, setup.link.name, settings.directory, python=settings.python)
 
 
 def no_inspector(cluster: str) -> SchedulerError:

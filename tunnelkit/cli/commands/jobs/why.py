@@ -15,6 +15,12 @@ def why(
         bool,
         typer.Option("--check", help="Exit with 14 if the job failed, or can never start."),
     ] = False,
+    sample: Annotated[
+        int,
+        typer.Option(
+            "--sample", min=0, max=60, metavar="SECONDS", help="How long a running job is sampled."
+        ),
+    ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON.")] = False,
     sooner: Annotated[
         str | None,
@@ -35,7 +41,8 @@ def why(
     The job may be any of yours, submitted by tk or not. A live session's connection is used.
 
     tk why                    the session's job, else your newest
-    tk why 4711               one job
+    tk why 4711               one job; one that runs is sampled for 10 s
+    tk why --sample 30        for longer
     tk why --start-sooner 38  carry out the offer: up to 38 min would start now
     tk why --explain oom-limit
     tk why 4711 --json | jq .verdicts[0].code
@@ -47,6 +54,6 @@ def why(
     elif sooner is not None:
         from tunnelkit.cli.views.start_sooner import start_sooner
 
-        start_sooner(WhyOptions(job, check, as_json, profile, login), sooner, yes=yes)
+        start_sooner(WhyOptions(job, check, as_json, profile, login, 0), sooner, yes=yes)
     else:
-        show_why(WhyOptions(job, check, as_json, profile, login))
+        show_why(WhyOptions(job, check, as_json, profile, login, sample))

@@ -1,0 +1,213 @@
+"""Jobs that do not move: stopped, their storage gone, or hanging."""
+
+from __future__ import annotations
+
+from tunnelkit.diagnosis.evidence.window import NodeWindow, PlaceView, ProcessView
+from tunnelkit.diagnosis.running.look import Look, main_thread, percent
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_MOST_OF_THE_TIME = 0.9
+_FEW_SAMPLES = 8
+#: A thread that used more of a core than this did something.
+_RAN = 0.01
+#: A main thread waits for another thread or process, without a limit of time.
+_FOR_OTHERS = frozenset({"futex", "pipe", "receive", "read", "write", "nfs", "lustre", "fuse"})
+#: It may wait like this for as long as it likes.
+_BY_ITSELF = frozenset(
+    {"sleep", "poll-timed", "futex-timed", "accept", "terminal", "pause", "poll", "child"}
+)
+_WORDS = {
+    "futex": "a lock or another thread (futex)",
+    "pipe": "data from a pipe",
+    "receive": "data from a socket",
+    "read": "a read",
+    "write": "a write",
+}
+_NOT_STORAGE = frozenset({"gpu-driver", "swap", "stopped"})
+_REAL = "statvfs in a process of its own"
+
+
+def stopped(look: Look) -> Verdict | None:
+    """A stopped process (T), a debugger, a frozen cgroup, or a job that Slurm has suspended."""
+    if look.job.native_state == "SUSPENDED":
+        return Verdict(
+            "stopped",
+            "is suspended by the scheduler",
+            Certainty.PROVEN,
+            (Evidence("state SUSPENDED", "the scheduler's record"),),
+            next_steps=(NextStep("ask the administrator why, and until when"),),
+        )
+    for window in look.windows:
+        if window.frozen:
+            return Verdict(
+                "stopped",
+                f"is frozen{look.where(window)}: its cgroup does not let it run",
+                Certainty.PROVEN,
+                (Evidence("the job's cgroup is FROZEN", "cgroup freezer"),),
+                next_steps=(
+                    NextStep("ask the administrator: the scheduler freezes suspended jobs"),
+                ),
+            )
+    found = [
+        (window, one)
+        for window, one in look.processes()
+        if (thread := main_thread(window, one)) is not None
+        and sum(thread.states.values()) >= _FEW_SAMPLES
+        and thread.share("Tt") >= _MOST_OF_THE_TIME
+    ]
+    return _stopped_processes(look, found) if found else None
+
+
+def _stopped_processes(look: Look, found: list[tuple[NodeWindow, ProcessView]]) -> Verdict:
+    window, first = found[0]
+    traced = [one for _, one in found if one.traced]
+    many = f"{len(found)} processes are" if len(found) > 1 else f"{look.who(window, first)} is"
+    how = "stopped under a debugger" if traced else "stopped by a signal (SIGSTOP, Ctrl-Z)"
+    pids = " ".join(str(one.pid) for _, one in found[:8])
+    return Verdict(
+        "stopped",
+        f"does not go on: {many} {how}",
+        Certainty.PROVEN,
+        (Evidence(f"state T in all samples: pid {pids}", "/proc/PID/stat"),),
+        next_steps=(
+            NextStep("end or continue the debugger")
+            if traced
+            else NextStep(f"let it go on, on {window.node}", f"kill -CONT {pids}"),
+        ),
+    )
+
+
+def storage_gone(look: Look) -> Verdict | None:
+    """A file system without an answer, or threads in D with no operation of its completed."""
+    for window in look.windows:
+        for place in window.places:
+            if not place.answers:
+                return _gone(
+                    look,
+                    window,
+                    place,
+                    Certainty.PROVEN,
+                    Evidence(f"no answer of {place.path} within 3 s", _REAL),
+                )
+    for window, one, place, share in _held(look):
+        frozen = any(
+            thread.waits_for == "frozen" for thread in window.threads if thread.pid == one.pid
+        )
+        more = " (it is frozen, as by fsfreeze or a snapshot)" if frozen else ""
+        return _gone(
+            look,
+            window,
+            place,
+            Certainty.LIKELY,
+            Evidence(
+                f"{look.who(window, one)} waits in the kernel (D) in {percent(share)} of the "
+                f"samples{more}",
+                "/proc/PID/task/TID/stat",
+            ),
+            Evidence(
+                f"{place.path} completed 0 operations in {window.seconds:.0f} s", _counter(place)
+            ),
+        )
+    return None
+
+
+def _held(look: Look) -> list[tuple[NodeWindow, ProcessView, PlaceView, float]]:
+    """Return threads that the kernel holds, with a mount of theirs that completes nothing."""
+    found = []
+    for window, one in look.processes():
+        held = [
+            thread
+            for thread in window.threads
+            if thread.pid == one.pid
+            and sum(thread.states.values()) >= _FEW_SAMPLES
+            and thread.share("D") >= _MOST_OF_THE_TIME
+            and thread.waits_for not in _NOT_STORAGE
+        ]
+        silent = [place for place in window.places if place.path in one.mounts and place.ops == 0]
+        # "/" is where the programs are; it says least.
+        silent.sort(key=lambda place: place.path == "/")
+        if held and silent:
+            found.append((window, one, silent[0], held[0].share("D")))
+    return found
+
+
+def _gone(
+    look: Look, window: NodeWindow, place: PlaceView, certainty: Certainty, *because: Evidence
+) -> Verdict:
+    source = f" ({place.kind}, {place.source})" if place.source else f" ({place.kind})"
+    return Verdict(
+        "storage-gone",
+        f"stands still: {place.path}{source} does not answer on {window.node}",
+        certainty,
+        because,
+        next_steps=(
+            NextStep("tell the administrator; the program goes on once the storage answers"),
+            NextStep("else end the job, and leave that node out", f"scancel {look.job.job_id}")
+            if look.job.job_id.replace("_", "").isdigit()
+            else NextStep("else end the job, and leave that node out"),
+        ),
+    )
+
+
+def _counter(place: PlaceView) -> str:
+    return "/proc/self/mountstats" if place.nfs is not None else "/sys/dev/block/*/stat"
+
+
+def hang(look: Look) -> Verdict | None:
+    """No thread runs, no GPU works, no log grows, and programs wait for others without end."""
+    if look.run > _RAN * max(1, len(look.windows)) or _something_moves(look):
+        return None
+    waits = []
+    for window, one in look.leaves():
+        thread = main_thread(window, one)
+        word = thread.waits_for if thread is not None else ""
+        if word in _BY_ITSELF and word != "child":
+            return None
+        if word in _FOR_OTHERS and thread is not None and one.run + one.children <= _RAN:
+            waits.append((window, one, word))
+    if not waits:
+        return None
+    window, one, word = waits[0]
+    lines = [
+        Evidence(
+            f"{look.who(window, one)} waits for {_WORDS.get(word, word)}",
+            "/proc/PID/syscall, wchan",
+        )
+        for window, one, word in waits[:4]
+    ]
+    threads = sum(window.thread_count for window in look.windows)
+    return Verdict(
+        "hang",
+        f"stands still: none of its {threads} threads ran in {window.seconds:.0f} s",
+        Certainty.LIKELY,
+        (
+            Evidence(f"CPU {percent(look.run)} of a core", "/proc/PID/task/TID/schedstat"),
+            *lines,
+            *_quiet(look),
+        ),
+        next_steps=(
+            NextStep("see where each rank waits", "tk ranks --native"),
+            NextStep(f"the stack of one process, on {window.node}", f"py-spy dump --pid {one.pid}"),
+        ),
+    )
+
+
+def _something_moves(look: Look) -> bool:
+    moving = any(window.log_grew for window in look.windows)
+    working = any(max(gpu.busy, default=0) > 0 for _, gpu in look.gpus())
+    reading = any(
+        one.io is not None and one.io.read_bytes + one.io.written_bytes > 0
+        for _, one in look.programs()
+    )
+    new = any(one.is_new for _, one in look.programs())
+    return moving or working or reading or new
+
+
+def _quiet(look: Look) -> tuple[Evidence, ...]:
+    found = []
+    if any(window.log_grew is False for window in look.windows):
+        found.append(Evidence("its log did not grow", "stat of stdout and stderr"))
+    gpus = look.gpus()
+    if gpus:
+        found.append(Evidence(f"0 % busy: {len(gpus)} GPUs", gpus[0][0].gpu_source))
+    return tuple(found)

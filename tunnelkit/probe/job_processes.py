@@ -1,0 +1,104 @@
+"""The processes of a job on this node: by its cgroup, or by its number in their environment."""
+
+import os
+import re
+from typing import Dict, Iterable, List, Optional, Tuple
+
+from tunnelkit.probe import proc
+
+#: Of a process's environment, for the rules.
+_TELLING = (
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID",
+    "SLURM_CPUS_PER_TASK", "NCPUS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
+)  # fmt: skip
+#: The first that is set counts: under mpirun and torchrun SLURM_PROCID is the launcher's.
+_RANKS = _TELLING[:5]
+#: tk's own: the agent, the probe, fork servers and debuggees that stand by.
+_OWN = re.compile(r"/(agent|probe)-[0-9a-f]{8,}[^/]*\.zip|tunnelkit[./](agent|debuggee|probe)")
+_MOST = 512
+
+
+class JobProcess:
+    """One process. rank: of its job step, or None. argv: its first words."""
+
+    __slots__ = ("argv", "env", "parent", "pid", "rank", "started")
+
+    def __init__(self, pid: int, parent: int, started: str, argv: str, env: Dict[str, str]) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.started = started
+        self.argv = argv
+        self.env = {name: env[name][:200] for name in _TELLING if name in env}
+        ranks = [env[name] for name in _RANKS if env.get(name, "").isdigit()]
+        self.rank = int(ranks[0]) if ranks else None
+
+
+class JobProcesses:
+    """Finds a job's processes. job_id: "" for the job that this process is in."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job = job_id or os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or ""
+        self._node = os.environ.get("SLURMD_NODENAME", "")
+        number = re.match(r"[0-9]+", self._job)
+        self._number = number[0] if number else "no job"
+        #: Slurm: `job_4711`; PBS: `4711.server`.
+        self._cgroup = (
+            re.compile(rf"(?:/job_{number[0]}|\b{re.escape(self._job)})(?![0-9])")
+            if (number)
+            else None
+        )
+        self._known: Dict[int, Tuple[str, Optional[JobProcess]]] = {}
+
+    def look(self) -> Dict[int, JobProcess]:
+        """Return those that live now; a process that was seen before is not read again."""
+        found: Dict[int, JobProcess] = {}
+        own = os.getuid()
+        group = os.getpgrp()
+        for pid in proc.numbers_in("/proc"):
+            try:
+                if os.stat(f"/proc/{pid}").st_uid != own or os.getpgid(pid) == group:
+                    continue
+            except OSError:
+                continue
+            one = self._one(pid)
+            if one is not None and len(found) < _MOST:
+                found[pid] = one
+        return found if self._job else {}
+
+    def _one(self, pid: int) -> Optional[JobProcess]:
+        fields = proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048))
+        if len(fields) < 20 or fields[0] in "ZX":
+            return None
+        known = self._known.get(pid)
+        if known is None or known[0] != fields[19]:
+            known = self._known[pid] = (fields[19], self._read(pid, fields))
+        return known[1]
+
+    def _read(self, pid: int, fields: List[str]) -> Optional[JobProcess]:
+        text = proc.whole_text_of(f"/proc/{pid}/environ")
+        if self._number not in text and not self._by_cgroup(pid):
+            return None
+        words = text.split("\0")
+        env = {name: value for name, _, value in (word.partition("=") for word in words)}
+        if not self._is_of_job(pid, env):
+            return None
+        argv = proc.text_of(f"/proc/{pid}/cmdline", 4096).replace("\0", " ").strip()
+        if _OWN.search(argv):
+            return None
+        return JobProcess(pid, int(fields[1]), fields[19], argv[:300], env)
+
+    def _is_of_job(self, pid: int, env: Dict[str, str]) -> bool:
+        if self._node and env.get("SLURMD_NODENAME", self._node) != self._node:
+            return False
+        return (self._job in _jobs_of(env)) or self._by_cgroup(pid)
+
+    def _by_cgroup(self, pid: int) -> bool:
+        text = proc.text_of(f"/proc/{pid}/cgroup", 4096)
+        return self._cgroup is not None and self._cgroup.search(text) is not None
+
+
+def _jobs_of(env: Dict[str, str]) -> Iterable[str]:
+    task = f"{env.get('SLURM_ARRAY_JOB_ID', '')}_{env.get('SLURM_ARRAY_TASK_ID', '')}"
+    return (env.get("SLURM_JOB_ID", ""), env.get("PBS_JOBID", ""), task)

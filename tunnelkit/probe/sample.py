@@ -1,0 +1,242 @@
+"""`sample`: watch a job's processes on this node for some seconds; print one JSON object.
+
+probe sample [--seconds N] [--job ID]
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Dict, List, Tuple
+
+from tunnelkit.probe import cpu_quota, memory_pressure, proc, threads
+from tunnelkit.probe.gpu import watch as gpus
+from tunnelkit.probe.job_processes import JobProcess, JobProcesses
+from tunnelkit.probe.places import PlaceWatch
+from tunnelkit.probe.threads import Sampled
+
+VERSION = 1
+_MOST_PROCESSES = 256
+_LEAST_S, _MOST_S = 1.0, 120.0
+_IO = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
+
+
+def main(words: List[str]) -> int:
+    """Print the sample; 2 for words that are not known."""
+    seconds, job = 10.0, ""
+    pairs = list(zip(words[::2], words[1::2]))
+    for name, value in pairs:
+        if name == "--seconds" and value.replace(".", "", 1).isdigit():
+            seconds = min(max(float(value), _LEAST_S), _MOST_S)
+        elif name == "--job":
+            job = value
+        else:
+            pairs = []
+    if 2 * len(pairs) != len(words):
+        print("probe sample [--seconds N] [--job ID]", file=sys.stderr)
+        return 2
+    print(json.dumps(Window(seconds, job).take(), separators=(",", ":")), flush=True)
+    return 0
+
+
+class Window:
+    """One look at the job of some seconds."""
+
+    def __init__(self, seconds: float, job_id: str) -> None:
+        self._wanted_s = seconds
+        self._job = JobProcesses(job_id)
+
+    def take(self) -> Dict[str, object]:
+        """Watch, and return what was seen."""
+        spent_s = time.process_time()
+        gpu = gpus.start(self._wanted_s)
+        found = self._job.look()
+        begun = time.monotonic()
+        before = Counters(found)
+        places = PlaceWatch(found)
+        # A short look tells which threads are worth sampling.
+        first = min(0.5, self._wanted_s / 4)
+        time.sleep(first)
+        busy = [pid for pid in found if ran(pid, before.stat[pid])]
+        chosen = threads.busiest(before.threads, threads.run_and_wait(busy))
+        sampled = [Sampled(key) for key in chosen]
+        end_s = begun + self._wanted_s
+        rounds = threads.sample_until(sampled, end_s)
+        now = self._job.look()
+        seconds = time.monotonic() - begun
+        after = Counters(now)
+        result = self._result(before, after, seconds, places)
+        result.update(self._threads(sampled, before, after, seconds, rounds))
+        for one in sampled:
+            one.close()
+        result["places"] = places.result(seconds)
+        answer = gpu.answer(max(0.0, end_s - time.monotonic()) + gpus.LIMIT_S)
+        result["gpu"] = (
+            answer
+            if isinstance(answer, dict)
+            else gpus.none_seen(f"the GPU driver gave no answer within {gpus.LIMIT_S:.0f} s")
+        )
+        result["own_cpu_s"] = round(time.process_time() - spent_s, 3)
+        return result
+
+    def _result(
+        self, before: "Counters", after: "Counters", seconds: float, places: PlaceWatch
+    ) -> Dict[str, object]:
+        shares = threads.shares(before.threads, after.threads, seconds)
+        processes = [
+            {**_process(one, before, after, shares, seconds), "mounts": places.of(one.pid)}
+            for one in list(after.processes.values())
+        ]
+        processes.sort(key=lambda row: -(float(str(row["run"])) + float(str(row["wait"]))))
+        return {
+            "version": VERSION,
+            "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+            "seconds": round(seconds, 3),
+            "process_count": len(processes),
+            "ended": len(set(before.processes) - set(after.processes)),
+            "processes": processes[:_MOST_PROCESSES],
+            "cpu_busy": _busy(before.cpus, after.cpus),
+            "stolen": _stolen(before.cpus, after.cpus, seconds),
+            "quotas": cpu_quota.differences(before.quotas, after.quotas),
+            "frozen": after.frozen,
+            "memory": memory_pressure.differences(before.memory, after.memory, seconds),
+            "host_pids": proc.link_of("/proc/self/ns/pid") == "pid:[4026531836]",
+        }
+
+    def _threads(
+        self,
+        sampled: List[Sampled],
+        before: "Counters",
+        after: "Counters",
+        seconds: float,
+        rounds: int,
+    ) -> Dict[str, object]:
+        shares = threads.shares(before.threads, after.threads, seconds)
+        rows = []
+        for one in sampled:
+            run, wait = shares.get(one.key, (0.0, 0.0))
+            rows.append(
+                {
+                    "pid": one.key[0],
+                    "tid": one.key[1],
+                    "name": one.name,
+                    "run": round(run, 4),
+                    "wait": round(wait, 4),
+                    "states": one.states,
+                    "waits": one.waits,
+                    "wchans": one.wchans,
+                }
+            )
+        return {"rounds": rounds, "thread_count": len(after.threads), "threads": rows}
+
+
+class Counters:
+    """All counters of a job at one moment."""
+
+    def __init__(self, processes: Dict[int, JobProcess]) -> None:
+        self.processes = processes
+        self.threads = threads.run_and_wait(processes)
+        self.stat = {
+            pid: proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048)) for pid in processes
+        }
+        self.status = {pid: "\n" + proc.text_of(f"/proc/{pid}/status", 8192) for pid in processes}
+        self.io = {
+            pid: proc.counters_of(proc.text_of(f"/proc/{pid}/io", 1024).replace(":", ""))
+            for pid in processes
+        }
+        groups = {proc.text_of(f"/proc/{pid}/cgroup", 4096) for pid in processes}
+        mounted = cpu_quota.hierarchies() if groups else []
+
+        def of(controller: str) -> List[str]:
+            found = [cpu_quota.levels(text, mounted, controller) for text in sorted(groups)[:16]]
+            return list(dict.fromkeys(path for paths in found for path in paths))
+
+        self.quotas = cpu_quota.quotas(of("cpu"))
+        self.frozen = cpu_quota.is_frozen(of("freezer"))
+        self.memory = memory_pressure.pressures(of("memory"))
+        self.cpus = _cpu_times()
+
+
+def ran(pid: int, was: List[str]) -> bool:
+    """True if a process has used CPU time since."""
+    now = proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048))
+    return now[11:13] != was[11:13]
+
+
+def _process(
+    one: JobProcess,
+    before: Counters,
+    after: Counters,
+    shares: Dict[Tuple[int, int], Tuple[float, float]],
+    seconds: float,
+) -> Dict[str, object]:
+    pid = one.pid
+    own = [share for key, share in shares.items() if key[0] == pid]
+    status, stat = after.status[pid], after.stat[pid]
+    was = before.stat.get(pid, [])
+    io, io_was = after.io[pid], before.io.get(pid, {})
+    return {
+        "pid": pid,
+        "parent": one.parent,
+        "rank": one.rank,
+        "name": proc.field_of(status, "Name")[:32],
+        "argv": one.argv,
+        "env": one.env,
+        "threads": len(own),
+        # Threads that ended are in the process's own count alone.
+        "run": round(max(sum(run for run, _ in own), _ticks(stat, was, (11, 12), seconds)), 4),
+        "wait": round(sum(wait for _, wait in own), 4),
+        "wanting": sum(run + wait > 0.5 for run, wait in own),
+        "children": round(_ticks(stat, was, (13, 14), seconds), 4),
+        "major_faults": round(_difference(stat, was, 9) / seconds, 2),
+        "swap_bytes": _kib(status, "VmSwap"),
+        "swap_bytes_before": _kib(before.status.get(pid, ""), "VmSwap"),
+        "rss_bytes": _kib(status, "VmRSS"),
+        "cpus_allowed": proc.field_of(status, "Cpus_allowed_list")[:400],
+        "traced": proc.field_of(status, "TracerPid") not in ("", "0"),
+        "nspid": [int(word) for word in proc.field_of(status, "NSpid").split() if word.isdigit()],
+        "io": {name: round((io[name] - io_was.get(name, 0)) / seconds, 1) for name in _IO}
+        if all(name in io for name in _IO)
+        else None,
+        "is_new": pid not in before.processes,
+    }
+
+
+def _difference(stat: List[str], was: List[str], at: int) -> int:
+    now = int(stat[at]) if len(stat) > at else 0
+    return max(0, now - (int(was[at]) if len(was) > at else 0))
+
+
+def _ticks(stat: List[str], was: List[str], fields: Tuple[int, ...], seconds: float) -> float:
+    ticks = sum(_difference(stat, was, at) for at in fields)
+    return ticks / proc.TICKS_A_SECOND / seconds
+
+
+def _kib(status: str, name: str) -> int:
+    return proc.number_of(proc.field_of(status, name)) * 1024
+
+
+def _cpu_times() -> Dict[int, List[int]]:
+    """Return each CPU's times by kind: user, nice, system, idle, iowait, irq, softirq, steal."""
+    found = {}
+    for line in proc.whole_text_of("/proc/stat", 1 << 20).splitlines():
+        words = line.split()
+        if words and words[0].startswith("cpu") and words[0][3:].isdigit() and len(words) > 8:
+            found[int(words[0][3:])] = [int(word) for word in words[1:9]]
+    return found
+
+
+def _busy(before: Dict[int, List[int]], after: Dict[int, List[int]]) -> Dict[str, float]:
+    """Return the share of the time that each CPU was busy."""
+    found = {}
+    for cpu, now in after.items():
+        spent = [new - old for new, old in zip(now, before.get(cpu, now))]
+        if sum(spent) > 0:
+            found[str(cpu)] = round(1 - (spent[3] + spent[4]) / sum(spent), 3)
+    return found
+
+
+def _stolen(before: Dict[int, List[int]], after: Dict[int, List[int]], seconds: float) -> float:
+    """Return how many CPUs the hypervisor gave to others."""
+    ticks = sum(now[7] - before[cpu][7] for cpu, now in after.items() if cpu in before)
+    return round(max(0, ticks) / proc.TICKS_A_SECOND / seconds, 3)
