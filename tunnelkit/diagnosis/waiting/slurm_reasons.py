@@ -1,5 +1,5 @@
-"""What each of Slurm's pending reasons means: the words of job_state_reason.c, and the sentences
-that Slurm writes instead of a word.
+"""The meaning of Slurm's pending reasons: the words of job_state_reason.c, and the sentences that
+Slurm writes instead of a word.
 
 Source: Slurm's page "Job Reason Codes", the places in slurmctld that set each reason, and what a
 real 22.05 printed. scontrol writes `_` for each blank of a sentence; squeue writes blanks.
@@ -34,7 +34,7 @@ class Reason:
 
     @property
     def actor(self) -> Actor:
-        """Who can change it."""
+        """The one who can change it."""
         return CODES[self.code].actor
 
 
