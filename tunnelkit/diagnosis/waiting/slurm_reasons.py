@@ -38,7 +38,8 @@ class Reason:
         return CODES[self.code].actor
 
 
-_NOT_LOOKED = Reason("not-looked", "the scheduler has not looked at the job yet")
+# Without a reason nodes and queue may still say why.
+_NOT_LOOKED = Reason("not-looked", "the scheduler has not looked at the job yet", by_nodes=True)
 _NODES_OUT = "are down, drained, or reserved for jobs of a partition of higher priority"
 _LIMITS = "a limit on {} of your account or QOS is reached; it starts when other jobs end"
 _RAN = "the job is in the queue again; its run before "
