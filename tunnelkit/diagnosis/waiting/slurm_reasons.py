@@ -188,7 +188,8 @@ _SENTENCES = tuple(
          Reason("maintenance", "its nodes are reserved for maintenance, which begins before its "
                 "time limit would end it: a shorter --time may start at once", by_nodes=True)),
         (r"ReqNodeNotAvail,.?May be reserved for other job",
-         Reason("turn", "the nodes that it needs may be kept for another job", by_nodes=True)),
+         Reason("nodes-down", "the nodes that it needs may be reserved for another job",
+                by_nodes=True)),
         (r"ReqNodeNotAvail,.?UnavailableNodes:(?P<detail>\S*)",
          Reason("nodes-down", "nodes that it needs are down, drained or do not answer",
                 by_nodes=True)),
