@@ -31,7 +31,7 @@ _TABLES = ("system_tables", "performance_tables", "system_tables_data")
 
 
 def why_no_accounting() -> str | None:
-    """Why this machine can't run the rig, or None if it can."""
+    """The reason that keeps this machine from running the rig, or None if it can."""
     path = os.environ["PATH"] + ":/usr/sbin:/sbin"
     lacking = [name for name in _PROGRAMS if shutil.which(name, path=path) is None]
     if lacking:
@@ -141,7 +141,7 @@ def _make_accounts(info: LabInfo) -> None:
 
     def known() -> bool:
         done = _on(state, "sacctmgr -n -P show cluster format=cluster,controlport")
-        # The controller has told the database its port.
+        # The database knows the controller's port.
         return any(line.startswith("tklab|") and line[6:] not in ("", "0")
                    for line in done.stdout.splitlines())  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a limit counts, and how much of it a job asks for, in numbers and words."""
+"""Amounts of what a limit counts: the limit's, those in use, and what a job asks for."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class LimitWord:
 
     @property
     def sentence(self) -> str:
-        """What is the matter, without the job's name."""
+        """The matter in words, without the job's name."""
         _, form = _KINDS[self.field]
         return form.format(owner=f"the {self.owner}", jobs=self.jobs, what=self.what_in_words)
 
@@ -137,7 +137,7 @@ class LimitWord:
 
     @property
     def what_in_words(self) -> str:
-        """What is counted."""
+        """The thing that is counted."""
         amount, minutes = _WHAT[self.what]
         return minutes if "Mins" in self.field or self.field == "GrpWall" else amount
 
