@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import shutil
 import subprocess
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.support.places import short_dir
-from tests.support.tkrig import Project
+from tests.support.terminal import PATIENCE_S
+from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 
@@ -220,6 +222,27 @@ async def test_a_full_file_system(project: Project, jobs: Jobs) -> None:
     jobs.wait("full", *_OVER)
     [first] = await why(project, jobs.ids["full"])
     assert (first["code"], first["certainty"]) == ("disk-full", "proven")
+
+
+async def test_the_sessions_end_says_the_verdict(project: Project, jobs: Jobs) -> None:
+    go = jobs.base / "go"
+    script = f"until [ -e {go} ]; do sleep 0.2; done\n{{py}} {{dir}}/collate.py"
+    number = jobs.submit("adopted", Case(script, "", ""))
+    jobs.wait("adopted", "RUNNING")
+    await project.up("--attach-job", number)
+    loop = await project.loop("python", "2.py")
+    go.touch()
+    await loop.line(r"the loop has ended: ")
+    await eventually(lambda: jobs.state("adopted") == "FAILED", "the job has failed")
+
+    async def detail() -> str:
+        return str((await project.status())["detail"])
+
+    async with asyncio.timeout(PATIENCE_S):
+        while "KeyError" not in await detail():
+            await asyncio.sleep(0.2)
+    words = "failed: KeyError: 'label' at collate.py:3 in collate; "
+    assert f"job {number}: FAILED, {words}`tk why {number}` says more" in await detail()
 
 
 async def test_a_forgotten_job_is_said_to_be_one(project: Project, jobs: Jobs) -> None:

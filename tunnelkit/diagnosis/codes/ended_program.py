@@ -268,7 +268,7 @@ _SIGNALS = (
         Actor.YOU,
         "TERM, INT or HUP ended the program: somebody asked it to end.",
         "The signal, or exit code 143, 130 or 129; the sender only where the black box saw it.",
-        "`tk submit --black-box` keeps the sender.",
+        "tk submit --black-box keeps the sender.",
     ),
 )
 

@@ -1,1 +1,1 @@
-"""How a job ended: rules over its records, its log and its black box."""
+"""Verdicts on ended jobs: rules over its records, its log and its black box."""

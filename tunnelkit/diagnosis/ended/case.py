@@ -25,9 +25,11 @@ _AGAIN = re.compile(
 _NOT_THE_PROGRAM = re.compile(
     r"slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
-#: Signals by which a script ends its own helpers: no failure of theirs.
+#: The script itself, and Slurm's own; tk's agent in a job that it was started in.
+_NO_STEPS, _TK_STEP = frozenset({"batch", "extern"}), "tk-agent"
+#: Signals by which a script ends its own helpers; a helper has not failed then.
 _HELPERS_END = frozenset({1, 2, 13, TERM})
-#: The script or a person cancelled a step. Another task that failed has a line of its own.
+#: The script or a user cancelled a step. Another task that failed has a line of its own.
 _STEP_CANCELLED = re.compile(
     r"^slurmstepd\S*: error: \*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+ \*\*\*"
 )
@@ -41,7 +43,7 @@ _STEP_ERROR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the job's script ended. code and signal: None if they are not known.
+    """The end of the job's script. code and signal: None if they are not known.
 
     by_shell: the signal is a shell's 128+N, which a program may also have given itself.
     """
@@ -206,18 +208,23 @@ def _failed_steps(steps: tuple[StepView, ...], lines: tuple[str, ...]) -> tuple[
 
 def _failed_rows(steps: tuple[StepView, ...], cancelled: set[str]) -> list[FailedStep]:
     found = []
+    ended_s = next((one.end_s for one in steps if one.step == "batch"), None)
     for step in steps:
         signal, helper = step.signal or None, step.step in cancelled
         ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
-        if step.step in ("batch", "extern") or not (step.exit_code or signal):
+        if step.step in _NO_STEPS or step.name == _TK_STEP or not (step.exit_code or signal):
             continue
-        # By a uid: the script or a person cancelled it. Without one: a signal ended it.
+        # By a uid: the script or a user cancelled it. Without one: a signal ended it.
         if step.state.startswith("CANCELLED by") or (not step.exit_code and signal in ends):
+            continue
+        killed = signal == KILL and not step.exit_code
+        # Slurm kills the steps that are left when the script has ended.
+        if killed and step.end_s is not None and step.end_s > (ended_s or step.end_s):
             continue
         how = f"exit code {step.exit_code}" if step.exit_code else signal_name(signal or 0)
         how = "out of memory" if signal == OOM_CODE else how
         text = f"step {step.step} ({step.name}) ended with {how}"
-        found.append(FailedStep(step.step, step.exit_code, signal, text, proven=True))
+        found.append(FailedStep(step.step, step.exit_code, signal, text, proven=not killed))
     return found
 
 

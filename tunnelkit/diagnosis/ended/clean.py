@@ -54,7 +54,10 @@ def well(case: Case) -> Verdict | None:
     if ran_s is not None and long and job.time_limit_s and ran_s < job.time_limit_s * _LITTLE:
         of = f"{clock(ran_s)} of {clock(job.time_limit_s)}"
         steps.append(NextStep(f"it took {of}: a shorter --time may start sooner"))
-    return Verdict("ok", "ended well", Certainty.PROVEN, tuple(because), next_steps=tuple(steps))
+    # A signal ended it: another task of it may have failed before, and only the log would say so.
+    unsure = any(one.state == "CANCELLED" for one in case.end.steps) and not case.text.strip()
+    certainty = Certainty.LIKELY if unsure else Certainty.PROVEN
+    return Verdict("ok", "ended well", certainty, tuple(because), next_steps=tuple(steps))
 
 
 def not_on_record(case: Case) -> Verdict | None:

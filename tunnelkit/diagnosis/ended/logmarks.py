@@ -46,7 +46,7 @@ class Hit:
 
     @property
     def sentence(self) -> str:
-        """What the line says, in words."""
+        """The line in words."""
         return self.mark.sentence.format_map(_Groups(self.groups))
 
 

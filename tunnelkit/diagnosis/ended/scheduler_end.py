@@ -1,4 +1,4 @@
-"""Ended by the scheduler or by a person: preempted, node failed, cancelled."""
+"""Ended by the scheduler or by a user: preempted, node failed, cancelled."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ended_by_scheduler(case: Case) -> Verdict | None:
 
 
 def cancelled(case: Case) -> Verdict | None:
-    """Rule 7: by a person. A step's CANCELLED only means that a signal ended it."""
+    """Rule 7: by a user. A step's CANCELLED only means that a signal ended it."""
     comment = (case.job.reason or "") if case.job is not None else ""
     by_pbs = _PBS_BY.search(comment)
     if case.state != "CANCELLED" and not by_pbs:

@@ -69,7 +69,7 @@ def _reached(case: Case) -> list[Evidence]:
 
 
 class _Activity:
-    """What the job did in its last quarter. kind: "working", "hang", "" if it is not known."""
+    """The job's activity in its last quarter. kind: "working", "hang", "" if it is not known."""
 
     def __init__(self, kind: str, certain: bool, *evidence: Evidence) -> None:
         self.kind, self.certain, self.evidence = kind, certain, list(evidence)

@@ -1,5 +1,5 @@
-"""What `tk why` reads of an ended job: the accounting's rows as a real slurmdbd 22.05 gave them,
-logs, file systems; and text of any kind."""
+"""The records of an ended job: rows as a real slurmdbd 22.05 gave them, logs, file systems; and
+text of any kind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,12 @@ def _diagnosed(name: str) -> list[tuple[str, str]]:
         ("ok", [("ok", "proven")]),
         ("hidden", [("step-failed", "proven")]),
         ("hidsegv", [("step-failed", "proven")]),
-        ("stepkill", [("step-failed", "proven")]),
+        ("stepkill", [("step-failed", "likely")]),
+        # These ran on when the script ended, and Slurm ended them.
+        ("left", [("ok", "likely")]),
+        ("left-killed", [("ok", "likely")]),
+        ("one-task", [("step-failed", "proven")]),
+        ("kill-on-bad-exit", [("ok", "likely")]),
         # The script ended this step itself: its state names a uid.
         ("helper", [("ok", "proven")]),
         ("killed", [("killed-unknown", "unknown")]),
