@@ -24,7 +24,7 @@ from tunnelkit.probe.box_watch import Watch, plain
 from tunnelkit.probe.processes import read_process
 
 _LOOK_S, _SAMPLE_S, _MINUTE_S, _WRITE_S = 1.0, 5.0, 60.0, 30.0
-#: CPU time: a share of one core since the start, and this much more at once.
+#: CPU time: a share of one core since the first look, and this much more at once.
 _SHARE, _MORE_S = 0.005, 0.5
 _MOST_PAUSE_S = 20.0
 _SIGNALS = (
@@ -86,7 +86,7 @@ class Box:
         self._log_bytes: Optional[int] = None
         self._agent: Optional[int] = None
         self._over = False
-        self._begun = time.monotonic()
+        self._begun, self._spent_before_s = time.monotonic(), time.process_time()
         self._next_sample = self._next_minute = self._next_write = 0.0
 
     def run(self) -> None:
@@ -116,7 +116,8 @@ class Box:
             self._next_write = now + _WRITE_S
             self._write(last=over)
         if not over:
-            over_s = time.process_time() - _MORE_S - _SHARE * (now - self._begun)
+            spent_s = time.process_time() - self._spent_before_s
+            over_s = spent_s - _MORE_S - _SHARE * (now - self._begun)
             self._wait(min(max(_LOOK_S, over_s / _SHARE), _MOST_PAUSE_S))
         return over
 

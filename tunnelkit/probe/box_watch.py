@@ -14,6 +14,8 @@ _TOP = 8
 #: A killed process may take so many looks to go.
 _LOOKS_FOR_VICTIM = 5
 _KILL = 9
+#: Without a wait status, a smaller one is no likely victim: the kernel takes the largest.
+_LEAST_VICTIM = 16 << 20
 
 
 class Watch:
@@ -27,6 +29,7 @@ class Watch:
         self._memory = MemoryCounts(cgroup.job_number(environ))
         self._seen: Dict[Key, Process] = {}
         self._zombies: Set[Key] = set()
+        self._now: Set[Key] = set()
         self._cpu_s = 0.0
         self._victims_due = 0
         self._looks_due = 0
@@ -44,6 +47,7 @@ class Watch:
         gone = [each for each in gone if each[0] not in self._zombies]
         self._zombies = dead
         gone += [(key, None) for key in self._seen if key not in found]
+        self._now = set(living)
         self._count_cpu(found)
         for key in living:
             self._statuses.watch(key)
@@ -125,11 +129,22 @@ class Watch:
 
     def _victims(self, lines: List[Line]) -> List[Line]:
         """Return those that the kernel has killed for memory: the biggest that may be it."""
-        may = [one for one in lines if one["signal"] == _KILL or _is_unknown(one)]
+        least = max(_LEAST_VICTIM, self._largest() // 2)
+        may = [
+            one
+            for one in lines
+            if one["signal"] == _KILL or (_is_unknown(one) and _size(one) >= least)
+        ]
         may.sort(key=lambda one: (one["signal"] == _KILL, _size(one)), reverse=True)
         chosen = may[: self._victims_due]
         self._victims_due -= len(chosen)
         return chosen
+
+    def _largest(self) -> int:
+        """Return the memory of the largest process that was there and has not ended."""
+        return max(
+            (one.rss_bytes for key, one in self._seen.items() if key in self._now), default=0
+        )
 
     def _gone_line(self, process: Process, status: Optional[int], now_s: float) -> Line:
         about = self._processes.about.get((process.pid, process.start))
