@@ -20,7 +20,7 @@ ON_DIALECT = {"pbs": "select=1:ncpus=2", "torque": "nodes=1:ppn=2"}
 
 
 async def qsub(project: Project, *words: str, script: str = "sleep 600\n") -> str:
-    """Submit a job as a person would; its id."""
+    """Submit a job as a user would; its id."""
     process = await asyncio.create_subprocess_exec(
         *project.on_login("qsub", *words),
         cwd=project.lab.home,

@@ -18,15 +18,18 @@ def qsub(project: SiteProject, words: str, script: str = "sleep 600") -> str:
 
 
 def of(project: SiteProject, job: str) -> dict[str, Any]:
-    """What the server has on record of a job that has not ended; {} of another."""
+    """The server's record of a job that has not ended; {} of another."""
     return next((one for one in project.site.pbs.jobs() if one["id"] == job), {})
 
 
 async def verdict(project: SiteProject, job: str) -> dict[str, Any]:
-    diagnosis = (await project.tk("why", job, "--json")).json
-    assert diagnosis["not_asked"] == [], "every command was answered"
-    found: dict[str, Any] = diagnosis["verdicts"][0]
+    found: dict[str, Any] = (await diagnosis(project, job))["verdicts"][0]
     return found
+
+
+async def diagnosis(project: SiteProject, job: str) -> dict[str, Any]:
+    whole: dict[str, Any] = (await project.tk("why", job, "--json")).json
+    return whole
 
 
 async def until(project: SiteProject, job: str, code: str) -> dict[str, Any]:
@@ -45,6 +48,7 @@ async def test_jobs_that_wait(project: SiteProject) -> None:
     told = [one["text"] for one in found["because"]]
     assert any("Not Running: Insufficient amount of resource: ngpus" in one for one in told)
     assert any("node1 1 GPU, 3 CPUs" in one for one in told), told
+    assert (await diagnosis(project, waits))["not_asked"] == [], "each command was answered"
     never = await until(project, qsub(project, "-l select=1:ncpus=1:ngpus=9"), "never")
     assert never["certainty"] == "proven" and "9 asked for" in never["sentence"]
     nowhere = await until(project, qsub(project, "-l select=1:ncpus=1:host=node99"), "never")
@@ -65,6 +69,8 @@ async def test_jobs_that_have_ended(project: SiteProject) -> None:
     assert (await until(project, deleted, "cancelled"))["sentence"].endswith("by you")
     slow = qsub(project, "-N slow -o slow.out -e slow.err -l select=1:ncpus=1 -l walltime=3")
     await eventually(lambda: not of(project, slow), "its time limit", 120.0)
-    found = await verdict(project, slow)
+    whole = await diagnosis(project, slow)
+    assert whole["not_asked"] == [], "its logs were found"
+    [found, *_] = whole["verdicts"]
     assert found["code"].startswith("timeout")
     assert any("-29" in one["text"] for one in found["because"])

@@ -87,14 +87,14 @@ def amounts_of(said: str) -> tuple[str, str, str] | None:
 
 
 def readable(amount: str) -> str:
-    """Return `23.5GB` for `24684096kb`; other amounts as they are."""
+    """Return `23.5 GB` for `24684096kb`; other amounts as they are."""
     match = _SIZE.fullmatch(amount)
     if not match:
         return amount
     size = int(match[1]) << _POWERS[match[2].lower()]
     if size >= 1 << 30:
-        return f"{size / (1 << 30):.1f}".removesuffix(".0") + "GB"
-    return f"{size / (1 << 20):.1f}".removesuffix(".0") + "MB"
+        return f"{size / (1 << 30):.1f}".removesuffix(".0") + " GB"
+    return f"{size / (1 << 20):.1f}".removesuffix(".0") + " MB"
 
 
 def find_lack(said: str) -> tuple[Form, dict[str, str]] | None:

@@ -81,7 +81,7 @@ def test_amounts_are_named_in_readable_sizes() -> None:
     text = "Not Running: Insufficient amount of resource: mem (R: 64gb A: 24684096kb T: 100gb)"
     found = verdict(text)
     assert found.code == "busy" and found.certainty is Certainty.PROVEN
-    assert "mem: 64GB asked for, 23.5GB free of 100GB" in found.sentence
+    assert "mem: 64 GB asked for, 23.5 GB free of 100 GB" in found.sentence
 
 
 @pytest.mark.parametrize(
