@@ -15,6 +15,9 @@ _TELLING = (
 )  # fmt: skip
 #: The first that is set counts: under mpirun and torchrun SLURM_PROCID is the launcher's.
 _RANKS = _TELLING[:5]
+#: Equal in all processes of a job on one node. Several clusters may share a machine, and number
+#: their jobs alike.
+_SAME = ("SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "PBS_JOBCOOKIE")
 #: tk's own: the agent, the probe, fork servers and debuggees that stand by.
 _OWN = re.compile(r"/(agent|probe)-[0-9a-f]{8,}[^/]*\.zip|tunnelkit[./](agent|debuggee|probe)")
 _MOST = 512
@@ -40,15 +43,12 @@ class JobProcesses:
 
     def __init__(self, job_id: str) -> None:
         self._job = job_id or os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or ""
-        self._node = os.environ.get("SLURMD_NODENAME", "")
         number = re.match(r"[0-9]+", self._job)
         self._number = number[0] if number else "no job"
-        #: Slurm: `job_4711`; PBS: `4711.server`.
-        self._cgroup = (
-            re.compile(rf"(?:/job_{number[0]}|\b{re.escape(self._job)})(?![0-9])")
-            if (number)
-            else None
-        )
+        #: A directory `job_4711` (Slurm) or `4711.server` (PBS).
+        names = [f"job_{self._number}"] + ([re.escape(self._job)] if "." in self._job else [])
+        pattern = rf"/(?:{'|'.join(names)})(?:\.\w+)?(?:/|$)"
+        self._cgroup = re.compile(pattern, re.M) if number else None
         self._known: Dict[int, Tuple[str, Optional[JobProcess]]] = {}
 
     def look(self) -> Dict[int, JobProcess]:
@@ -90,7 +90,8 @@ class JobProcesses:
         return JobProcess(pid, int(fields[1]), fields[19], argv[:300], env)
 
     def _is_of_job(self, pid: int, env: Dict[str, str]) -> bool:
-        if self._node and env.get("SLURMD_NODENAME", self._node) != self._node:
+        own = os.environ
+        if any(name in own and env.get(name, own[name]) != own[name] for name in _SAME):
             return False
         return (self._job in _jobs_of(env)) or self._by_cgroup(pid)
 

@@ -88,12 +88,10 @@ def _findings(look: Look) -> tuple[list[Verdict], list[Question]]:
     without = []
     explained: frozenset[str] = frozenset()
     for question in QUESTIONS:
-        if question.code in explained:
-            continue
         verdict = question.find(look)
         if verdict is None:
             without.append(question)
-        elif len(found) < _MOST:
+        elif len(found) < _MOST and question.code not in explained:
             found.append(verdict)
             explained |= question.explains
     risks = [one for one in found if one.code == "gpu-memory"]
