@@ -15,7 +15,7 @@ from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 from tunnelkit.diagnosis.waiting.contended import busy, fragmented, seems_free, turn
 from tunnelkit.diagnosis.waiting.impossible import never, over_partition
 from tunnelkit.diagnosis.waiting.situation import Situation, look, plain_reason
-from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down
+from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down, reserved_soon
 
 ByReason = Callable[[JobView, ClusterView, float], Verdict | None]
 
@@ -26,6 +26,7 @@ RULES: tuple[Callable[[Situation], Verdict | None], ...] = (
     nodes_down,
     maintenance,
     turn,
+    reserved_soon,
     seems_free,
     fragmented,
     busy,

@@ -32,9 +32,7 @@ def answer(nodes: int, pending: int, running: int) -> str:
         f"Nodes=n[0000-{nodes // 10:04}] Flags=MAINT",
         "priority": "5000|0|100|400|500|4000|0",
     }
-    return "".join(
-        f"\n{MARK} {name}\n{text}\n{MARK}-code 0\n" for name, text in sections.items()
-    )
+    return "".join(f"\n{MARK} {name}\n{text}\n{MARK}-code 0\n" for name, text in sections.items())
 
 
 def _node(at: int) -> str:
@@ -55,7 +53,9 @@ def _pending(at: int, nodes: int) -> str:
     start = f"{NOW_S + 600 + at * 10}" if at < 500 else "N/A"
     reason = ("Priority", "Priority", "Dependency", "QOSMaxJobsPerUserLimit")[at % 4]
     name = ("gpu", "long", "short", "gpu,long")[at % 4]
-    return f"PD|{100000 + at}|u{at % 300}|{name}|{20000 - at}|{start}|N/A|16|{planned}|(null)|{reason}"
+    return (
+        f"PD|{100000 + at}|u{at % 300}|{name}|{20000 - at}|{start}|N/A|16|{planned}|(null)|{reason}"
+    )
 
 
 def _running(at: int, nodes: int) -> str:
