@@ -246,7 +246,7 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
     job_id, native, reason, nodes, batch_host, start, _end, left, name = row
     state, explanation = state_of(native)
     if state is JobState.PENDING and native == "PENDING":
-        explanation = judge(reason)[1]
+        explanation = judge(reason)[1].replace("JOBID", job_id)
     status = JobStatus(
         job_id,
         state,

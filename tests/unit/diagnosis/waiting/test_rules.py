@@ -63,7 +63,7 @@ def test_never_no_node_with_the_features() -> None:
 
 
 def test_never_longer_than_the_partition_allows() -> None:
-    found = _verdict(job("PartitionTimeLimit"), cluster(node("n1"), time_most_min=30))
+    found = _verdict(job("PartitionConfig"), cluster(node("n1"), time_most_min=30))
     assert (found.code, found.certainty) == ("never", Certainty.PROVEN)
     assert "it asks for 1:00:00, and gpu allows 0:30:00" in found.sentence
     assert found.next_steps[0].command == "tk why 50 --start-sooner 30"
@@ -273,8 +273,7 @@ def test_another_partition_where_it_fits_now() -> None:
     [
         ("Priority", "turn"),
         ("Resources", "busy"),
-        ("ReqNodeNotAvail,_May_be_reserved_for_other_job", "nodes-down"),
-        ("None", "not-looked"),
+        ("ReqNodeNotAvail,_UnavailableNodes:n1", "nodes-down"),
     ],
 )
 def test_without_nodes_only_likely(reason: str, code: str) -> None:

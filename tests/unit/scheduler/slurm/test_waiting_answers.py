@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.diagnosis.evidence.cluster import ClusterView, GpuCount, Limit, Window
+from tunnelkit.diagnosis.evidence.cluster import ClusterView, GpuCount, Window
 from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, Shape
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect.inspector import SCRIPT
 from tunnelkit.scheduler.slurm.inspect.job import job_view
-from tunnelkit.scheduler.slurm.inspect.limits import parse_limits
 from tunnelkit.scheduler.slurm.inspect.nodes import (
     gpus_of_node,
     parse_nodes,
@@ -46,39 +45,6 @@ ReservationName=m1 StartTime=1795635340 EndTime=1795638940 Duration=01:00:00 Nod
 NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=(null) Flags=MAINT,IGNORE_JOBS,SPEC_NODES \
 TRES=cpu=4 Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE
 ReservationName=l StartTime=1795635340 EndTime=1795638940 Nodes=(null) Flags=ANY_NODES
-"""
-#: As slurmctld 22.05 prints it.
-LIMITS = """\
-Current Association Manager state
-
-Association Records
-
-ClusterName=c Account=lab UserName= Partition= Priority=0 ID=5
-    GrpJobs=N(2) GrpJobsAccrue=N(0)
-    GrpSubmitJobs=5(3) GrpWall=N(0.15)
-    GrpTRES=cpu=N(0),mem=N(0),gres/gpu=4(3)
-    MaxJobs= MaxSubmitJobs= MaxWallPJ=
-ClusterName=c Account=lab UserName=kim(1000) Partition= Priority=0 ID=6
-    GrpJobs=N(1) GrpJobsAccrue=N(0)
-    MaxJobs=1(1) MaxJobsAccrue= MaxSubmitJobs=(0) MaxWallPJ=
-ClusterName=c Account=lab UserName=lee(1001) Partition= Priority=0 ID=7
-    MaxJobs=9(1) MaxJobsAccrue= MaxSubmitJobs=(0) MaxWallPJ=
-
-QOS Records
-
-QOS=tiny(2)
-    UsageRaw=0.000000
-    GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(0) GrpWall=60.00(12.50)
-    GrpTRES=cpu=N(1),gres/gpu=1(1)
-    Account Limits
-        lab
-          MaxJobsPA=N(0) MaxJobsAccruePA=N(0) MaxSubmitJobsPA=7(0)
-    User Limits
-        kim(1000)
-          MaxJobsPU=2(1) MaxJobsAccruePU=N(0) MaxSubmitJobsPU=N(1)
-          MaxTRESPU=cpu=8(1)
-        lee(1001)
-          MaxJobsPU=2(2) MaxJobsAccruePU=N(0) MaxSubmitJobsPU=N(1)
 """
 
 
@@ -171,19 +137,6 @@ def test_parts_of_a_priority() -> None:
     ]
 
 
-def test_limits_of_the_account_the_user_and_the_qos() -> None:
-    assert set(parse_limits(LIMITS, user="kim")) == {
-        Limit("account lab", "GrpSubmitJobs", "submitted jobs", 5, 3),
-        Limit("account lab", "GrpTRES", "gres/gpu", 4, 3),
-        Limit("user kim in account lab", "MaxJobs", "jobs", 1, 1),
-        Limit("QOS tiny", "GrpWall", "minutes", 60, 12.5),
-        Limit("QOS tiny", "GrpTRES", "gres/gpu", 1, 1),
-        Limit("account lab in QOS tiny", "MaxSubmitJobsPA", "submitted jobs", 7, 0),
-        Limit("user kim in QOS tiny", "MaxJobsPU", "jobs", 2, 1),
-        Limit("user kim in QOS tiny", "MaxTRESPU", "cpu", 8, 1),
-    }
-
-
 def test_what_fails_is_missing_and_never_empty() -> None:
     sections = {
         "nodes": Section("", 124),
@@ -261,7 +214,6 @@ def test_no_text_is_too_strange(text: str) -> None:
     parse_queue(text)
     parse_windows(text)
     parse_priority(text)
-    parse_limits(text, user="kim")
     states_of(text)
     gpus_of_node(text, text)
 

@@ -20,7 +20,7 @@ from tunnelkit.diagnosis.evidence.cluster import (
 )
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.scheduler.sections import Section
-from tunnelkit.scheduler.slurm.inspect.limits import parse_limits
+from tunnelkit.scheduler.slurm.inspect.limits import limits_of
 from tunnelkit.scheduler.slurm.inspect.nodes import parse_nodes, parse_partitions
 from tunnelkit.scheduler.slurm.inspect.queue import parse_queue
 from tunnelkit.scheduler.slurm.inspect.windows import parse_priority, parse_windows
@@ -79,7 +79,7 @@ def cluster_view(sections: Mapping[str, Section], job: JobView) -> ClusterView:
     if (text := _answer(sections, "windows")) is not None:
         windows = parse_windows(text)
     if (text := _answer(sections, "limits")) is not None:
-        limits = parse_limits(text, user=job.user)
+        limits = limits_of(text, job)
     if (text := _answer(sections, "priority")) is not None:
         parts = parse_priority(text)
     missing = _missing(sections, nodes, partitions)
