@@ -85,10 +85,12 @@ CASES = (
     Case("held by an administrator", "id=$(job -b now+1hour); scontrol hold $id; echo $id",
          "JobHeldAdmin", "held-admin", "only an administrator can release it"),
     Case("a begin time", "job -b now+1hour", "BeginTime", "begin", "begin time, in ", works=True),
-    Case("requeued", "id=$(job --requeue); state $id RUNNING; scontrol requeue $id; echo $id",
+    Case("requeued", "id=$(job --requeue); state $id RUNNING; scontrol requeue $id; "
+         "state $id PENDING; echo $id",
          "BeginTime", "requeued", "is in the queue again: it was preempted, its node failed, or"),
     Case("requeued and held",
-         "id=$(job --requeue); state $id RUNNING; scontrol requeuehold $id; echo $id",
+         "id=$(job --requeue); state $id RUNNING; scontrol requeuehold $id; state $id PENDING; "
+         "echo $id",
          "job requeued in held state", "held-you", "is held after it ran before", works=True),
     Case("a dependency", "id=$(job -b now+1hour); job -d afterok:$id", "Dependency", "dependency",
          "to end with exit code 0"),

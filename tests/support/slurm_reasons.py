@@ -18,7 +18,7 @@ SENTENCES = {
     "ReqNodeNotAvail, UnavailableNodes:node4": "nodes-down",
     "ReqNodeNotAvail, UnavailableNodes:node[4-5,9]": "nodes-down",
     "ReqNodeNotAvail, Reserved for maintenance": "maintenance",
-    "ReqNodeNotAvail, May be reserved for other job": "turn",
+    "ReqNodeNotAvail, May be reserved for other job": "nodes-down",
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions":
         "nodes-down",
     "launch failed requeued held": "launch-failed",

@@ -41,7 +41,7 @@ def judge_reason(job: JobView, cluster: ClusterView, now_s: float) -> Verdict | 
 def judge_by_word(job: JobView) -> Verdict:
     """Return what the reason alone makes likely, where nodes or queue are not known."""
     verdict = _plain(job, ClusterView(), 0.0, reason_of(job.reason))
-    known = verdict.code not in ("waiting-unknown", "not-looked")
+    known = verdict.code != "waiting-unknown"
     return replace(verdict, certainty=Certainty.LIKELY if known else Certainty.UNKNOWN)
 
 

@@ -38,7 +38,8 @@ class Reason:
         return CODES[self.code].actor
 
 
-_NOT_LOOKED = Reason("not-looked", "the scheduler has not looked at the job yet")
+# Without a reason nodes and queue may still say why.
+_NOT_LOOKED = Reason("not-looked", "the scheduler has not looked at the job yet", by_nodes=True)
 _NODES_OUT = "are down, drained, or reserved for jobs of a partition of higher priority"
 _LIMITS = "a limit on {} of your account or QOS is reached; it starts when other jobs end"
 _RAN = "the job is in the queue again; its run before "
@@ -187,7 +188,8 @@ _SENTENCES = tuple(
          Reason("maintenance", "its nodes are reserved for maintenance, which begins before its "
                 "time limit would end it: a shorter --time may start at once", by_nodes=True)),
         (r"ReqNodeNotAvail,.?May be reserved for other job",
-         Reason("turn", "the nodes that it needs may be kept for another job", by_nodes=True)),
+         Reason("nodes-down", "the nodes that it needs may be reserved for another job",
+                by_nodes=True)),
         (r"ReqNodeNotAvail,.?UnavailableNodes:(?P<detail>\S*)",
          Reason("nodes-down", "nodes that it needs are down, drained or do not answer",
                 by_nodes=True)),

@@ -59,7 +59,8 @@ def commands(verdict: Verdict) -> list[str]:
         "BadConstraints", "NodeDown", "ReqNodeNotAvail", "ReqNodeNotAvail,_UnavailableNodes:n1",
         "ReqNodeNotAvail,_Reserved_for_maintenance",
         "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs",
-        "SomethingNewOf2031", "Not Running: Insufficient amount of resource: ngpus",
+        "None", "(null)", "SomethingNewOf2031",
+        "Not Running: Insufficient amount of resource: ngpus",
     ],
 )  # fmt: skip
 def test_nodes_decide_so_the_reason_does_not(reason: str) -> None:
