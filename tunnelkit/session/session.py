@@ -10,7 +10,6 @@ import logging
 
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import JobStatus
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agents import SessionAgents
@@ -57,7 +56,6 @@ class Session:
         self.requeues = 0
         #: True after `down` if the end of the allocation is certain.
         self.all_ended = False
-        self.pending: JobStatus | None = None
         self.settled = asyncio.Event()
         self.events = EventLog(paths.events)
         self.states = StateMachine(host.changed, self.events.add)
@@ -85,7 +83,7 @@ class Session:
             wait_link=self._connection.keeper.wait_up,
             attach_job=launch.attach_job,
         )
-        self._waiting_words = WaitingWords(self.cluster, self._tasks, self._show_pending, host.say)
+        self.waiting = WaitingWords(self.cluster, self._tasks, self._show_pending, host.say)
         self.agents = self._make_agents()
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
@@ -178,7 +176,7 @@ class Session:
             self.states.fail(SessionState.FAILED, error)
             raise
         finally:
-            await self._waiting_words.end()
+            await self.waiting.end()
             self._connection.gate.leave()
             self.settled.set()
         self.states.become(SessionState.READY)
@@ -187,7 +185,7 @@ class Session:
         await self.cluster.prepare()
         self._reach_cluster()
         self.states.become(SessionState.PENDING)
-        await self.cluster.occupy(self.launch.node, self._on_pending, self._reach_agent)
+        await self.cluster.occupy(self.launch.node, self.waiting.is_pending, self._reach_agent)
 
     def _reach_cluster(self) -> None:
         """Make this session's launch record the one that the next session reads.
@@ -199,8 +197,7 @@ class Session:
         self._paths.launch_wanted.replace(self._paths.launch)
 
     async def _reach_agent(self, allocated: Allocated) -> None:
-        self.pending = None
-        await self._waiting_words.end()
+        await self.waiting.end()
         self.time_limit.begins(allocated.job_id, allocated.time_left_s)
         self.states.become(SessionState.STARTING, ", ".join(allocated.nodes) or self.link.name)
         self.files.node_is(await self.agents.reach(allocated))
@@ -252,7 +249,7 @@ class Session:
         self.files.node_changed()
         self.time_limit.runs_again()
         self.states.become(SessionState.PENDING, said)
-        await self._reach_agent(await self.cluster.wait_running(job, self._on_pending))
+        await self._reach_agent(await self.cluster.wait_running(job, self.waiting.is_pending))
         for lost in await self.forwards.put_back(forwards):
             self._say(lost)
         self._become_ready()
@@ -326,10 +323,6 @@ class Session:
         await ending.step("the connection", self.link.close(), 8.0)
 
     # -- notices from other parts -----------------------------------------
-
-    def _on_pending(self, status: JobStatus) -> None:
-        self.pending = status
-        self._waiting_words.is_pending(status)
 
     def _show_pending(self, text: str) -> None:
         self.events.add("scheduler", text)

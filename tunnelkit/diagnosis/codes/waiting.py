@@ -11,9 +11,12 @@ WAITING = (
         Stage.WAITING,
         Actor.YOU,
         "The job can never start as it was asked for.",
-        "No node of the partition has what one node of the job needs, even when it is empty; or "
-        "the scheduler refuses the job for a reason that does not change by waiting.",
-        "Cancel it, and ask for what a node has.",
+        "Arithmetic by node: even if all nodes of the partition were empty and in service, too few "
+        "have the features, CPUs, memory and GPUs together (`sinfo`); or the job is over the "
+        "partition's time or number of nodes (`scontrol show partition`). Proven if Slurm's reason "
+        "says so too; else most likely, since a site's own rules are not seen.",
+        "Cancel it, and ask for what a node has. A time limit can be shortened in place: "
+        "`tk why --start-sooner MINUTES`.",
         fatal=True,
     ),
     Code(
@@ -21,40 +24,49 @@ WAITING = (
         Stage.WAITING,
         Actor.NOBODY,
         "Enough is free, but on several nodes, and the job needs it on one.",
-        "By node: free CPUs, memory and GPUs against what one node of the job needs.",
-        "Ask for less on a node, for a spread over nodes, or wait for the nearest node.",
+        "Arithmetic by node: the job fits on an empty node, none has enough free, and what is free "
+        "on all of them together would be enough.",
+        "Ask for what the nearest node has free, let the job spread over nodes, or wait.",
     ),
     Code(
         "busy",
         Stage.WAITING,
         Actor.NOBODY,
-        "All nodes that fit are in use.",
-        "By node: it would fit an empty node, and no node that fits is free.",
-        "Wait; or ask for what is free now.",
+        "The nodes that fit are in use.",
+        "Arithmetic by node: the job fits on nodes that are in service, and other jobs have them "
+        "(`squeue`). Times are time limits: jobs may end earlier. Jobs that the site hides are "
+        "called somebody's.",
+        "Wait, or take what is offered: less on a node, no feature, another partition.",
     ),
     Code(
         "turn",
         Stage.WAITING,
         Actor.NOBODY,
-        "Jobs of higher priority are in front.",
-        "A node would be free, and the scheduler names jobs of higher priority.",
-        "A shorter time limit may start now by backfill: `tk why --start-sooner`.",
+        "Nodes are free for the job, and jobs of higher priority are in front.",
+        "Arithmetic by node, and the order of the queue: jobs that want the same nodes, without "
+        "those that are held or wait for something else. The window is the time until the "
+        "scheduler plans to give the node to a job in front.",
+        "A time limit that ends within the window starts at once by backfill: "
+        "`tk why --start-sooner auto`. The job keeps its place.",
     ),
     Code(
         "nodes-down",
         Stage.WAITING,
         Actor.ADMINISTRATOR,
-        "The only nodes that fit are down, drained or reserved.",
-        "The states of the nodes that fit, with the administrator's reason.",
+        "Nodes that the job needs are down, drained or reserved.",
+        "Arithmetic by node: it fits on empty nodes, and too few of them are in service. The "
+        "states, and the administrator's reason, are shown (`sinfo`).",
         "Take other nodes, or ask the administrator when they are back.",
     ),
     Code(
         "maintenance",
         Stage.WAITING,
         Actor.YOU,
-        "The job would run into a maintenance window.",
-        "A reservation of the nodes begins before the job's time limit would end it.",
-        "A time limit that ends before the window starts at once.",
+        "The job would run into a maintenance window or another reservation.",
+        "A reservation of the nodes begins before the job's time limit would end it "
+        "(`scontrol show reservation`).",
+        "A time limit that ends before the window starts at once, if a node is free: "
+        "`tk why --start-sooner auto`. Else wait until it is over.",
     ),
     Code(
         "limit-account",

@@ -18,6 +18,7 @@ class GpuCount:
 class NodeView:
     """One node.
 
+    cpus_taken: those that jobs have; the rest may be out of use.
     states: the scheduler's flags in lower case ("idle", "mixed", "drained", "down"). reason: an
     administrator's words for why it is out, with since_s and by whom.
     """
@@ -34,6 +35,7 @@ class NodeView:
     reason: str = ""
     reason_by: str = ""
     since_s: float | None = None
+    cpus_taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from tunnelkit.diagnosis.waiting.situation import Situation
 from tunnelkit.diagnosis.waiting.turn import holders
 from tunnelkit.diagnosis.waiting.wording import (
     amount,
+    counted,
     joined,
     listed,
     span,
@@ -19,11 +20,14 @@ from tunnelkit.diagnosis.waiting.wording import (
 
 def turn(now: Situation) -> Verdict | None:
     """It would fit now, and others are in front."""
-    if not now.fit.fits_now or not now.place.ahead:
+    said = now.reason == "Priority"
+    if not now.fit.fits_now or not (now.place.ahead or said):
         return None
-    certainty = Certainty.PROVEN if now.reason == "Priority" else Certainty.LIKELY
-    verb = "job is" if now.place.jobs_ahead == 1 else "jobs are"
-    text = f"waits for its turn: {now.place.jobs_ahead} {verb} in front"
+    count = now.place.jobs_ahead
+    # The scheduler may hide other users' jobs.
+    certainty = Certainty.PROVEN if said and count else Certainty.LIKELY
+    who = f"{counted(count, 'job')} {'is' if count == 1 else 'are'}" if count else "others are"
+    text = f"waits for its turn: {who} in front"
     gap = now.gap
     because = [lines.asked(now), *lines.in_front(now)]
     if gap is not None and gap.until_s is not None and gap.until_s > now.now_s:

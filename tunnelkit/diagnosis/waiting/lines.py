@@ -77,7 +77,11 @@ def in_front(now: Situation) -> Iterator[Evidence]:
         return
     behind = f"; {counted(place.behind, 'job')} behind" if place.behind else ""
     if not place.ahead:
-        yield Evidence(f"nobody in {now.job.partition}{behind}", QUEUE, "in front")
+        hidden = now.reason == "Priority"
+        who = (
+            "jobs that squeue does not show to you" if hidden else f"nobody in {now.job.partition}"
+        )
+        yield Evidence(f"{who}{behind}", QUEUE, "in front")
         return
     first = place.ahead[0]
     who = f"{first.job_id} ({owner(first.user, now.job.user)})"
@@ -94,12 +98,13 @@ def in_front(now: Situation) -> Iterator[Evidence]:
 def in_use(now: Situation, nodes: tuple[NodeView, ...]) -> Iterator[Evidence]:
     """Who has the nodes, and until when at the latest; the three that are free first."""
     for one in holders(nodes, now.cluster.running)[:3]:
-        if one.jobs:
+        if one.jobs or one.hidden:
             yield Evidence(f"{one.node.name} by {_jobs(one, now)}", QUEUE, "in use")
 
 
 def _jobs(one: Holder, now: Situation) -> str:
     some = [f"{job.job_id} ({owner(job.user, now.job.user)})" for job in one.jobs]
+    some += ["somebody's jobs"] if one.hidden else []
     until = f", until {when(one.free_s, now.now_s)} at the latest" if one.free_s else ""
     return f"{listed(some, 3)}{until}"
 

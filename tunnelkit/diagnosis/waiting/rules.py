@@ -16,7 +16,8 @@ from tunnelkit.diagnosis.waiting.contended import busy, fragmented, seems_free, 
 from tunnelkit.diagnosis.waiting.impossible import never, over_partition
 from tunnelkit.diagnosis.waiting.pbs_rules import PBS_WAITS, judge_pbs
 from tunnelkit.diagnosis.waiting.situation import Situation, look
-from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down
+from tunnelkit.diagnosis.waiting.slurm_reasons import reason_of
+from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down, reserved_soon
 
 #: The first that holds is the verdict.
 RULES: tuple[Callable[[Situation], Verdict | None], ...] = (
@@ -25,6 +26,7 @@ RULES: tuple[Callable[[Situation], Verdict | None], ...] = (
     nodes_down,
     maintenance,
     turn,
+    reserved_soon,
     seems_free,
     fragmented,
     busy,
@@ -38,12 +40,19 @@ def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Ver
     definite = judge_reason(job, cluster, now_s)
     now = look(job, cluster, now_s)
     if definite is not None:
-        also = None if now is None else never(now)
-        if also is None or also.code == definite.code:
-            return (definite,)
-        return definite, replace(also, sentence=f"{also.sentence}, even after that")
-    for rule in RULES if now is not None else ():
-        found = rule(now) if now is not None else None
-        if found is not None:
-            return (found,)
+        return (definite, *_even_then(definite, now))
+    if now is not None and reason_of(job.reason).by_nodes:
+        for rule in RULES:
+            if (found := rule(now)) is not None:
+                return (found,)
     return (judge_by_word(job),)
+
+
+def _even_then(definite: Verdict, now: Situation | None) -> tuple[Verdict, ...]:
+    """Return that the job could not start either way, if that is so."""
+    found = None if now is None else never(now)
+    if found is None or found.code == definite.code:
+        return ()
+    if definite.code == "not-looked":
+        return (found,)
+    return (replace(found, sentence=f"{found.sentence}, even after that"),)

@@ -71,11 +71,13 @@ def _rival_partitions(job: JobView, cluster: ClusterView) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A node and the jobs on it. free_s: when all of them have ended, at the latest."""
+    """A node and the jobs on it. free_s: when all of them have ended, at the latest; None if
+    that is not known. hidden: others, whom the scheduler does not show, have a part of it."""
 
     node: NodeView
     jobs: tuple[RunningJob, ...]
     free_s: float | None
+    hidden: bool = False
 
 
 def holders(nodes: Sequence[NodeView], running: Iterable[RunningJob]) -> tuple[Holder, ...]:
@@ -91,10 +93,18 @@ def holders(nodes: Sequence[NodeView], running: Iterable[RunningJob]) -> tuple[H
         some = sorted(jobs[node.name], key=lambda one: one.ends_s or float("inf"))
         ends = [one.ends_s for one in some]
         known = [end for end in ends if end is not None]
-        free_s = max(known) if some and len(known) == len(ends) else None
-        found.append(Holder(node, tuple(some), free_s))
+        hidden = _has_hidden(node, some)
+        all_known = bool(some) and len(known) == len(ends) and not hidden
+        found.append(Holder(node, tuple(some), max(known) if all_known else None, hidden))
     found.sort(key=lambda one: (one.free_s or float("inf"), one.node.name))
     return tuple(found)
+
+
+def _has_hidden(node: NodeView, jobs: Sequence[RunningJob]) -> bool:
+    """True if more CPUs are taken than the jobs that are shown have."""
+    if any(len(one.nodes) > 1 for one in jobs):
+        return False  # how such a job is spread is not known
+    return sum(one.cpus for one in jobs) < node.cpus_taken
 
 
 def owner(user: str, me: str) -> str:

@@ -114,5 +114,27 @@ def _before(now: Situation, first: Window) -> list[NextStep]:
     return steps
 
 
+def reserved_soon(now: Situation) -> Verdict | None:
+    """What is free is reserved before the job would end, and the other nodes are in use."""
+    gap = now.gap
+    if gap is None or not isinstance(gap.by, Window) or now.place.ahead:
+        return None
+    limit_s = now.job.time_limit_s
+    if limit_s is not None and gap.by.start_s >= now.now_s + limit_s:
+        return None
+    names, begins = listed([one.name for one in gap.nodes]), when(gap.by.start_s, now.now_s)
+    be = "is" if len(gap.nodes) == 1 else "are"
+    text = (
+        f"waits: {names} {be} free, but {_kind(gap.by)} {gap.by.name} begins there at {begins}, "
+        f"before its {limit_words(limit_s)} would end; the other nodes that fit are in use"
+    )
+    because = (lines.asked(now), _window(gap.by, now), *lines.starts(now), lines.reason(now))
+    certainty = Certainty.PROVEN if _UNAVAILABLE.match(now.reason) else Certainty.LIKELY
+    steps = sooner(now) or (NextStep("wait: it starts by itself"),)
+    return Verdict(
+        "maintenance", text, certainty, because, next_steps=steps, sooner_min=now.sooner_min
+    )
+
+
 def _kind(window: Window) -> str:
     return "maintenance" if window.maintenance else "reservation"

@@ -42,7 +42,7 @@ def status_of(session: Session, *, closing: bool) -> SessionStatus:
 
 
 def _job(session: Session) -> JobInfo | None:
-    cluster, pending = session.cluster, session.pending
+    cluster, pending = session.cluster, session.waiting.status
     if cluster.job is None or cluster.job.job_id is None:
         return None
     return {

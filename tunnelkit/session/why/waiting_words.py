@@ -44,14 +44,15 @@ class WaitingWords:
         self._say = say
         self._first_s = first_s
         self._again_s = again_s
-        self._status: JobStatus | None = None
+        #: What the scheduler says of the job while it waits.
+        self.status: JobStatus | None = None
         self._sentence = ""
         self._code = ""
         self._task: asyncio.Task[None] | None = None
 
     def is_pending(self, status: JobStatus) -> None:
         """Take what the scheduler says of the waiting job."""
-        self._status = status
+        self.status = status
         self._show(self._text(status))
         if self._task is None and status.job_id:
             self._task = self._tasks.spawn(self._ask_on())
@@ -59,7 +60,7 @@ class WaitingWords:
     async def end(self) -> None:
         """Stop asking: the job runs, or nobody waits for it any more."""
         task, self._task = self._task, None
-        self._status, self._sentence, self._code = None, "", ""
+        self.status, self._sentence, self._code = None, "", ""
         if task is not None:
             await cancel_all(task)
 
@@ -81,15 +82,15 @@ class WaitingWords:
             await asyncio.sleep(self._again_s)
 
     async def _ask(self) -> None:
-        status = self._status
+        status = self.status
         sources = cluster_sources(self._cluster)
         if status is None or sources is None:
             return
         found = await diagnose(sources, status.job_id)
-        if self._status is None or found.stage is not Stage.WAITING or not found.verdicts:
+        if self.status is None or found.stage is not Stage.WAITING or not found.verdicts:
             return
         self._sentence = found.verdicts[0].sentence
-        self._show(self._text(self._status))
+        self._show(self._text(self.status))
         if found.verdicts[0].code != self._code:
             self._code = found.verdicts[0].code
             self._say(_words(found))

@@ -52,7 +52,7 @@ def why(
     if explain is not None:
         explain_code(explain, as_json=as_json)
     elif sooner is not None:
-        from tunnelkit.cli.views.start_sooner import start_sooner
+        from tunnelkit.cli.views.jobs.start_sooner import start_sooner
 
         start_sooner(WhyOptions(job, check, as_json, profile, login, 0), sooner, yes=yes)
     else:

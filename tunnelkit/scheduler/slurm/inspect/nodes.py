@@ -79,6 +79,7 @@ def _node(values: Sequence[str], inside: frozenset[str], shared: _Shared) -> Nod
         states=shared.states(state),
         cpus=int(counts[3]),
         cpus_idle=int(counts[1]),
+        cpus_taken=int(counts[0]),
         mem_bytes=int(memory) * _MIB,
         mem_allocated_bytes=int(allocated) * _MIB if allocated.isdecimal() else 0,
         gpus=shared.gpus(gres, used),

@@ -1,0 +1,232 @@
+"""What squeue, sinfo and scontrol answer about a cluster, read; recorded on a real 22.05."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.diagnosis.evidence.cluster import ClusterView, GpuCount, Window
+from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, Shape
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.sections import Section
+from tunnelkit.scheduler.slurm.inspect.inspector import SCRIPT
+from tunnelkit.scheduler.slurm.inspect.job import job_view
+from tunnelkit.scheduler.slurm.inspect.nodes import (
+    gpus_of_node,
+    parse_nodes,
+    parse_partitions,
+    states_of,
+)
+from tunnelkit.scheduler.slurm.inspect.queue import parse_queue
+from tunnelkit.scheduler.slurm.inspect.waiting import cluster_view
+from tunnelkit.scheduler.slurm.inspect.windows import parse_priority, parse_windows
+
+PARTITIONS = """\
+PartitionName=gpu AllowGroups=ALL Default=YES MaxNodes=UNLIMITED MaxTime=08:00:00 MinNodes=0 \
+LLN=NO Nodes=node[1-2] PriorityTier=10 State=UP TotalCPUs=8 TRES=cpu=8,mem=16000M,node=2
+PartitionName=off AllowGroups=ALL Default=NO MaxNodes=3 MaxTime=UNLIMITED MinNodes=1 \
+Nodes=node2 PriorityTier=1 State=DOWN TotalCPUs=4
+"""
+NODES = """\
+node1|drained|0/0/4/4|8000|0|gpu:2|gpu:0|a100|root|1795633540|bad | dimm, ask ops|
+node2|mixed-|2/2/0/4|8000|4000|gpu:a100:2(S:0-1)|gpu:a100:1(IDX:0)|a100,nvlink|Unknown|Unknown|none|
+node2|mixed-|2/2/0/4|8000|4000|gpu:a100:2(S:0-1)|gpu:a100:1(IDX:0)|a100,nvlink|Unknown|Unknown|none|
+"""
+QUEUE = """\
+PD|3|root|gpu|4294901757|1795634026|1795634626|2|node[1-2]|(null)|Resources
+PD|11_[1-9%2]|kim|gpu,short|4294901749|1795642980|1795643580|1|node1|(null)|Priority
+PD|8|kim|gpu|4294901752|N/A|N/A|99|(null)|(null)|PartitionConfig
+R|1|root|gpu|4294901759|1795633426|1795634026|4|(null)|node1|None
+CG|2|root|gpu|4294901758|1795633426|1795634026|2|(null)|node[1-2]|None
+"""
+RESERVATIONS = """\
+ReservationName=m1 StartTime=1795635340 EndTime=1795638940 Duration=01:00:00 Nodes=node2 \
+NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=(null) Flags=MAINT,IGNORE_JOBS,SPEC_NODES \
+TRES=cpu=4 Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE
+ReservationName=l StartTime=1795635340 EndTime=1795638940 Nodes=(null) Flags=ANY_NODES
+"""
+
+
+def test_nodes_with_their_partitions_and_why_they_are_out() -> None:
+    one, two = parse_nodes(NODES, parse_partitions(PARTITIONS))
+    assert (one.name, one.partitions, one.states) == ("node1", {"gpu"}, {"drained"})
+    assert (one.reason, one.reason_by, one.since_s) == (
+        "bad | dimm, ask ops",
+        "root",
+        1795633540.0,
+    )
+    assert one.gpus == (GpuCount("", 2, 0),)
+    assert (two.partitions, two.states) == ({"gpu", "off"}, {"mixed", "planned"})
+    assert (two.cpus, two.cpus_idle, two.cpus_taken) == (4, 2, 2)
+    assert (two.mem_bytes, two.mem_allocated_bytes) == (8000 << 20, 4000 << 20)
+    assert two.gpus == (GpuCount("a100", 2, 1),)
+    assert (two.features, two.reason, two.since_s) == ({"a100", "nvlink"}, "", None)
+
+
+@pytest.mark.parametrize(
+    ("total", "used", "gpus"),
+    [
+        ("gpu:a100:4(S:0-1)", "gpu:a100:3(IDX:0-2)", (GpuCount("a100", 4, 3),)),
+        ("gpu:2", "gpu:(null):0(IDX:N/A)", (GpuCount("", 2, 0),)),
+        ("gpu:2(S:0)", "gpu:2", (GpuCount("", 2, 2),)),
+        ("gpu", "gpu:0", (GpuCount("", 1, 0),)),
+        (
+            "gpu:a100:2(S:0),gpu:v100:4(S:1),nvme:1K",
+            "gpu:a100:1(IDX:0),gpu:v100:3(IDX:0,2-3),nvme:0",
+            (GpuCount("a100", 2, 1), GpuCount("v100", 4, 3)),
+        ),
+        ("(null)", "gpu:0", ()),
+        ("shard:8,nvme:2", "shard:0", ()),
+    ],
+)
+def test_forms_of_gres(total: str, used: str, gpus: tuple[GpuCount, ...]) -> None:
+    assert gpus_of_node(total, used) == gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("idle", {"idle"}),
+        ("idle+drain", {"idle", "drain"}),
+        ("mixed-", {"mixed", "planned"}),
+        ("down*", {"down", "not_responding"}),
+        ("idle~", {"idle", "powered_down"}),
+        ("MIXED+PLANNED", {"mixed", "planned"}),
+        ("drained*", {"drained", "not_responding"}),
+        ("", set()),
+    ],
+)
+def test_states_with_flags(text: str, states: set[str]) -> None:
+    assert states_of(text) == states
+
+
+def test_who_waits_and_who_has_the_nodes() -> None:
+    waiting, running = parse_queue(QUEUE, but="8")
+    assert [one.job_id for one in waiting] == ["3", "11_[1-9%2]"]
+    first, array = waiting
+    assert (first.expected_nodes, first.expected_start_s) == (("node1", "node2"), 1795634026.0)
+    assert (array.elements, array.partitions, array.user) == (9, ("gpu", "short"), "kim")
+    assert [(one.job_id, one.nodes, one.cpus) for one in running] == [
+        ("1", ("node1",), 4),
+        ("2", ("node1", "node2"), 2),
+    ]
+
+
+def test_partitions_and_reservations() -> None:
+    gpu, off = parse_partitions(PARTITIONS)
+    assert (gpu.nodes, gpu.tier, gpu.time_most_s, gpu.nodes_most, gpu.up) == (
+        {"node1", "node2"},
+        10,
+        28800,
+        None,
+        True,
+    )
+    assert (off.time_most_s, off.nodes_most, off.nodes_least, off.up) == (None, 3, 1, False)
+    assert parse_windows(RESERVATIONS) == (
+        Window("m1", 1795635340.0, 1795638940.0, ("node2",), maintenance=True),
+    )
+
+
+def test_parts_of_a_priority() -> None:
+    parts = parse_priority("       531|         0|   12.0|   0|  31|  500|  0\n")
+    assert [(one.name, one.value) for one in parts] == [
+        ("age", 12),
+        ("job size", 31),
+        ("partition", 500),
+    ]
+
+
+def test_what_fails_is_missing_and_never_empty() -> None:
+    sections = {
+        "nodes": Section("", 124),
+        "partitions": Section(PARTITIONS, 0),
+        "windows": Section("No reservations in the system", 0),
+        "priority": Section("...\nOnly 'priority/multifactor' is supported.", 1),
+    }
+    found = cluster_view(sections, JobView("1", JobState.PENDING, "PENDING"))
+    assert found.missing == ("sinfo: no answer within 10 s", "squeue: no answer")
+    assert found.nodes == () and found.partitions and found.windows == ()
+
+
+def test_an_answer_without_nodes_is_missing() -> None:
+    found = cluster_view({"nodes": Section("", 0)}, JobView("1", JobState.PENDING, "PENDING"))
+    assert "sinfo: its answer has no nodes" in found.missing
+
+
+def test_the_script_has_at_most_six_commands_of_slurm() -> None:
+    """Two of the lines with a command are alternatives: each for another reason."""
+    lines = SCRIPT.splitlines()
+    asked = [line for line in lines if "section " in line or "scontrol show job" in line]
+    words = ("sinfo", "squeue", "scontrol", "sprio")
+    waiting = [line for line in asked if any(f" {word} " in line for word in words)]
+    alternatives = [line for line in waiting if "sprio" in line or "assoc_mgr" in line]
+    assert len(alternatives) == 2
+    assert len([line for line in waiting if line not in alternatives]) + 1 <= 6
+
+
+RECORD = (
+    "JobId=7 JobName=j.sh UserId=root(0) JobState=PENDING Reason=Priority Restarts=0 "
+    "TimeLimit=00:10:00 Partition=gpu ReqNodeList=(null) ExcNodeList=(null) NodeList= "
+    "NumNodes={nodes} NumCPUs={cpus} NumTasks={tasks} CPUs/Task={each} ReqB:S:C:T=0:0:*:* "
+    "NtasksPerN:B:S:C={per}:0:*:* CoreSpec=* MinCPUsNode={least} {memory} MinTmpDiskNode=0 "
+    "Features=(null) OverSubscribe={share} Contiguous=0 Command=/j.sh Power= {gpus}"
+)
+
+
+def _shape(**changes: str) -> Shape:
+    words = {
+        "nodes": "1",
+        "cpus": "1",
+        "tasks": "1",
+        "each": "1",
+        "per": "0",
+        "least": "1",
+        "memory": "MinMemoryNode=0",
+        "share": "OK",
+        "gpus": "",
+    }
+    job = job_view(RECORD.format(**{**words, **changes}))
+    assert job is not None
+    return job.shape
+
+
+def test_shapes_of_requests() -> None:
+    assert _shape() == Shape(all_memory=True)
+    assert _shape(cpus="3", each="3", least="3", gpus="TresPerNode=gres:gpu:2") == Shape(
+        cpus_per_task=3, node_cpus=3, all_memory=True, gpus_per_node=(GpuNeed(2),)
+    )
+    spread = _shape(nodes="2", cpus="6", tasks="6")
+    assert (spread.nodes_least, spread.nodes_most, spread.tasks) == (2, None, 6)
+    fixed = _shape(nodes="2-2", cpus="2", tasks="2", share="NO", memory="MinMemoryCPU=100M")
+    assert (fixed.nodes_most, fixed.exclusive, fixed.mem_per_cpu_bytes) == (2, True, 100 << 20)
+    assert not fixed.all_memory
+    tasks = _shape(nodes="2", tasks="4", per="2", gpus="TresPerTask=gres/gpu:a100:1")
+    assert (tasks.tasks_per_node, tasks.gpus_per_task) == (2, (GpuNeed(1, "a100"),))
+
+
+_LINES = st.text(st.sampled_from("n1|/:=,()[]-+*%N 0123456789abgpu\n\x00é٣"), max_size=300)
+
+
+@given(_LINES | st.text(max_size=200))
+def test_no_text_is_too_strange(text: str) -> None:
+    parse_nodes(text, parse_partitions(text))
+    parse_queue(text)
+    parse_windows(text)
+    parse_priority(text)
+    states_of(text)
+    gpus_of_node(text, text)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["PD", "R", "CG"]), *[_LINES] * 10), max_size=5))
+def test_no_row_is_too_strange(rows: list[tuple[str, ...]]) -> None:
+    text = "\n".join("|".join(row) for row in rows)
+    parse_queue(text)
+    parse_nodes(text)
+
+
+@given(st.dictionaries(st.sampled_from(["nodes", "queue", "partitions", "windows"]), _LINES))
+def test_any_answer_gives_a_view(texts: dict[str, str]) -> None:
+    sections = {name: Section(text, 0) for name, text in texts.items()}
+    found = cluster_view(sections, JobView("1", JobState.PENDING, "PENDING"))
+    assert isinstance(found, ClusterView)

@@ -1,0 +1,1 @@
+"""What commands about any job of the user show."""
