@@ -5,7 +5,7 @@ from typing import Callable, Dict, List
 
 
 def _box(words: List[str]) -> int:
-    from tunnelkit.probe.box import main as box
+    from tunnelkit.probe.black_box.box import main as box
 
     return box(words)
 

@@ -38,7 +38,8 @@ from tunnelkit.scheduler.base import Command
 # already the second one says 127, and bash -1 if it has lost the code in that moment; then the
 # signal's code counts.
 #
-# The black box (probe/box.py) is the agent's sibling: it sees the agent's end, and outlives it.
+# The black box (probe/black_box/box.py) is the agent's sibling: it sees the agent's end, and
+# outlives it.
 # Once the script's status has the exit code, the box writes its last record. A home that does not
 # answer must not keep the job, so the script waits 2 s for that at most.
 _BODY = """\

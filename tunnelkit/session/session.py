@@ -72,17 +72,7 @@ class Session:
             changed=self._stuck_changed,
         )
         self.link = self._connection.link
-        self.cluster = AllocationManager(
-            self.link,
-            settings,
-            backend,
-            name=job_name(settings.project_dir, paths.id),
-            say=host.say,
-            record=self.events.add,
-            cancelled=paths.cancelled,
-            wait_link=self._connection.keeper.wait_up,
-            attach_job=launch.attach_job,
-        )
+        self.cluster = self._make_cluster(backend, host)
         self.waiting = WaitingWords(self.cluster, self._tasks, self._show_pending, host.say)
         self.agents = self._make_agents()
         self.editor_port = EditorPort(settings.debug.port)
@@ -103,6 +93,20 @@ class Session:
         self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
         self._watch = JobMonitor(self.cluster, self.time_limit, self._agent_is_lost)
         self.files = self._make_files(backend, host)
+
+    def _make_cluster(self, backend: Backend, host: SessionHost) -> AllocationManager:
+        settings = self.launch.settings
+        return AllocationManager(
+            self.link,
+            settings,
+            backend,
+            name=job_name(settings.project_dir, self._paths.id),
+            say=host.say,
+            record=self.events.add,
+            cancelled=self._paths.cancelled,
+            wait_link=self._connection.keeper.wait_up,
+            attach_job=self.launch.attach_job,
+        )
 
     def _make_agents(self) -> SessionAgents:
         return SessionAgents(

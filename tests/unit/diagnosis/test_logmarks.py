@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.diagnosis.ended_cases import job, verdict, verdicts
 from tunnelkit.diagnosis.codes.registry import CODES
-from tunnelkit.diagnosis.ended.logmarks import MARKS, find_marks, rank_of
+from tunnelkit.diagnosis.ended.log.marks import MARKS, find_marks, rank_of
 from tunnelkit.diagnosis.verdict import Certainty
 
 BENIGN = (Path(__file__).parent / "data/benign.log").read_text().splitlines()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnelkit.diagnosis.ended.log_streams import LONGEST_TEXT
-from tunnelkit.diagnosis.ended.traceback import (
+from tunnelkit.diagnosis.ended.log.streams import LONGEST_TEXT
+from tunnelkit.diagnosis.ended.log.traceback import (
     Traceback,
     first_failure,
     last_traceback,

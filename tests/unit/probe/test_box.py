@@ -14,8 +14,8 @@ import pytest
 
 from tests.unit.probe.box_rig import is_there, running, until
 from tunnelkit.diagnosis.black_box.record import parse_box
-from tunnelkit.probe import box_file
-from tunnelkit.probe.box_record import MOST_BYTES, Record
+from tunnelkit.probe.black_box import box_file
+from tunnelkit.probe.black_box.box_record import MOST_BYTES, Record
 from tunnelkit.probe.wait_status import WaitStatuses
 
 
@@ -64,7 +64,7 @@ def test_term_is_written_at_once_with_its_sender(tmp_path: Path) -> None:
 def test_kill_in_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:
     """The writes go on as fast as they can, and KILL comes at a random time."""
     writer = (
-        "import sys; from tunnelkit.probe.box_file import BoxFile\n"
+        "import sys; from tunnelkit.probe.black_box.box_file import BoxFile\n"
         "file = BoxFile(sys.argv[1], '1.0.jsonl')\n"
         "data = b'{\"kind\":\"head\",\"format\":1}\\n' + b'x' * 250000 + b'\\nlast'\n"
         "print('up', flush=True)\n"

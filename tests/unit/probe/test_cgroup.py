@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tunnelkit.probe import cgroup
-from tunnelkit.probe.box_memory import MemoryCounts
+from tunnelkit.probe.black_box.box_memory import MemoryCounts
 
 _NODE = {"meminfo": "MemTotal: 1000000 kB\nMemAvailable: 800000 kB\n", "vmstat": "oom_kill 3\n"}
 

@@ -47,7 +47,7 @@ class JobLogOptions:
         """The number of bytes that are read from the end; None: all."""
         if not self.last_error:
             return None
-        from tunnelkit.diagnosis.ended.log_streams import LONGEST_TEXT
+        from tunnelkit.diagnosis.ended.log.streams import LONGEST_TEXT
 
         return LONGEST_TEXT
 

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from tunnelkit.cli.terminal.output import note, say
-from tunnelkit.diagnosis.ended.log_streams import LONGEST_TEXT
-from tunnelkit.diagnosis.ended.raised import Frame, Raised
-from tunnelkit.diagnosis.ended.traceback import Traceback, first_failure, last_of_rank, lines_of
+from tunnelkit.diagnosis.ended.log.raised import Frame, Raised
+from tunnelkit.diagnosis.ended.log.streams import LONGEST_TEXT
+from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure, last_of_rank, lines_of
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.text_format import shown
 

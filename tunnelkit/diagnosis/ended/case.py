@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tunnelkit.diagnosis.ended.logmarks import Hit, find_marks
-from tunnelkit.diagnosis.ended.traceback import Traceback, first_failure
+from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
+from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
 from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView, StepView

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case
-from tunnelkit.diagnosis.ended.logmarks import Hit
-from tunnelkit.diagnosis.ended.raised import FATAL
-from tunnelkit.diagnosis.ended.traceback import Traceback
+from tunnelkit.diagnosis.ended.log.marks import Hit
+from tunnelkit.diagnosis.ended.log.raised import FATAL
+from tunnelkit.diagnosis.ended.log.traceback import Traceback
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: The program wrote more than this after it: the exception was probably handled.

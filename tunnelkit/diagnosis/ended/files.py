@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit, source_lines
-from tunnelkit.diagnosis.ended.logmarks import Hit
+from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.words import size
 from tunnelkit.diagnosis.evidence.end import RoomView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict

@@ -12,7 +12,7 @@ from tunnelkit.diagnosis.ended.exceptions import (
     one_line,
     source_lines,
 )
-from tunnelkit.diagnosis.ended.logmarks import Hit
+from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: Return codes of NVML, and Xids, by what they mean. NVIDIA's catalogue sorts Xids by remedy.

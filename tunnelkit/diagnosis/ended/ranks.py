@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
-from tunnelkit.diagnosis.ended.traceback import Traceback, root_cause
+from tunnelkit.diagnosis.ended.log.traceback import Traceback, root_cause
 from tunnelkit.diagnosis.ended.words import signal_name
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 

@@ -6,7 +6,7 @@ import re
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
-from tunnelkit.diagnosis.ended.raised import FATAL
+from tunnelkit.diagnosis.ended.log.raised import FATAL
 from tunnelkit.diagnosis.ended.time_limit import near_limit
 from tunnelkit.diagnosis.ended.words import (
     ABRT,

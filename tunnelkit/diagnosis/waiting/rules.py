@@ -14,7 +14,7 @@ from tunnelkit.diagnosis.verdict import Verdict
 from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason
 from tunnelkit.diagnosis.waiting.contended import busy, fragmented, seems_free, turn
 from tunnelkit.diagnosis.waiting.impossible import never, over_partition
-from tunnelkit.diagnosis.waiting.pbs_rules import PBS_WAITS, judge_pbs
+from tunnelkit.diagnosis.waiting.pbs.rules import PBS_WAITS, judge_pbs
 from tunnelkit.diagnosis.waiting.situation import Situation, look
 from tunnelkit.diagnosis.waiting.slurm_reasons import reason_of
 from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down, reserved_soon

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tunnelkit.diagnosis.waiting.pbs_holds import dependency_words
+from tunnelkit.diagnosis.waiting.pbs.holds import dependency_words
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
 from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause

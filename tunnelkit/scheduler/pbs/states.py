@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.waiting.pbs_comments import read_comment
+from tunnelkit.diagnosis.waiting.pbs.comments import read_comment
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.base import PendingCause
 

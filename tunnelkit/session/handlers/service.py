@@ -26,11 +26,11 @@ from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
 from tunnelkit.session.handlers.jobs.start_sooner import shorten_limit
 from tunnelkit.session.handlers.jobs.submit import submit_handlers
+from tunnelkit.session.handlers.jobs.why import why
 from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
-from tunnelkit.session.handlers.why import why
 from tunnelkit.session.logs.stream import show_log
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (

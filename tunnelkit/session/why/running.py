@@ -58,7 +58,10 @@ def by_scheduler(scheduler: Scheduler, link: Link) -> Enter | None:
     ) -> bytes:
         step = scheduler.enter(job_id, node, argv)
         if step is None:
-            raise SchedulerError(f"{scheduler.name} starts nothing in a job from outside")
+            raise SchedulerError(
+                f"{scheduler.name} starts nothing in a job from outside",
+                hint="`tk up --attach-job` brings tk into the job",
+            )
         done = await link.run(step, stdin=stdin, timeout_s=timeout_s)
         if done.exit_code != 0:
             raise _refused(node, done)
@@ -107,4 +110,5 @@ def _refused(node: str, done: Completed) -> SchedulerError:
     return SchedulerError(
         f"nothing can be run in the job on {node}",
         cause=lines[-1][:300] if lines else f"exit status {done.exit_code}",
+        hint="try again; `tk up --attach-job` brings tk into the job",
     )

@@ -14,8 +14,8 @@ from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, GpuCount, Limit, NodeView
 from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, NodeNeed
 from tunnelkit.diagnosis.verdict import Actor, Certainty, Verdict
-from tunnelkit.diagnosis.waiting.pbs_comments import judge_comment, read_comment
-from tunnelkit.diagnosis.waiting.pbs_resources import LIMIT_FORMS
+from tunnelkit.diagnosis.waiting.pbs.comments import judge_comment, read_comment
+from tunnelkit.diagnosis.waiting.pbs.resources import LIMIT_FORMS
 from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.model import JobState
 

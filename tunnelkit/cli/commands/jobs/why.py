@@ -47,7 +47,7 @@ def why(
     tk why --explain oom-limit
     tk why 4711 --json | jq .verdicts[0].code
     """
-    from tunnelkit.cli.views.why import WhyOptions, explain_code, show_why
+    from tunnelkit.cli.views.jobs.why import WhyOptions, explain_code, show_why
 
     if explain is not None:
         explain_code(explain, as_json=as_json)

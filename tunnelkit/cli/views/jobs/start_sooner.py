@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tunnelkit.cli.terminal.output import say
-from tunnelkit.cli.views.why import WhyOptions
+from tunnelkit.cli.views.jobs.why import WhyOptions
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.text_format import shown

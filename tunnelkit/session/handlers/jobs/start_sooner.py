@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.session.handlers.why import sources_of
+from tunnelkit.session.handlers.jobs.why import sources_of
 from tunnelkit.session.runtime.control_answers import ShortenAnswer
 from tunnelkit.session.runtime.control_calls import Shorten
 from tunnelkit.session.session import Session

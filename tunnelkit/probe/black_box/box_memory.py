@@ -6,7 +6,7 @@ Counts are rises since the start, added up: a step's group goes with the step, a
 from typing import Dict, List, NamedTuple, Optional
 
 from tunnelkit.probe import cgroup
-from tunnelkit.probe.box_record import Line
+from tunnelkit.probe.black_box.box_record import Line
 
 #: A kill follows the limit by so many looks at most: the kernel tries to free memory first.
 _LOOKS_AFTER_LIMIT = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from tunnelkit.diagnosis.ended.log_streams import Line, Stream, streams
-from tunnelkit.diagnosis.ended.raised import Chain, Frame, Raised, chains
+from tunnelkit.diagnosis.ended.log.raised import Chain, Frame, Raised, chains
+from tunnelkit.diagnosis.ended.log.streams import Line, Stream, streams
 
 _LAUNCHER = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _SIGNALLED = "torch.distributed.elastic.multiprocessing.api.SignalException"

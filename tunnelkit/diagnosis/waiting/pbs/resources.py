@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.waiting.pbs_forms import Form
+from tunnelkit.diagnosis.waiting.pbs.forms import Form
 
 _WAIT_FOR_OWN = "wait until one of your jobs ends, or end one"
 _WAIT_FOR_GROUP = "wait until a job of the group or project ends, or ask for less"

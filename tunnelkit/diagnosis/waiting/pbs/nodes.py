@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, NodeView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
-from tunnelkit.diagnosis.waiting.pbs_resources import readable
+from tunnelkit.diagnosis.waiting.pbs.resources import readable
 
 SOURCE = "pbsnodes -a"
 #: A node with one of these states takes no job now.

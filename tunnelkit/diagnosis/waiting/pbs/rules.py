@@ -7,9 +7,9 @@ from dataclasses import replace
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
-from tunnelkit.diagnosis.waiting.pbs_comments import judge_comment
-from tunnelkit.diagnosis.waiting.pbs_holds import judge_state, span
-from tunnelkit.diagnosis.waiting.pbs_nodes import judge_nodes
+from tunnelkit.diagnosis.waiting.pbs.comments import judge_comment
+from tunnelkit.diagnosis.waiting.pbs.holds import judge_state, span
+from tunnelkit.diagnosis.waiting.pbs.nodes import judge_nodes
 
 #: job_state of PBS and Torque. Slurm's are whole words.
 PBS_WAITS = frozenset("QHWT")

@@ -5,8 +5,8 @@ import re
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from tunnelkit.probe import cgroup
-from tunnelkit.probe.box_memory import MemoryCounts
-from tunnelkit.probe.box_record import Line, Record, Row
+from tunnelkit.probe.black_box.box_memory import MemoryCounts
+from tunnelkit.probe.black_box.box_record import Line, Record, Row
 from tunnelkit.probe.processes import JobProcesses, Key, Process
 from tunnelkit.probe.wait_status import WaitStatuses
 

@@ -44,7 +44,10 @@ def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> E
             agent = await session.agents.on(node)
             return await output_of(agent, argv, timeout_s=timeout_s, stdin=stdin)
         if by_step is None:
-            raise SchedulerError("the scheduler starts nothing in a job from outside")
+            raise SchedulerError(
+                "the scheduler starts nothing in a job from outside",
+                hint="tk samples jobs of tk up; `tk up --attach-job` brings tk into another",
+            )
         return await by_step(job_id, node, argv, stdin=stdin, timeout_s=timeout_s)
 
     return enter

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tunnelkit.diagnosis.ended.log_streams import Line
+from tunnelkit.diagnosis.ended.log.streams import Line
 
 HEADER = "Traceback (most recent call last):"
 FATAL = "Fatal Python error"

@@ -18,9 +18,9 @@ import sys
 import time
 from typing import List, Mapping, Optional
 
-from tunnelkit.probe import box_file
-from tunnelkit.probe.box_record import Line, Record
-from tunnelkit.probe.box_watch import Watch, plain
+from tunnelkit.probe.black_box import box_file
+from tunnelkit.probe.black_box.box_record import Line, Record
+from tunnelkit.probe.black_box.box_watch import Watch, plain
 from tunnelkit.probe.processes import read_process
 
 _LOOK_S, _SAMPLE_S, _MINUTE_S, _WRITE_S = 1.0, 5.0, 60.0, 30.0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
-from tunnelkit.diagnosis.waiting.pbs_forms import Form, find_form
-from tunnelkit.diagnosis.waiting.pbs_resources import LIMIT_FORMS, amounts_of, find_lack, thing
+from tunnelkit.diagnosis.waiting.pbs.forms import Form, find_form
+from tunnelkit.diagnosis.waiting.pbs.resources import LIMIT_FORMS, amounts_of, find_lack, thing
 
 SOURCE = "qstat -f: comment"
 _NEVER = re.compile(r"Can Never Run(: *|$)", re.IGNORECASE)

@@ -1,0 +1,1 @@
+"""The program's last words: marks of faults, tracebacks, and which rank said what."""

@@ -1,0 +1,1 @@
+"""What OpenPBS says of a job that waits, by its comment, holds and nodes."""
