@@ -27,7 +27,7 @@ class NodeNeed:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a job may be spread over nodes.
+    """The ways to spread a job over nodes.
 
     nodes_most: None for no limit. node_cpus: at least so many on each node. tasks_per_node: 0 if
     it is left open. mem_per_cpu_bytes: instead of memory a node. all_memory: it takes all of a

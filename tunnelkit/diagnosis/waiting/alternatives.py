@@ -1,4 +1,4 @@
-"""What would start sooner: a shorter limit, less on a node, no feature, another partition."""
+"""Ways to start sooner: a shorter limit, less on a node, no feature, another partition."""
 
 from __future__ import annotations
 

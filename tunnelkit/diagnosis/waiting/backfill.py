@@ -13,7 +13,7 @@ from tunnelkit.diagnosis.evidence.cluster import ClusterView, NodeView, QueuedJo
 from tunnelkit.diagnosis.evidence.job import JobView
 
 _STEP_S = 60
-#: The person needs a moment to type, and the scheduler one for its next round.
+#: The user needs a moment to type, and the scheduler one for its next round.
 _SLACK_S = 120
 _NEVER = float("inf")
 

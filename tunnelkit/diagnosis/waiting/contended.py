@@ -57,7 +57,7 @@ def seems_free(now: Situation) -> Verdict | None:
     names = listed([one.name for one in now.fit.free])
     age_s = now.now_s - (now.job.eligible_s or now.job.submit_s or now.now_s)
     because = (lines.asked(now), *lines.in_front(now), *lines.starts(now), lines.reason(now))
-    if age_s < 120:
+    if age_s < 120 or now.reason == "None":
         text = f"waits for the scheduler's next round: {names} would fit it now"
         step = NextStep("ask again in a minute", f"tk why {now.job.job_id}")
         return Verdict("not-looked", text, Certainty.LIKELY, because, next_steps=(step,))

@@ -1,4 +1,4 @@
-"""Where does a job fit: when nodes are empty, on those that take jobs, and on what is free now."""
+"""The nodes that a job fits on: empty ones, those that take jobs, and what is free now."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Where a job fits.
+    """The nodes that a job fits on.
 
     nodes: those of its partitions. suitable: of these, with the features, and not excluded.
     ever: suitable ones that are large enough when empty. open: of these, those that take jobs.

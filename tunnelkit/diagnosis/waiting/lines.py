@@ -25,7 +25,7 @@ WINDOWS, PARTITIONS = "scontrol show reservation", "scontrol show partition"
 
 
 def asked(now: Situation) -> Evidence:
-    """What the job asks for."""
+    """The job's request."""
     return Evidence(request(now.job), JOB, "asked")
 
 
@@ -35,7 +35,7 @@ def reason(now: Situation) -> Evidence:
 
 
 def free(now: Situation) -> Iterator[Evidence]:
-    """What is free of what the job needs, by node, and the node that lacks least."""
+    """The free part of what the job needs, by node, and the node that lacks least."""
     nodes = now.fit.open
     totals: dict[str, int] = {}
     rows = []
@@ -71,7 +71,7 @@ def _scarcest(now: Situation) -> str:
 
 
 def in_front(now: Situation) -> Iterator[Evidence]:
-    """Who is in front, and how many are behind."""
+    """The jobs in front, and the number of those behind."""
     place = now.place
     if not place.known:
         return
@@ -96,7 +96,7 @@ def in_front(now: Situation) -> Iterator[Evidence]:
 
 
 def in_use(now: Situation, nodes: tuple[NodeView, ...]) -> Iterator[Evidence]:
-    """Who has the nodes, and until when at the latest; the three that are free first."""
+    """The jobs on the nodes, and their end at the latest; the three nodes that are free first."""
     for one in holders(nodes, now.cluster.running)[:3]:
         if one.jobs or one.hidden:
             yield Evidence(f"{one.node.name} by {_jobs(one, now)}", QUEUE, "in use")
@@ -124,7 +124,7 @@ def starts(now: Situation) -> Iterator[Evidence]:
 
 
 def closed(now: Situation, nodes: tuple[NodeView, ...]) -> Iterator[Evidence]:
-    """Why nodes take no job, and who said so since when; four of them."""
+    """The nodes that take no job, and the administrator's reason; four of them."""
     for one in nodes[:4]:
         text = f"{one.name} is {'+'.join(sorted(one.states))}"
         text += f': "{one.reason}"' if one.reason else ""

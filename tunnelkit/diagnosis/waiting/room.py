@@ -1,4 +1,4 @@
-"""What a node has for a job, empty or now, and what the job needs of each node.
+"""A node's room for a job, empty or now, and the job's needs on each node.
 
 What the scheduler counts is counted here: CPUs, memory and GPUs that jobs were given, not what
 programs use.
@@ -15,7 +15,7 @@ from tunnelkit.diagnosis.evidence.job import GpuNeed, Shape
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a node has for a job: when empty, or what is free. shared: other jobs are on it."""
+    """A node's room for a job: all of it, or what is free. shared: other jobs are on it."""
 
     cpus: int
     mem_bytes: int
@@ -38,7 +38,7 @@ class Lack:
 
     @property
     def share(self) -> float:
-        """How much is missing, as a part of what is asked for."""
+        """The missing part of what is asked for, from 0 to 1."""
         return (self.asked - self.has) / max(1, self.asked)
 
 

@@ -19,7 +19,7 @@ _ELSEWHERE = re.compile(
 @dataclass(frozen=True, slots=True)
 class Place:
     """ahead: in the scheduler's order, the first first. behind: how many jobs (and elements of
-    arrays) come after. known: False if the queue was not told."""
+    arrays) come after. known: False without an answer about the queue."""
 
     ahead: tuple[QueuedJob, ...]
     behind: int

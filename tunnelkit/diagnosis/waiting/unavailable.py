@@ -115,7 +115,7 @@ def _before(now: Situation, first: Window) -> list[NextStep]:
 
 
 def reserved_soon(now: Situation) -> Verdict | None:
-    """What is free is reserved before the job would end, and the other nodes are in use."""
+    """Free nodes are reserved before the job would end, and the other nodes are in use."""
     gap = now.gap
     if gap is None or not isinstance(gap.by, Window) or now.place.ahead:
         return None

@@ -1,6 +1,6 @@
 """Amounts, times and requests of waiting jobs in words.
 
-Clock times are in the time zone of whoever asks, from Unix time.
+Clock times are in the time zone of the laptop.
 """
 
 from __future__ import annotations

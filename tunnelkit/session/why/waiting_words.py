@@ -1,4 +1,4 @@
-"""What holds the session's job back, for `tk up` while it waits."""
+"""The reason why the session's job waits, for `tk up`."""
 
 from __future__ import annotations
 

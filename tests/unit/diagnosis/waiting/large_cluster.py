@@ -18,7 +18,7 @@ RECORD = (
 
 
 def answer(nodes: int, pending: int, running: int) -> str:
-    """What the script of `tk why` prints there."""
+    """The output of `tk why`'s script there."""
     sections = {
         "now": f"{NOW_S}",
         "job": RECORD,

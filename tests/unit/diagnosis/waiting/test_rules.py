@@ -290,3 +290,7 @@ def test_a_definite_reason_comes_first_and_the_arithmetic_may_add() -> None:
     found = judge_waiting(job(cpus=99), cluster(node("n1")), NOW_S, by_reason)
     assert [one.code for one in found] == ["limit-qos", "never"]
     assert judge_waiting(job(), cluster(node("n1")), NOW_S, by_reason) == (definite,)
+
+
+def test_without_a_reason_yet_the_scheduler_has_not_looked() -> None:
+    assert _verdict(job("None"), cluster(node("n1"))).code == "not-looked"

@@ -1,4 +1,4 @@
-"""What squeue, sinfo and scontrol answer about a cluster, read; recorded on a real 22.05."""
+"""Answers of squeue, sinfo and scontrol about a cluster; recorded on a real 22.05."""
 
 from __future__ import annotations
 

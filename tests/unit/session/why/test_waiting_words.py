@@ -1,4 +1,4 @@
-"""What `tk up` says of a waiting job: from real answers, and never at the cost of the way up."""
+"""The words of `tk up` about a waiting job; no failure of theirs costs the way up."""
 
 from __future__ import annotations
 

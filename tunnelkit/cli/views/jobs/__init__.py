@@ -1,1 +1,1 @@
-"""What commands about any job of the user show."""
+"""Views of commands about any job of the user."""

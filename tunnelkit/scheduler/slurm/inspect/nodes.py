@@ -106,7 +106,7 @@ def gpus_of_node(total: str, used: str) -> tuple[GpuCount, ...]:
     have, taken = _gres(total), _gres(used)
     found = []
     for kind, count in have.items():
-        # What is used may be told without a kind.
+        # Some releases print what is used without a kind.
         share = taken.get(kind, taken.get("", 0) if len(have) == 1 else 0)
         found.append(GpuCount(kind, count, min(share, count)))
     return tuple(found)

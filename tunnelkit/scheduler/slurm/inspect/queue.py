@@ -1,4 +1,4 @@
-"""Who waits and who has the nodes, from one `squeue`."""
+"""The jobs that wait and those that have nodes, from one `squeue`."""
 
 from __future__ import annotations
 
