@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,15 @@ def test_each_mark_leads_to_a_code_and_is_tried() -> None:
 )
 def test_the_ranks_prefix(line: str, rank: int | None, rest: str) -> None:
     assert rank_of(line) == (rank, rest)
+
+
+@pytest.mark.parametrize("piece", ["\n", "a", "a.b/", "Error: ", "[Errno 28] ", "x: 3: ", " ", "1"])
+def test_no_log_takes_long(piece: str) -> None:
+    text = (piece * 131_072)[:131_072]
+    begin_s = time.process_time()
+    verdict(job("FAILED", 1), text)
+    verdict(job("FAILED", 1), "\n".join([text[:1900]] * 68))
+    assert time.process_time() - begin_s < 3.0
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from([line for _, line in FAULTS]), max_size=30))

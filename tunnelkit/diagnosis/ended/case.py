@@ -15,6 +15,7 @@ from tunnelkit.diagnosis.verdict import Evidence, NextStep
 
 #: Slurm writes these into the second half of an exit code; they are no signals.
 OOM_CODE, STDIO_CODE = 125, 53
+_MOST_LINES = 20_000
 #: PBS adds 256 to a signal's number, a shell 128.
 _PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
 _AGAIN = re.compile(
@@ -154,7 +155,7 @@ def black_box(case: Case) -> NextStep:
 def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:
     """Read the evidence once."""
     text = _last_run("\n".join(log.text for log in end.logs if log.text))
-    lines = tuple(re.split(r"\r\n|[\n\r]", text))
+    lines = tuple(re.split(r"\r\n|[\n\r]", text)[-_MOST_LINES:])
     text = "\n".join(lines)
     words = job.native_state.upper().split() if job is not None else []
     state = words[0].rstrip("+") if words else ""

@@ -139,18 +139,18 @@ MARKS: tuple[Mark, ...] = (
     _mark("files-limit", r"(?:\[Errno 28\] inotify watch limit reached|inotify_add_watch\S* .*No "
           r"space left on device)", "the limit of inotify watches is reached"),
     _mark("quota-full", r"(?:\[Errno 122\] Disk quota exceeded(?:: '(?P<path>[^']*)')?|"
-          r"\S.*: Disk quota exceeded$)", "a disk quota is used up"),
+          r"\S: Disk quota exceeded$)", "a disk quota is used up"),
     _mark("disk-full", r"(?:\[Errno 28\] No space left on device(?:: '(?P<path>[^']*)')?|"
-          r"\S.*: No space left on device$)", "a file system is full"),
+          r"\S: No space left on device$)", "a file system is full"),
     _mark("fs-readonly", r"(?:\[Errno 30\] Read-only file system(?:: '(?P<path>[^']*)')?|"
-          r"\S.*: Read-only file system$)", "the file system is mounted read-only"),
+          r"\S: Read-only file system$)", "the file system is mounted read-only"),
     _mark("fs-stale", r"(?:\[Errno 116\] Stale (?:NFS )?file handle(?:: '(?P<path>[^']*)')?|"
-          r"\S.*: Stale (?:NFS )?file handle$)", "a file was replaced or its server forgot it"),
+          r"\S: Stale (?:NFS )?file handle$)", "a file was replaced or its server forgot it"),
     _mark("fs-lost", r"(?:\[Errno (?:107|5)\] (?:Transport endpoint is not connected|Input/output "
-          r"error)(?:: '(?P<path>[^']*)')?|\S.*: (?:Transport endpoint is not connected|"
+          r"error)(?:: '(?P<path>[^']*)')?|\S: (?:Transport endpoint is not connected|"
           r"Input/output error)$)", "a file system does not answer"),
     _mark("files-limit", r"(?:\[Errno 24\] Too many open files(?:: '(?P<path>[^']*)')?|"
-          r"\S.*: Too many open files$|received 0 items of ancdata)", "too many files are open"),
+          r"\S: Too many open files$|received 0 items of ancdata)", "too many files are open"),
     _mark("threads-limit", r"(?:RuntimeError: can't start new thread|"
           r"fork: (?:retry: )?Resource temporarily unavailable|"
           r"\[Errno 11\] Resource temporarily unavailable$|"
@@ -183,6 +183,8 @@ def find_marks(lines: Iterable[str]) -> tuple[Hit, ...]:
     """Return the marks in the order of their lines: one a line, the first of the table."""
     found = []
     for number, full in enumerate(lines):
+        if not full or full.isspace():
+            continue
         rank, line = rank_of(full[:_LINE])
         for mark in MARKS:
             match = mark.pattern.search(line)
