@@ -22,6 +22,7 @@ from benchlib.rankways import (
     console,
     control_paths,
     cpu_s,
+    first_sight,
     look,
     looping,
     memory,
@@ -33,8 +34,9 @@ from tunnelkit import lab
 from tunnelkit.session.runtime.paths import SessionPaths
 
 RTTS_MS = (0.0, 60.0)
-RANKS, LOOK, RECIPE = (
+RANKS, SIGHT, LOOK, RECIPE = (
     "tk ranks",
+    "tk ranks on a terminal, until it shows where all are",
     "one look, as the session answers it",
     "srun --overlap, py-spy dump for each rank",
 )
@@ -156,6 +158,7 @@ async def _median_step_ms(editor: Editor) -> float:
 def _looks(rig: Rig, paths: SessionPaths, job: str, rounds: int, found: Found) -> None:
     ways: dict[str, Callable[[], object]] = {
         RANKS: partial(rig.tk, "ranks"),
+        SIGHT: partial(first_sight, rig, found.ranks),
         LOOK: partial(look, paths),
     }
     program = py_spy()

@@ -241,7 +241,7 @@ class SimRanks:
         self.session = SimpleNamespace(
             files=SimpleNamespace(place=lambda: None, mirrors=mirrors),
             loops=SimpleNamespace(
-                get=lambda _id: SimpleNamespace(loop=self.loop), attachments=lambda: []
+                get=lambda _id: SimpleNamespace(loop=self.loop), attachments=list
             ),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchlib.f5report import within
 from benchlib.measure import Series, ratio
-from benchlib.ranks import ALL, ALONE, BESIDE, LOOK, ONE, RANKS, RECIPE, Found
+from benchlib.ranks import ALL, ALONE, BESIDE, LOOK, ONE, RANKS, RECIPE, SIGHT, Found
 from benchlib.report import Measures, table, verdict
 
 _MANY = 256
@@ -45,6 +45,7 @@ def _look_lines(found: Found) -> list[str]:
     recipe = found.whole[RECIPE]
     return [
         verdict(f"{RANKS} / {RECIPE}", ratio(found.whole[RANKS], recipe), 0.2, at_least=False),
+        verdict(f"{SIGHT} / {RECIPE}", ratio(found.whole[SIGHT], recipe), 0.2, at_least=False),
         verdict(f"{LOOK} / {RECIPE}", ratio(found.whole[LOOK], recipe), 0.2, at_least=False),
         "- `tk ranks` looks twice, a second apart, and so tells what moves; py-spy looks once",
     ]

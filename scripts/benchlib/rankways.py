@@ -203,6 +203,23 @@ class Editor:
 # -- without tk -----------------------------------------------------------------------------------
 
 
+def first_sight(rig: Rig, ranks: int) -> None:
+    """`tk ranks` on a terminal of its own, until it shows where all ranks are."""
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [TK, "ranks"], cwd=rig.project, env=rig.environ, stdin=slave, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    seen = b""
+    try:
+        while f"{ranks} ranks on".encode() not in seen:
+            seen += os.read(master, 65536)
+    finally:
+        process.terminate()
+        process.wait()
+        os.close(master)
+
+
 def py_spy() -> Path | None:
     """The program, where it is installed."""
     # `pip install --target` puts programs into the packages' own directory.

@@ -86,6 +86,8 @@ def test_bash(home: Path) -> None:
     assert bash(home, "tk", "up", "--gpus", "") == []
     assert bash(home, "tk", "up", "--pa") == ["--partition"]
     assert bash(home, "tk", "up", "node01", "") == []
+    assert bash(home, "tk", "why", "") == bash(home, "tk", "logs", "47") == ["4711"]
+    assert bash(home, "tk", "why", "--explain", "nev") == ["never"]
     assert bash(home, "tk", "config", "sh") == ["show"]
     assert set(TOPICS) <= set(bash(home, "tk", "help", ""))
     assert bash(home, "tk", "run", "python", "--") == []

@@ -52,6 +52,16 @@ def texts(answer: Any) -> list[tuple[list[int], str]]:
     return [(one["ranks"], one["text"]) for one in answer["answers"]]
 
 
+async def test_a_script_waits_for_ranks_that_start_late(project: Project) -> None:
+    project.write("train.py", PROGRAM)
+    project.write("late.sh", "[ $SLURM_PROCID = 0 ] || sleep 3; exec python train.py\n")
+    await project.up("node1", "--cpus", "2")
+    terminal = await project.loop("srun", "-n", "2", "sh", "late.sh")
+    [_, values] = await console(project, "b train.py:" + str(DOUBLED), "c")
+    assert [rank for ranks, _ in texts(values) for rank in ranks] == [0, 1]
+    await terminal.quit()
+
+
 async def test_a_breakpoint_a_cast_and_steps_without_any_editor(four_ranks: Project) -> None:
     project = four_ranks
     [_, _, values, which, moved, place] = await console(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_ranks import child
+from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import Project, Terminal, eventually, line_of
 from tunnelkit.demo.dap_client import DapClient
 
@@ -113,6 +114,7 @@ async def test_the_rank_that_has_not_come_is_named(project: Project) -> None:
     assert [one["rank"] for one in arrival["late"]] == [2]
     text = (await project.tk("ranks")).out
     assert "rank 2 has not reached all_reduce #4" in text
+    await seen_twice(project, "rank 2 has not reached all_reduce #4")
     waits = line_of(HANG, "dist.all_reduce")
     assert re.search(rf"^A +0-1,3 +3 +train.py:{waits} train > all_reduce +waits", text, re.M)
     assert re.search(r"^B +2 +1 +train.py:8 load", text, re.M)
@@ -127,6 +129,18 @@ async def test_the_rank_that_has_not_come_is_named(project: Project) -> None:
     assert re.search(r"^3$", inside, re.M), inside
     picture(f"$ tk ranks\n{text}\n$ tk {shlex.join(('console', *argv))}\n{inside}")
     await end(project, terminal)
+
+
+async def seen_twice(project: Project, late: str) -> None:
+    """On a terminal the places are there at once; a second later the whole list replaces them."""
+    async with on_a_terminal(project, "ranks") as screen:
+        await screen.shows("4 ranks on 1 node")
+        await screen.shows("asking again")
+        await screen.shows(late)
+        assert await screen.ended() == 0
+    first, replaced, last = re.split(r"\x1b\[(\d+)A\r\x1b\[J", screen.raw)
+    assert first.count("\n") == int(replaced)
+    assert late in last and "asking again" not in last
 
 
 def picture(text: str) -> None:

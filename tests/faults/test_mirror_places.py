@@ -94,6 +94,7 @@ def _unwritable(file: Path) -> Iterator[None]:
             file.parent.chmod(mode)
 
 
+@pytest.mark.root
 async def test_18_one_unwritable_file_is_told_and_retried(rig: Rig) -> None:
     if os.geteuid() != 0:
         pytest.skip("what an ordinary user can close, rsync opens again by itself")

@@ -34,7 +34,7 @@ ROOMS = {
     "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
-        "agent_zip child_process cluster_dir config debug diagnosis errors link local_ports "
+        "agent_zip child_process cluster_dir config debug diagnosis errors keeper link local_ports "
         "messages mirror model mount mux probe_zip remote_command remote_script scheduler "
         "text_format wire",
     ),
@@ -74,6 +74,7 @@ ROOMS = {
         "types of what session and agent send one another; the agent only checks types with it",
         "errors",
     ),
+    "keeper": _room("runs in a user's job as his script's parent, and keeps the job if it fails"),
     "probe": _room("runs in a job beside the program: samples it, and keeps a black box"),
     "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
@@ -95,13 +96,13 @@ ROOMS = {
 #: These never import one another.
 SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
 #: What is sent to the node: Python 3.8, standard library only.
-PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe")
+PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper")
 
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {
     "cli": (
         "registry lazy_typer command_groups terminal",
-        "app views fast_path",
+        "app views logs fast_path",
         "completion",
         "commands main",
     ),
@@ -113,15 +114,15 @@ FOLDERS = {
         "backends",
         "connection",
         "allocation files local_loop",
-        "why",
-        "agents job_monitor cleanup report host",
+        "why submit",
+        "agents job_monitor cleanup report host logs",
         "session",
         "handlers",
         "daemon",
     ),
     "link": ("base options", "shared", "openssh paramiko_link", "factory"),
     "scheduler": (
-        "sections inspector",
+        "sections inspector batch_scripts",
         "base command_error nodelist",
         "box_section",
         "job_script detect poller",

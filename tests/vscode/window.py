@@ -134,9 +134,11 @@ class Window:
     async def shows_variable(self, name: str, value: str, session: str = "") -> None:
         """Wait until the Variables view shows a local variable of the frame in focus like that.
 
-        session: clicked again while the view is empty. One that ends at that moment can take the
+        session: clicked again if the view stays empty. One that ends at that moment can take the
         focus away from the one that was clicked.
         """
+        now = asyncio.get_running_loop().time
+        clicked_s = now()
         rows = self.page.locator(".debug-variables .monaco-list-row")
         row = rows.filter(has=self.page.locator(".name", has_text=re.compile(rf"^{name}\W*$")))
         right = row.filter(has=self.page.locator(".value", has_text=_exactly(value)))
@@ -149,8 +151,9 @@ class Window:
                     with contextlib.suppress(PlaywrightTimeout):
                         if await collapsed.count():
                             await collapsed.click(timeout=1000)
-                        elif session and not await rows.count():
+                        elif session and now() - clicked_s > 15 and not await rows.count():
                             await self.focus_session(session)
+                            clicked_s = now()
                         await right.wait_for(timeout=1000)
         except TimeoutError:
             shown = await rows.all_inner_texts()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from tunnelkit import __version__
-from tunnelkit.cli.command_groups import Commands
-from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, find
+from tunnelkit.cli.command_groups import Commands, WholeLine
+from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, WHOLE_LINES, find
 
 _PROGRAM_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 _HELP = """Debug on a cluster as if it were your laptop.
@@ -45,7 +45,8 @@ def build(names: set[str]) -> typer.Typer:
                 app.add_typer(found, name=name)
             elif callable(found):
                 settings = _PROGRAM_FOLLOWS if name in RUN_PROGRAMS else None
-                app.command(name, context_settings=settings)(found)
+                kind = WholeLine if name in WHOLE_LINES else None
+                app.command(name, cls=kind, context_settings=settings)(found)
     _keep_examples(app)
     return app
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -17,6 +17,7 @@ TASKS = {
     "Debug": ("loop", "ready", "attach", "interrupt", "ranks", "console", "pdb", "vscode"),
     "Work on the node": ("run", "shell", "logs", "forward"),
     "Files": ("sync", "pull", "mount", "umount"),
+    "Batch jobs": ("submit", "keep"),
     "When something fails": ("why", "doctor", "bugreport", "auth"),
     "Learn and set up": ("demo", "lab", "config", "trust", "help", "version"),
 }
@@ -24,6 +25,18 @@ TASKS = {
 _ALIKE = 0.6
 #: Others are named beside the best one only if they are nearly as like.
 _NEARLY = 0.07
+
+
+class WholeLine(TyperCommand):
+    """A command that gets all its words as they are; its options are declared for its help."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse nothing, unless help is asked for, or there is nothing."""
+        if not args or args[0] in ("-h", "--help"):
+            return super().parse_args(ctx, args)
+        super().parse_args(ctx, ["--", "SCRIPT"])
+        ctx.params["words"] = list(args)
+        return []
 
 
 class Commands(TyperGroup):

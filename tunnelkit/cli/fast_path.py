@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import NamedTuple, get_args, get_origin
 
 from tunnelkit.cli.lazy_typer import Parameter, reading
-from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, find
+from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, WHOLE_LINES, find
 
 #: The others are groups, or rare, or ask questions.
 FAST = frozenset(COMMANDS) - set(
@@ -25,13 +25,14 @@ class FastCommand(NamedTuple):
     """A command's function with its parameters.
 
     options: word -> (parameter, type, value of a switch or None). arguments: (parameter, type).
-    mixed: options may follow arguments.
+    mixed: options may follow arguments. whole: the function takes all words as they are.
     """
 
     function: Callable[..., None]
     options: Mapping[str, tuple[str, object, bool | None]]
     arguments: tuple[tuple[str, object, bool], ...]
     mixed: bool
+    whole: bool = False
 
 
 class _Unusual(Exception):
@@ -79,7 +80,9 @@ def declared(name: str) -> FastCommand:
             options.update(_words(parameter, kind, declaration.names))
         else:
             arguments.append((parameter, kind, at < needed))
-    return FastCommand(function, options, tuple(arguments), name not in RUN_PROGRAMS)
+    return FastCommand(
+        function, options, tuple(arguments), name not in RUN_PROGRAMS, name in WHOLE_LINES
+    )
 
 
 def _plain(kind: object) -> object:
@@ -106,6 +109,10 @@ def _words(
 
 def parse(command: FastCommand, words: list[str]) -> dict[str, object]:
     """Return the function's parameters. Raises _Unusual for all that is not plain."""
+    if command.whole:
+        if not words or words[0] in ("-h", "--help"):
+            raise _Unusual
+        return {"words": words}
     values: dict[str, object] = {}
     rest: list[str] = []
     line = iter(words)

@@ -7,7 +7,7 @@ COMMANDS = {
     "up": "start.up:up",
     "down": "start.up:down",
     "status": "start.status:status",
-    "logs": "start.status:logs",
+    "logs": "jobs.logs:logs",
     "run": "node.run:run_command",
     "shell": "node.run:shell",
     "auth": "start.auth:auth",
@@ -27,6 +27,8 @@ COMMANDS = {
     "trust": "start.trust:trust",
     "vscode": "debug.vscode:vscode",
     "why": "jobs.why:why",
+    "submit": "jobs.submit:submit",
+    "keep": "jobs.keep:keep",
     "doctor": "support.doctor:doctor",
     "bugreport": "support.bugreport:bugreport",
     "help": "support.help:show_help",
@@ -38,6 +40,8 @@ COMMANDS = {
 
 #: What follows the first argument of these is another program's.
 RUN_PROGRAMS = frozenset({"run", "loop", "pdb"})
+#: These read all their words themselves: their options are also another program's.
+WHOLE_LINES = frozenset({"submit"})
 
 #: In the order in which somebody new would read them.
 TOPICS = (
@@ -45,6 +49,7 @@ TOPICS = (
     "config",
     "auth",
     "schedulers",
+    "why",
     "mirror",
     "debugging",
     "ranks",

@@ -63,7 +63,8 @@ class Verdict:
 
     code: a key of `codes.registry.CODES`, stable for scripts. sentence: without the job's number,
     for a line that begins with it. because: the evidence. consequences: what followed from it.
-    excluded: what was looked at and is not the cause. next_steps: the best first.
+    excluded: what was looked at and is not the cause. next_steps: the best first. sooner_min: the
+    longest time limit in minutes with which a waiting job would start now.
     """
 
     code: str
@@ -73,6 +74,7 @@ class Verdict:
     consequences: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
+    sooner_min: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class VerdictInfo(TypedDict):
     consequences: list[str]
     excluded: list[str]
     next_steps: list[NextStepInfo]
+    sooner_min: int | None
 
 
 class DiagnosisInfo(TypedDict):
@@ -85,6 +86,7 @@ def _verdict_info(verdict: Verdict) -> VerdictInfo:
         "consequences": list(verdict.consequences),
         "excluded": list(verdict.excluded),
         "next_steps": [{"text": one.text, "command": one.command} for one in verdict.next_steps],
+        "sooner_min": verdict.sooner_min,
     }
 
 
@@ -100,4 +102,5 @@ def _verdict(info: VerdictInfo) -> Verdict:
         tuple(info["consequences"]),
         tuple(info["excluded"]),
         tuple(NextStep(one["text"], one["command"]) for one in info["next_steps"]),
+        info["sooner_min"],
     )

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
 
 
@@ -77,6 +78,10 @@ class Scheduler(Protocol):
 
     def inspector(self) -> JobInspector | None:
         """Return the adapter's part for `tk why`; None if it has none."""
+        ...
+
+    def batch_scripts(self) -> BatchScripts | None:
+        """Return the adapter's part for `tk submit` and `tk keep`; None if it has none."""
         ...
 
     def submit(

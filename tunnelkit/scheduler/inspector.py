@@ -53,3 +53,13 @@ class JobInspector(Protocol):
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
         """Return what was found. Raises SchedulerError (transient) if nothing answered."""
         ...
+
+    def shorten(self, job_id: str, minutes: int) -> list[str]:
+        """Return the command for the login host that sets a waiting job's time limit.
+
+        Raises UsageError if `job_id` is none of this scheduler's."""
+        ...
+
+    def parse_shorten(self, done: Completed, job_id: str) -> None:
+        """Raise SchedulerError unless the limit was set."""
+        ...

@@ -33,6 +33,7 @@ from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
 from tunnelkit.session.runtime.state import SessionState, StateMachine
+from tunnelkit.session.why.waiting_words import WaitingWords
 
 log = logging.getLogger("tunnelkit.session")
 
@@ -84,6 +85,7 @@ class Session:
             wait_link=self._connection.keeper.wait_up,
             attach_job=launch.attach_job,
         )
+        self._waiting_words = WaitingWords(self.cluster, self._tasks, self._show_pending, host.say)
         self.agents = self._make_agents()
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
@@ -176,6 +178,7 @@ class Session:
             self.states.fail(SessionState.FAILED, error)
             raise
         finally:
+            await self._waiting_words.end()
             self._connection.gate.leave()
             self.settled.set()
         self.states.become(SessionState.READY)
@@ -197,6 +200,7 @@ class Session:
 
     async def _reach_agent(self, allocated: Allocated) -> None:
         self.pending = None
+        await self._waiting_words.end()
         self.time_limit.begins(allocated.job_id, allocated.time_left_s)
         self.states.become(SessionState.STARTING, ", ".join(allocated.nodes) or self.link.name)
         self.files.node_is(await self.agents.reach(allocated))
@@ -325,11 +329,11 @@ class Session:
 
     def _on_pending(self, status: JobStatus) -> None:
         self.pending = status
-        why = status.explanation or status.reason or status.native_state
-        eta = f", may start {status.start_estimate}" if status.start_estimate else ""
-        job = f"job {status.job_id}: " if status.job_id else ""
-        self.events.add("scheduler", f"{job}{why}{eta}")
-        self.states.become(SessionState.PENDING, f"{job}{why}{eta}")
+        self._waiting_words.is_pending(status)
+
+    def _show_pending(self, text: str) -> None:
+        self.events.add("scheduler", text)
+        self.states.become(SessionState.PENDING, text)
 
     def _on_agent_link(self, up: bool, why: str, error: TunnelkitError | None) -> None:
         self.files.node_changed()

@@ -57,6 +57,10 @@ def run(state: State, job_id: str) -> None:
     shell.stdin.write(f"{state.root}/{number}.SC\n".encode())
     shell.stdin.close()
     exit_status = wait(state, job_id, shell, limit_s(job))
+    if exit_status == -29:
+        limit = int(limit_s(job))
+        with open(spool, "ab") as out:
+            out.write(b"=>> PBS: job killed: walltime %d exceeded limit %d\n" % (limit + 1, limit))
     while state.config["lingers"]:
         time.sleep(0.05)
     with state.locked():

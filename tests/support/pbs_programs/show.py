@@ -29,10 +29,18 @@ def qstat(state: State, argv: list[str]) -> None:
             fail(0, "Version: 6.1.2", "Commit: 0123456789abcdef")
         print("pbs_version = 23.06.06")
         return
-    options, ids = getopt.gnu_getopt(argv, "fxF:B")
+    options, ids = getopt.gnu_getopt(argv, "fxF:BQn1")
     given = dict(options)
+    if "-Q" in given:
+        print("Queue: workq\n    queue_type = Execution\n    enabled = True")
+        print(f"    started = {state.config['started']}\n\n")
+        return
+    if "-n" in given:
+        print_table(state)
+        return
     if "-B" in given:
         print("Server: login\n    server_state = Active")
+        print(f"    scheduling = {state.config['scheduling']}")
         if not state.torque:
             print(f"    job_history_enable = {state.config['history']}")
         print("    pbs_version = 23.06.06\n\n")
@@ -134,18 +142,33 @@ def print_full(job: Job, *, torque: bool) -> None:
     print("\n")
 
 
+def print_table(state: State) -> None:
+    """As `qstat -n -1` shows the jobs that have not ended."""
+    print("\nlogin:")
+    for job in state.jobs().values():
+        if job["job_state"] in "FC":
+            continue
+        clock = job["Resource_List"].get("walltime", "--")
+        used = time.strftime("%H:%M", time.gmtime(time.time() - job.get("started", time.time())))
+        print(
+            f"{job['id']:<15} {user()[:8]:<8} {'workq':<8} {job['Job_Name'][:10]:<10}     --  "
+            f"{job['want'][0]:>3} {job['want'][1]['ncpus']:>3}    -- {clock[:5]:>6} "
+            f"{job['job_state']} {used} {job.get('exec_host', '--')}"
+        )
+
+
 def wrapped(line: str) -> str:
     parts = [line[:79], *(line[start : start + 71] for start in range(79, len(line), 71))]
     return "\n\t".join(parts)
 
 
 def qselect(state: State, argv: list[str]) -> None:
-    given = dict(getopt.getopt(argv, "u:N:s:")[0])
+    given = dict(getopt.getopt(argv, "u:N:s:x")[0])
     with state.locked():
         for job_id, job in state.jobs().items():
             owner = job["Job_Owner"].partition("@")[0]
             named = given.get("-N", job["Job_Name"]) == job["Job_Name"]
-            if job["job_state"] != "F" and owner == given["-u"] and named:
+            if (job["job_state"] != "F" or "-x" in given) and owner == given["-u"] and named:
                 print(job_id)
 
 
@@ -172,11 +195,37 @@ def qdel(state: State, ids: list[str]) -> None:
 
 
 def pbsnodes(state: State, argv: list[str]) -> None:
+    if "json" in argv:
+        print_nodes(state)
+        return
     for name, size in NODES.items():
         print(f"{name}\n     Mom = {name}\n     ntype = PBS\n     state = free")
         for what, amount in size.items():
             print(f"     resources_available.{what} = {amount}")
         print()
+
+
+def print_nodes(state: State) -> None:
+    """As `pbsnodes -a -F json`: what each node has, and what jobs were given."""
+    told: dict[str, Any] = {}
+    for name, size in NODES.items():
+        jobs = [
+            job for job in state.jobs().values()
+            if name in job.get("nodes", []) and job["job_state"] in "RE"
+        ]  # fmt: skip
+        taken = {what: sum(job["want"][1][what] for job in jobs) for what in size}
+        up = name in state.config["nodes"]
+        full = taken["ncpus"] >= size["ncpus"]
+        told[name] = {
+            "Mom": name, "ntype": "PBS",
+            "state": ("job-busy" if full else "free") if up else "offline",
+            "resources_available": {"host": name, "vnode": name, **size},
+            "resources_assigned": taken,
+            "last_state_change_time": int(time.time()),
+        }  # fmt: skip
+        if not up:
+            told[name]["comment"] = "fan replaced on Friday"
+    print(json.dumps({"timestamp": int(time.time()), "nodes": told}, indent="\t"))
 
 
 def refuse_connection(program: str, argv: list[str]) -> NoReturn:

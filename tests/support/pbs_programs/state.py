@@ -22,6 +22,8 @@ DEFAULTS = {
     "down": False,
     "lingers": False,
     "lost_replies": 0,
+    "started": True,
+    "scheduling": True,
     "nodes": list(NODES),
 }
 #: Low bytes of PBS's error numbers, as the recorded answers have them.

@@ -26,8 +26,9 @@ class StandIn:
 
     def reset(self, **config: Any) -> None:
         """A fresh server without jobs. dialect: pbs or torque; history, broken_json, down:
-        flags; lingers: nobody hears for now that a job's processes are gone; lost_replies: how
-        many of the next submits are answered by an error."""
+        flags; started, scheduling: of the queue and the server; nodes: those in service;
+        lingers: nobody hears for now that a job's processes are gone; lost_replies: how many of
+        the next submits are answered by an error."""
         for file in self.root.iterdir():
             file.unlink()
         # All labs of a machine see each other's processes, and a job is known by its id there.

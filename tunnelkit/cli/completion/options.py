@@ -93,6 +93,25 @@ def attach_job_option() -> Declaration:
     )
 
 
+def job_argument() -> Declaration:
+    """Return the job of `tk why` and `tk logs`."""
+    return typer.Argument(
+        metavar="JOB",
+        help="A job of yours, submitted by tk or not.",
+        autocompletion=sources.jobs,
+    )
+
+
+def code_option() -> Declaration:
+    """Return the option `--explain` of `tk why`."""
+    return typer.Option(
+        "--explain",
+        metavar="CODE",
+        help="What a verdict's code means.",
+        autocompletion=sources.codes,
+    )
+
+
 def take_over_option() -> Declaration:
     """Return the option `--take-over`."""
     return typer.Option(

@@ -62,6 +62,14 @@ def jobs() -> Iterable[str]:
 
 
 @_quiet
+def codes() -> Iterable[str]:
+    """Codes of verdicts."""
+    from tunnelkit.diagnosis.codes.registry import CODES
+
+    return CODES
+
+
+@_quiet
 def own_nodes() -> Iterable[str]:
     """Nodes of the allocation."""
     job = _status()["job"]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Limit of the wait for the session's first list of ranks.
 _FIRST_S = 15.0
+#: Limit of the wait for ranks that their launcher has not started yet.
+_THERE_S = 30.0
 #: Limit of the wait for ranks that a script let run: they stop again, or they don't.
 _STOP_S = 10.0
 
@@ -76,6 +78,12 @@ class ConsoleShell:
     def lose_session(self) -> None:
         """The session is gone: end the lines that wait for it."""
         self._apply(self.core.lose_session(_now()))
+
+    async def all_there(self, limit_s: float = _THERE_S) -> None:
+        """Return once every rank of the program has dialled in, or after the limit."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.until(lambda: self.core.all_there)
 
     async def idle(self) -> None:
         """Return once no line waits for answers."""

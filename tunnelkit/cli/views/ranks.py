@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.context import find_session
-from tunnelkit.cli.terminal.output import safe
+from tunnelkit.cli.terminal.output import paint, safe
 from tunnelkit.cli.views.local_source import lines_of
 from tunnelkit.debug.ranks.arrivals import arrivals, blocking_calls
 from tunnelkit.debug.ranks.roster import Roster, RosterEntry
@@ -30,8 +30,11 @@ from tunnelkit.session.runtime.control_calls import Ranks
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import RanksAnswer, RootInfo
+    from tunnelkit.session.runtime.paths import SessionPaths
 
 _WATCH_S = 2.0
+_GAP_S = 1.0
+_ASKS_AGAIN = "asking again in a second, to see who moves ..."
 _PIPED_COLUMNS = 100
 #: Clears a terminal.
 _CLEAR = "\x1b[H\x1b[2J"
@@ -53,25 +56,50 @@ class RanksOptions:
 def show_ranks(options: RanksOptions) -> None:
     """Ask the session, and print the answer; with `watch` again and again.
 
+    On a terminal the first answer is there at once, and after a second both take its place.
     Raises UsageError for a selection that can't be read, or that selects nobody; MissingProgram.
     """
     selection = parse_selection(options.selection) if options.selection is not None else None
     native = str(find_binary()) if options.native else None
     request = Ranks(loop=options.loop, native=native, selection=options.selection)
     paths = find_session()
+    live = sys.stdout.isatty() and not options.as_json
+    if live and not options.watch and native is None:
+        _show_twice(paths, selection, options)
+        return
     while True:
-        answer = ask(paths, request)
-        view = replace(view_of(answer, selection), native=options.native)
-        if options.as_json:
-            text = json.dumps(look_json(view))
-        else:
-            text = "\n".join(_lines(view, source_of(answer["roots"]), options))
-        if options.watch and sys.stdout.isatty():
+        text = _text_of(ask(paths, request), selection, options)
+        if options.watch and live:
             sys.stdout.write(_CLEAR)
-        print(safe(text), flush=True)
+        print(text, flush=True)
         if not options.watch:
             return
         time.sleep(_WATCH_S)
+
+
+def _show_twice(paths: SessionPaths, selection: Selection | None, options: RanksOptions) -> None:
+    """Print the first answer, and after a second both in its place."""
+    begun_s = time.monotonic()
+    request = Ranks(loop=options.loop, gap_s=0, selection=options.selection)
+    first = ask(paths, request)
+    lines = [*_text_of(first, selection, options).split("\n"), paint(_ASKS_AGAIN, "dim")]
+    # A list that has left the screen can't be replaced.
+    fits = len(lines) < shutil.get_terminal_size().lines
+    if fits:
+        print("\n".join(lines), flush=True)
+    time.sleep(max(0.0, begun_s + _GAP_S - time.monotonic()))
+    second = Ranks(loop=options.loop, gap_s=_GAP_S, selection=options.selection, again=True)
+    text = _text_of(ask(paths, second), selection, options)
+    if fits:
+        sys.stdout.write(f"\x1b[{len(lines)}A\r\x1b[J")
+    print(text, flush=True)
+
+
+def _text_of(answer: RanksAnswer, selection: Selection | None, options: RanksOptions) -> str:
+    view = replace(view_of(answer, selection), native=options.native)
+    if options.as_json:
+        return safe(json.dumps(look_json(view)))
+    return safe("\n".join(_lines(view, source_of(answer["roots"]), options)))
 
 
 def _lines(

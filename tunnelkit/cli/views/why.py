@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.diagnosis.codes.registry import CODES
@@ -32,6 +33,7 @@ def show_why(options: WhyOptions) -> None:
     from tunnelkit.cli.terminal.context import run
 
     info = run(_ask(options))
+    _keep(info)
     if options.as_json:
         import json
 
@@ -41,6 +43,18 @@ def show_why(options: WhyOptions) -> None:
             say(line)
     if options.check and any(CODES[one["code"]].fatal for one in info["verdicts"]):
         sys.exit(int(ExitCode.DIAGNOSED))
+
+
+def _keep(info: DiagnosisInfo) -> None:
+    """Keep the answer for `tk bugreport`, where the session's state is."""
+    from tunnelkit.cli.terminal.context import project_dir
+    from tunnelkit.config.project import find_project
+    from tunnelkit.session.report.diagnosis import keep_diagnosis
+    from tunnelkit.session.runtime.paths import session_paths
+
+    paths = session_paths(project_dir())
+    if find_project(Path.cwd()) is not None or paths.diagnosis.parent.exists():
+        keep_diagnosis(paths.diagnosis, info)
 
 
 async def _ask(options: WhyOptions) -> DiagnosisInfo:

@@ -104,6 +104,11 @@ class Console:
         return self._listeners.any_in("running")
 
     @property
+    def all_there(self) -> bool:
+        """True once every rank that is expected has dialled in."""
+        return len(self._there.by_rank) >= max(1, self._there.expected)
+
+    @property
     def all_stopped(self) -> bool:
         """True once all ranks of the run are there, and stopped."""
         stopped = len(self._there.in_state("stopped"))

@@ -44,6 +44,8 @@ class RanksThere:
         self.by_rank: dict[int, RankThere] = {}
         self.generation: int | None = None
         self.world_size = 0
+        #: The number of ranks that dial in, sooner or later.
+        self.expected = 0
         self.command = ""
         self.mesh: Mesh | None = None
         self.classes: dict[str, tuple[int, ...]] = {}
@@ -79,6 +81,7 @@ class RanksThere:
         if world_size != self.world_size:
             self.mesh = None
         self.world_size = world_size
+        self.expected = whole(message.get("expected")) or 0
         self.command = shown(text(message.get("command"))[:_LONGEST_COMMAND])
         replaced = self._take_entries(objects(message.get("ranks"))[:MOST_RANKS])
         ended = [

@@ -109,7 +109,8 @@ class RankEntry(TypedDict):
 class RosterMessage(TypedDict):
     """All ranks of the run, sent first and with each change.
 
-    A new generation has other processes.
+    A new generation has other processes. expected: the number of ranks that dial in, sooner or
+    later; 0 if unknown.
     """
 
     type: Literal["roster"]
@@ -117,6 +118,7 @@ class RosterMessage(TypedDict):
     command: str
     generation: int
     world_size: int
+    expected: int
     ranked: bool
     ranks: list[RankEntry]
 

@@ -60,33 +60,38 @@ WAITING = (
         "limit-account",
         Stage.WAITING,
         Actor.NOBODY,
-        "A limit of the account is used up by jobs that run.",
-        "The scheduler's reason, and the limit with what is used of it.",
-        "Wait until one of these jobs ends, or use another account.",
+        "With this job, the account's jobs would be over a limit that they share.",
+        "The scheduler's reason, and the limit with what is used of it "
+        "(`scontrol show assoc_mgr`, LIMIT(USED)).",
+        "Wait until enough of these jobs have ended, or use another account.",
     ),
     Code(
         "limit-qos",
         Stage.WAITING,
         Actor.NOBODY,
-        "A limit of the QOS is used up by jobs that run.",
-        "The scheduler's reason, and the limit with what is used of it.",
-        "Wait until one of these jobs ends, or use another QOS.",
+        "With this job, the QOS's jobs would be over a limit that they share.",
+        "The scheduler's reason, and the limit with what is used of it "
+        "(`scontrol show assoc_mgr`, LIMIT(USED)).",
+        "Wait until enough of these jobs have ended, or use another QOS.",
     ),
     Code(
         "limit-user",
         Stage.WAITING,
         Actor.NOBODY,
-        "Your own jobs use up a limit for each user.",
-        "The scheduler's reason, and the limit with what is used of it.",
-        "Wait until one of your jobs ends, or end one.",
+        "With this job, your own jobs would be over a limit for each user.",
+        "The scheduler's reason, and the limit with what is used of it "
+        "(`scontrol show assoc_mgr`, LIMIT(USED)).",
+        "Wait until enough of your jobs have ended, or end one.",
     ),
     Code(
         "limit-job",
         Stage.WAITING,
         Actor.YOU,
         "The job alone asks for more than one job may have.",
-        "The scheduler's reason names a limit of each single job.",
-        "Cancel it, and ask for less.",
+        "The scheduler's reason names a limit of each single job (`PerJob`, `PerNode`, a least "
+        "amount, the partition's time or memory), or the job asks for more than all jobs of the "
+        "account or QOS may have together. The end of other jobs does not help.",
+        "Shorten its time limit if that is what is too much; else cancel it, and ask for less.",
         fatal=True,
     ),
     Code(
@@ -94,9 +99,28 @@ WAITING = (
         Stage.WAITING,
         Actor.ADMINISTRATOR,
         "The budget of the account or QOS is used up.",
-        "The scheduler's reason names minutes of past and present jobs together: the end of "
-        "other jobs does not free it.",
-        "Use another account, or ask its owner for more.",
+        "The scheduler's reason names minutes of past and present jobs together (`GrpTRESMins`, "
+        "`GrpWall`): the end of other jobs does not free it. Minutes that are still to run "
+        "(`RunMinutes`) are no budget.",
+        "Use another account, or ask its owner for more. Budgets decay or are reset where the "
+        "site has set that up.",
+    ),
+    Code(
+        "limit-array",
+        Stage.WAITING,
+        Actor.YOU,
+        "As many tasks of the job's array run as the array itself allows at once.",
+        "The scheduler's reason (JobArrayTaskLimit); the limit is the `%N` of `--array=1-99%N`.",
+        "Wait until a task ends, or let more run at once: "
+        "`scontrol update jobid=ARRAY arraytaskthrottle=N`.",
+    ),
+    Code(
+        "shared-busy",
+        Stage.WAITING,
+        Actor.NOBODY,
+        "Something that jobs share beside nodes is in use: burst buffer, MPI ports, IMEX channels.",
+        "The scheduler's reason.",
+        "Wait until other jobs give it back, or ask for less of it.",
     ),
     Code(
         "dependency",
@@ -111,7 +135,7 @@ WAITING = (
         Stage.WAITING,
         Actor.YOU,
         "The job that it depends on can never end as asked for.",
-        "The scheduler marks the dependency as failed.",
+        "The scheduler marks the dependency as failed, and no other one is enough.",
         "Cancel it, or take the dependency away.",
         fatal=True,
     ),
@@ -119,9 +143,10 @@ WAITING = (
         "held-you",
         Stage.WAITING,
         Actor.YOU,
-        "You hold the job back.",
-        "The scheduler's reason or hold flag.",
-        "Release it.",
+        "The job is held, and its owner can release it.",
+        "The scheduler's reason or hold flag. It was held by its owner, by a coordinator of the "
+        "account, or put back into the queue in held state.",
+        "Release it: `scontrol release JOB`.",
     ),
     Code(
         "held-admin",
@@ -135,8 +160,9 @@ WAITING = (
         "launch-failed",
         Stage.WAITING,
         Actor.YOU,
-        "The job failed to launch on its node and is held.",
-        "The scheduler's reason says that it was put back and held.",
+        "The job could not be launched, and is held.",
+        "The scheduler's reason says that it was put back and held: the node's prolog, the user's "
+        "environment or the burst buffer failed.",
         "Leave that node out, and release the job.",
     ),
     Code(
@@ -152,7 +178,9 @@ WAITING = (
         Stage.WAITING,
         Actor.NOBODY,
         "The job ran before, and is back in the queue.",
-        "The scheduler counts restarts; the begin time is its pause before the next start.",
+        "The scheduler counts restarts; the begin time is its pause before the next start. "
+        "It was preempted, its node failed, or somebody requeued it: the last lines of the log "
+        "say which.",
         "Wait. After the second time on one node, leave that node out.",
     ),
     Code(
@@ -167,7 +195,7 @@ WAITING = (
         "reservation",
         Stage.WAITING,
         Actor.NOBODY,
-        "The job waits for its reservation to begin.",
+        "The job waits for its reservation to begin, or for nodes of it.",
         "The scheduler's reason, and the reservation's start.",
         "Wait, or take another reservation.",
     ),
@@ -176,8 +204,8 @@ WAITING = (
         Stage.WAITING,
         Actor.YOU,
         "The reservation that it asks for is not valid or was deleted.",
-        "The scheduler's reason.",
-        "Cancel it, or name another reservation.",
+        "The scheduler's reason; such a job is held.",
+        "Take it out of the reservation and release it, or cancel it.",
         fatal=True,
     ),
     Code(
@@ -201,7 +229,7 @@ WAITING = (
         Stage.WAITING,
         Actor.YOU,
         "Account, QOS or partition do not go together.",
-        "The scheduler's reason.",
+        "The scheduler's reason, and what the job asks for.",
         "Cancel it, and name an account, QOS and partition that you may use.",
         fatal=True,
     ),

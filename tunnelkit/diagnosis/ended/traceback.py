@@ -48,7 +48,8 @@ class Traceback:
     """A traceback. Its type, message and place are those of the first cause.
 
     raised: the chain of exceptions, the first cause first. rank: None if nothing says it. thread:
-    "" for the main one. first_line, last_line: where it is in the log, from 1.
+    "" for the main one. first_line, last_line: where it is in the log, from 1; 0: only torchrun's
+    table has it. label: of the `Stream` that it is in.
     """
 
     raised: tuple[Raised, ...]
@@ -57,6 +58,7 @@ class Traceback:
     last_line: int
     thread: str = ""
     root: RootCause | None = None
+    label: str = ""
 
     @property
     def cause(self) -> Raised:
@@ -112,6 +114,12 @@ def last_traceback(text: str) -> Traceback | None:
     return kept[-1] if kept else None
 
 
+def last_of_rank(text: str, rank: int) -> Traceback | None:
+    """Return the last traceback of one rank."""
+    found = [one for one in _tracebacks(streams(text)) if one.rank == rank]
+    return max(found, key=lambda one: one.last_line, default=None)
+
+
 def first_failure(text: str) -> Traceback | None:
     """Return the traceback of the rank that failed first.
 
@@ -135,12 +143,34 @@ def root_cause(text: str) -> RootCause | None:
     return _first_root(streams(text))
 
 
+def lines_of(text: str, found: Traceback) -> list[str]:
+    """Return the lines of a traceback of this text, without labels."""
+    if found.first_line == 0:
+        return [line for one in found.raised for line in _rendered(one)]
+    return [
+        line.text
+        for part in streams(text)
+        if part.label == found.label
+        for line in part.lines
+        if found.first_line <= line.number <= found.last_line
+    ]
+
+
+def _rendered(raised: Raised) -> list[str]:
+    lines = []
+    for frame in raised.frames:
+        lines.append(f'  File "{frame.file}", line {frame.line}, in {frame.function}')
+        lines += [f"    {frame.source}"] if frame.source else []
+    return [*lines, f"{raised.type}: {raised.message}" if raised.message else raised.type]
+
+
 def _tracebacks(parts: list[Stream]) -> list[Traceback]:
-    return [_traceback(chain, part.rank) for part in parts for chain in chains(part.lines)]
+    return [_traceback(chain, part) for part in parts for chain in chains(part.lines)]
 
 
-def _traceback(chain: Chain, rank: int | None) -> Traceback:
-    return Traceback(chain.raised, rank, chain.first_line, chain.last_line, chain.thread)
+def _traceback(chain: Chain, part: Stream) -> Traceback:
+    lines = (chain.first_line, chain.last_line)
+    return Traceback(chain.raised, part.rank, *lines, chain.thread, label=part.label)
 
 
 def _launchers(one: Traceback) -> bool:
@@ -176,19 +206,16 @@ def _of_root(own: list[Traceback], root: RootCause, parts: list[Stream]) -> Trac
     """Return the traceback of the rank in torchrun's table."""
     theirs = [one for one in own if one.rank == root.rank]
     if not theirs:
-        locals_ = [part for part in parts if part.label.endswith(str(root.local_rank))]
-        theirs = [
-            _traceback(chain, root.rank)
-            for part in locals_
-            if part.rank is None and re.search(rf"[A-Za-z_]{root.local_rank}$", part.label)
-            for chain in chains(part.lines)
-        ]
+        label = re.compile(rf"[A-Za-z_]{root.local_rank}$")
+        same = [one for one in parts if one.rank is None and label.search(one.label)]
+        theirs = [replace(one, rank=root.rank) for one in _tracebacks(same)]
     if theirs:
         return replace(max(theirs, key=lambda one: one.last_line), root=root)
     if root.raised:
-        same = [one for one in own if one.raised[0].message == root.raised[0].message]
-        lines = (same[-1].first_line, same[-1].last_line) if same else (0, 0)
-        return Traceback(root.raised, root.rank, *lines, root=root)
+        printed = [one for one in own if one.message == root.raised[0].message]
+        if not printed:
+            return Traceback(root.raised, root.rank, 0, 0, root=root)
+        return replace(printed[-1], raised=root.raised, rank=root.rank, root=root)
     unknown = [one for one in own if one.rank is None]
     if root.exit_code is not None and root.exit_code < 0:
         unknown = [one for one in unknown if one.type.startswith("Fatal Python")]

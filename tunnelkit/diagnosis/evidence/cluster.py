@@ -38,7 +38,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """Another waiting job of the partition, highest priority first. user: "" if hidden."""
+    """Another waiting job. user: "" if hidden. elements: of a job array, those that wait."""
 
     job_id: str
     user: str
@@ -46,16 +46,40 @@ class QueuedJob:
     reason: str
     expected_start_s: float | None = None
     expected_nodes: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    elements: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A running job of the partition. ends_s: when its time limit ends it."""
+    """A job that has nodes. ends_s: when its time limit ends it. cpus: on all its nodes."""
 
     job_id: str
     user: str
     nodes: tuple[str, ...]
     ends_s: float | None = None
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition or queue. tier: jobs of a higher one go first. None: no limit."""
+
+    name: str
+    nodes: frozenset[str]
+    up: bool = True
+    tier: int = 0
+    time_most_s: int | None = None
+    nodes_most: int | None = None
+    nodes_least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityPart:
+    """A part of a job's priority, such as its age."""
+
+    name: str
+    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +106,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """All that was asked about the cluster around one job. missing: what did not answer, why."""
+    """All that was asked about the cluster around one job.
+
+    nodes, queue and running: of all partitions. missing: what did not answer, and why; its field
+    is empty then, which says nothing. switched_off: the queue, or the scheduling of the whole
+    server, if an administrator has switched it off.
+    """
 
     nodes: tuple[NodeView, ...] = ()
     queue: tuple[QueuedJob, ...] = ()
@@ -90,3 +119,6 @@ class ClusterView:
     limits: tuple[Limit, ...] = ()
     windows: tuple[Window, ...] = ()
     missing: tuple[str, ...] = ()
+    partitions: tuple[PartitionView, ...] = ()
+    priority_parts: tuple[PriorityPart, ...] = ()
+    switched_off: tuple[str, ...] = ()

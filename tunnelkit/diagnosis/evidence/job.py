@@ -26,6 +26,31 @@ class NodeNeed:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """How a job may be spread over nodes.
+
+    nodes_most: None for no limit. node_cpus: at least so many on each node. tasks_per_node: 0 if
+    it is left open. mem_per_cpu_bytes: instead of memory a node. all_memory: it takes all of a
+    node's, where memory is counted. exclusive: no other job may be on its nodes. gpus_per_task,
+    gpus_total: where GPUs are not asked for by node.
+    """
+
+    nodes_least: int = 1
+    nodes_most: int | None = 1
+    tasks: int = 1
+    cpus_per_task: int = 1
+    node_cpus: int = 1
+    tasks_per_node: int = 0
+    mem_per_cpu_bytes: int | None = None
+    mem_per_node_bytes: int | None = None
+    all_memory: bool = False
+    exclusive: bool = False
+    gpus_per_node: tuple[GpuNeed, ...] = ()
+    gpus_per_task: tuple[GpuNeed, ...] = ()
+    gpus_total: tuple[GpuNeed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """One job.
 
@@ -69,3 +94,4 @@ class JobView:
     stdout_path: str = ""
     stderr_path: str = ""
     comment: str = ""
+    shape: Shape = Shape()

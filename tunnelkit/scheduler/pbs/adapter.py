@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from tunnelkit.diagnosis.waiting.pbs_holds import dependency_words
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
 from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause
+from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
+from tunnelkit.scheduler.pbs.inspect.inspector import QstatInspector
 from tunnelkit.scheduler.pbs.parse import (
     JobRecord,
     check_job_id,
@@ -78,6 +81,10 @@ class Qstat(LoginPrograms):
 
     def inspector(self) -> JobInspector | None:
         """See `Scheduler.inspector`."""
+        raise NotImplementedError
+
+    def batch_scripts(self) -> BatchScripts | None:
+        """See `Scheduler.batch_scripts`."""
         return None
 
     # -- submit -----------------------------------------------------------
@@ -231,6 +238,7 @@ class Qstat(LoginPrograms):
         elif state is JobState.PENDING:
             if native == "H":
                 reason = hold_reason(record.get("Hold_Types"), comment)
+                explanation = _dependency(record)
             explanation = explanation or judge(reason)[1].replace("JOBID", job_id)
         running = state is JobState.RUNNING
         return JobStatus(
@@ -286,6 +294,10 @@ class PBS(Qstat):
     def _ending(self, record: JobRecord) -> str:
         return ending(record.get("Exit_status"), record.get("comment").strip())
 
+    def inspector(self) -> JobInspector | None:
+        """See `Scheduler.inspector`."""
+        return QstatInspector(self._bin_dir, bin_dirs=self._bin_dirs, history=self._history)
+
     def _read(self, done: Completed) -> list[JobRecord]:
         if self._history and errors.NO_HISTORY.search(done.error_text):
             # Said with exit status 0, whether or not there is such a job.
@@ -302,6 +314,12 @@ class PBS(Qstat):
             self._json = False
             raise _again("the JSON of this PBS's qstat can't be read", done)
         return told
+
+
+def _dependency(record: JobRecord) -> str | None:
+    """Return whom a held job waits for; None if it is held for another reason."""
+    words = dependency_words(record.get("depend")) if "s" in record.get("Hold_Types") else ""
+    return f"waiting for {words}" if words else None
 
 
 def _failed(done: Completed) -> bool:

@@ -55,22 +55,28 @@ def sequence_number(job_id: str) -> str:
 
 def parse_full(text: str) -> list[JobRecord]:
     """Parse the jobs of `qstat -f`. Other lines (banners) are skipped."""
-    records = []
-    for job_id, lines in _jobs(text):
-        attributes: dict[str, str] = {}
-        name = ""
-        for line in lines:
-            match = _ATTRIBUTE.fullmatch(line)
-            if match:
-                # An environment variable with a line break could look like an attribute; it
-                # comes after all that matter.
-                name = match[1].lower() if match[1].lower() not in attributes else ""
-                if name:
-                    attributes[name] = match[2]
-            elif line.startswith("\t") and name:
-                attributes[name] += line[1:]
-        records.append(JobRecord(job_id, attributes))
-    return records
+    return [JobRecord(job_id, _attributes(lines)) for job_id, lines in _jobs(text)]
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """Parse the attributes of one queue or server: `qstat -Qf QUEUE`, `qstat -Bf`."""
+    return _attributes([line.rstrip("\r") for line in text.split("\n")])
+
+
+def _attributes(lines: list[str]) -> dict[str, str]:
+    attributes: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        match = _ATTRIBUTE.fullmatch(line)
+        if match:
+            # An environment variable with a line break could look like an attribute; it
+            # comes after all that matter.
+            name = match[1].lower() if match[1].lower() not in attributes else ""
+            if name:
+                attributes[name] = match[2]
+        elif line.startswith("\t") and name:
+            attributes[name] += line[1:]
+    return attributes
 
 
 def _jobs(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -170,7 +176,7 @@ def _elapsed_s(record: JobRecord) -> int:
     quarter of an hour, and the report selects the right one.
     """
     used = seconds(record.get("resources_used.walltime")) or 0
-    start = _date(record.get("stime"))
+    start = unix_time(record.get("stime"))
     if start is None or record.now_s is None:
         return used
     elapsed = (record.now_s - start) % _ZONE_STEP_S
@@ -180,7 +186,7 @@ def _elapsed_s(record: JobRecord) -> int:
     return elapsed if elapsed - used <= _USAGE_LAG_S else used
 
 
-def _date(text: str) -> int | None:
+def unix_time(text: str) -> int | None:
     """Return `Sat Nov 21 08:03:33 2026` as Unix time, as if it were UTC."""
     match = _DATE.fullmatch(text.strip())
     if not match or match[1] not in _MONTHS:

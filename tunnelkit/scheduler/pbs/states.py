@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from tunnelkit.diagnosis.waiting.pbs_comments import read_comment
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.base import PendingCause
 
@@ -67,38 +68,21 @@ _TORQUE_KILLED = {
 #: A shell that was ended by a signal: PBS adds 256, shells 128.
 _SIGNALS = {15: "by TERM: qdel, or its time limit", 9: "by KILL"}
 
-#: The beginning of the comment -> (PendingCause, plain words); the first that matches counts.
-_COMMENTS: tuple[tuple[re.Pattern[str], PendingCause, str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), verdict, words)
-    for pattern, verdict, words in (
-        (r".*(limit (has been )?reached|has reached .*limit|would exceed)", PendingCause.QUOTA,
-         "a limit is used up; it starts when other jobs end"),
-        (r"Insufficient amount of (queue|server) resource", PendingCause.QUOTA,
-         "a limit of the queue or server is used up; it starts when other jobs end"),
-        (r"Queue .*not (started|an execution)|.*node is in an ineligible state",
-         PendingCause.HELD, "what it asks for is switched off at the moment"),
-        (r"Insufficient amount of resource: (host|vnode)\b", PendingCause.WAIT,
-         "waiting for the node to become free"),
-        # For a node that was named PBS prints no amounts, nor whether it can ever have as much.
-        (r"Insufficient amount of resource: [^ (]+ *$", PendingCause.WAIT,
-         "waiting for them to become free there; `pbsnodes NODE` shows how many there are"),
-        (r"Insufficient amount of resource", PendingCause.WAIT,
-         "waiting for the resources to become free"),
-        (r"No(t enough| available)|Nodes not available|.*(preempt|in use)", PendingCause.WAIT,
-         "waiting for the resources to become free"),
-        (r".*(top job|strict sorted order|fairshare|threshold|draining)", PendingCause.WAIT,
-         "jobs with higher priority are in front"),
-        (r".*(reservation|dedicated time|primetime)", PendingCause.WAIT,
-         "it has to wait for another time: a reservation, dedicated or prime time"),
-        (r"(PBS Error|Internal Scheduling|.*scheduling error)", PendingCause.WAIT,
-         "the scheduler had trouble with it and tries again"),
-    )
-)  # fmt: skip
-_NEVER = re.compile(r"Can Never Run(: *|$)", re.IGNORECASE)
-_NOT_NOW = re.compile(r"Not Running(: *|$)", re.IGNORECASE)
+#: A verdict's code -> the PendingCause; any other is WAIT.
+_CAUSES = {
+    "held-admin": PendingCause.HELD,
+    "held-you": PendingCause.HELD,
+    "launch-failed": PendingCause.HELD,
+    "nodes-down": PendingCause.HELD,
+    "partition-down": PendingCause.HELD,
+    "budget": PendingCause.QUOTA,
+    "limit-account": PendingCause.QUOTA,
+    "limit-job": PendingCause.QUOTA,
+    "limit-queue": PendingCause.QUOTA,
+    "limit-user": PendingCause.QUOTA,
+}
 _HOLD = re.compile(r"Hold_Types = (\S+)(?:; (.*))?", re.DOTALL)
 _DELETED = re.compile(r".* and terminated( by (?P<who>\S+))?", re.DOTALL)
-_AMOUNTS = re.compile(r"resource: (\S+) \(R: (\S+) A: (\S+) T: (\S+)\)")
 
 
 def state_of(native: str) -> tuple[JobState, str | None]:
@@ -121,24 +105,20 @@ def judge(reason: str | None) -> tuple[PendingCause, str]:
         return PendingCause.WAIT, "the scheduler has not looked at the job yet"
     if held := _HOLD.fullmatch(text):
         return PendingCause.HELD, _held(held[1], held[2])
-    if never := _NEVER.match(text):
-        return PendingCause.FIX, f"it can never run as asked for: {_detail(text[never.end() :])}"
-    now = _NOT_NOW.match(text)
-    said = text[now.end() :] if now else text
-    for pattern, verdict, words in _COMMENTS:
-        if pattern.match(said):
-            detail = _detail(said)
-            return verdict, words if detail in ("host", "vnode") else f"{words} ({detail})"
-    return PendingCause.WAIT, f"the scheduler says: {said or text}"
+    reading = read_comment(text)
+    if reading is None:
+        return PendingCause.WAIT, "the scheduler has not looked at the job yet"
+    # A job is cancelled for FIX: only if PBS itself says that it can never run.
+    cause = PendingCause.FIX if reading.never else _CAUSES.get(reading.code, PendingCause.WAIT)
+    return cause, _pending(reading.sentence)
 
 
-def _detail(said: str) -> str:
-    """Return `ngpus: 9 asked for, 2 there are` for PBS's (R: A: T:), else PBS's text."""
-    match = _AMOUNTS.search(said)
-    if match:
-        name, asked, free, total = match.groups()
-        return f"{name}: {asked} asked for, {free} free of {total}"
-    return said.removeprefix("Insufficient amount of resource: ").strip() or "no reason given"
+def _pending(sentence: str) -> str:
+    """Return `waiting for ...` of a verdict's `waits for ...`."""
+    for begin, words in (("waits", "waiting"), ("is ", "it is "), ("can ", "it can ")):
+        if sentence.startswith(begin):
+            return words + sentence.removeprefix(begin)
+    return f"it {sentence}"
 
 
 def _held(types: str, comment: str | None) -> str:

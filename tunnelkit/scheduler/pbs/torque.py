@@ -7,8 +7,10 @@ finished jobs are `C` for a while and then unknown.
 from __future__ import annotations
 
 from tunnelkit.model import ResourceRequest
+from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.pbs import attach, submit
 from tunnelkit.scheduler.pbs.adapter import Qstat
+from tunnelkit.scheduler.pbs.inspect.inspector import TorqueInspector
 from tunnelkit.scheduler.pbs.parse import JobRecord
 from tunnelkit.scheduler.pbs.states import ending
 
@@ -25,3 +27,7 @@ class Torque(Qstat):
 
     def _ending(self, record: JobRecord) -> str:
         return ending(record.get("exit_status"), record.get("comment").strip(), torque=True)
+
+    def inspector(self) -> JobInspector | None:
+        """See `Scheduler.inspector`."""
+        return TorqueInspector(self._bin_dir, bin_dirs=self._bin_dirs)

@@ -22,6 +22,7 @@ from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, Pendi
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
+from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.scheduler.slurm.duration import parse_duration
 from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
 from tunnelkit.scheduler.slurm.job_id import JOB_ID, check_job_id
@@ -93,6 +94,10 @@ class Slurm(LoginPrograms):
     def inspector(self) -> SlurmInspector:
         """See `Scheduler.inspector`."""
         return SlurmInspector(self._bin_dir, bin_dirs=self._bin_dirs)
+
+    def batch_scripts(self) -> SlurmBatchScripts:
+        """See `Scheduler.batch_scripts`."""
+        return SlurmBatchScripts(self._bin_dir, bin_dirs=self._bin_dirs)
 
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
@@ -246,7 +251,7 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
     job_id, native, reason, nodes, batch_host, start, _end, left, name = row
     state, explanation = state_of(native)
     if state is JobState.PENDING and native == "PENDING":
-        explanation = judge(reason)[1]
+        explanation = judge(reason)[1].replace("JOBID", job_id)
     status = JobStatus(
         job_id,
         state,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 from tunnelkit.mux.channel import Channel
@@ -28,8 +29,14 @@ class LoopWatcher:
         self._skipped = 0
 
     def begin(self) -> None:
-        """Send on what waits whenever the terminal has read enough."""
-        self.channel.watch(None, self._send_waiting)
+        """Send on what waits whenever the terminal has read enough. Within an event loop."""
+        loop = asyncio.get_running_loop()
+
+        def has_room() -> None:
+            # The Mux calls this while it takes what is queued: writing has to wait for its end.
+            loop.call_soon(self._send_waiting)
+
+        self.channel.watch(None, has_room)
 
     def send(self, record: LoopRecord) -> None:
         """Send a record now, or keep it behind those that wait."""

@@ -53,6 +53,13 @@ _STATES: dict[RankState, State] = {
 }
 
 
+def _expected(loop: DebugLoop, run: Generation | None) -> int:
+    ranks = loop.info.get("ranks")
+    only = ranks["only"] if ranks else None
+    size = run.world_size if run is not None else 0
+    return size if only is None else sum(rank < size for rank in only)
+
+
 class ConsoleServer:
     """One console. `run` serves it until it hangs up.
 
@@ -227,6 +234,7 @@ class ConsoleServer:
             "command": info.get("shown") or shlex.join(info.get("argv") or []),
             "generation": run.number if run is not None else 0,
             "world_size": run.world_size if run is not None else 0,
+            "expected": _expected(self._loop, run),
             "ranked": self._loop.ranked,
             "ranks": [self._ranks[number].entry() for number in sorted(self._ranks)],
         }

@@ -73,8 +73,11 @@ class RankLooks:
             binary = await asyncio.to_thread(load_binary, Path(request.native))
             program.native = NativeStacks(self._session, binary)
             program.selection = request.selection
+        before = self._answers_before(program) if request.again else None
         looks = [await self._look(program)]
-        if request.gap_s > 0:
+        if before is not None:
+            looks.insert(0, before)
+        elif request.gap_s > 0:
             gap_s = min(request.gap_s, _MOST_GAP_S) - looks[0]["took_s"]
             await asyncio.sleep(max(gap_s, _LEAST_GAP_S))
             looks.append(await self._look(program))
@@ -82,6 +85,17 @@ class RankLooks:
             program.notes += program.native.notes
         self._last = _answer(program, looks, roots)
         return self._last
+
+    def _answers_before(self, program: _Program) -> LookInfo | None:
+        """Return the last answers of the same run; None if there are none of the last minute."""
+        last = self._last
+        if last is None:
+            return None
+        same = (last["loop"], last["generation"], last["command"])
+        look = last["looks"][-1]
+        age_s = asyncio.get_running_loop().time() - look["time_s"]
+        is_same = same == (program.loop, program.generation, program.command)
+        return look if is_same and age_s < _MOST_GAP_S else None
 
     def classes(self) -> dict[str, tuple[int, ...]]:
         """Return the classes of the last list by name, as `tk ranks` has shown them: `@B`."""

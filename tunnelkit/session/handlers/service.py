@@ -24,11 +24,14 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
+from tunnelkit.session.handlers.jobs.submit import submit_handlers
 from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
+from tunnelkit.session.handlers.start_sooner import shorten_limit
 from tunnelkit.session.handlers.why import why
+from tunnelkit.session.logs.stream import show_log
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
     AttachAnswer,
@@ -40,6 +43,7 @@ from tunnelkit.session.runtime.control_answers import (
     RanksAnswer,
     ReadyAnswer,
     ResolveAnswer,
+    ShortenAnswer,
     SyncAnswer,
 )
 from tunnelkit.session.runtime.control_server import ControlConnection, Header
@@ -101,6 +105,8 @@ class ControlHandlers:
             calls.Attach.served_by(self._attach),
             calls.Ranks.served_by(self._ranks),
             calls.Why.served_by(self._why),
+            calls.Shorten.served_by(self._shorten),
+            *submit_handlers(self._session),
             calls.LoopInterrupt.served_by(self._loop_interrupt),
             calls.LoopRestart.served_by(self._loop_restart),
             calls.LoopStop.served_by(self._loop_stop),
@@ -121,6 +127,9 @@ class ControlHandlers:
             elif kind == calls.PdbStream.NAME and connection.mux is not None:
                 program = calls.PdbStream.parse(header)
                 start(self._tasks, self._pdb(connection.mux, channel, program))
+            elif kind == calls.JobLogStream.NAME:
+                log = calls.JobLogStream.parse(header)
+                start(self._tasks, show_log(self._session.cluster, channel, log))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:
@@ -140,6 +149,9 @@ class ControlHandlers:
 
     async def _why(self, request: calls.Why) -> DiagnosisInfo:
         return await why(self._session, request)
+
+    async def _shorten(self, request: calls.Shorten) -> ShortenAnswer:
+        return await shorten_limit(self._session, request)
 
     async def _status(self, request: calls.Status) -> SessionStatus:
         return self.status()

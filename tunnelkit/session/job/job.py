@@ -173,6 +173,13 @@ class JobHandle:
             return "its log is where the job ran"
         return await last_words(self._run, self._jobs_dir, self.job_id or "", self._name)
 
+    @property
+    def log_file(self) -> str | None:
+        """The path of the job's log on the cluster; None if tk did not choose it."""
+        if self._jobs_dir is None or self.job_id is None or self.foreign:
+            return None
+        return f"{self._jobs_dir}/{_number(self.job_id)}.log"
+
     def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
         """Yield the job's states as they change; polls as often as the scheduler's manual allows.
 

@@ -28,6 +28,7 @@ from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.session.doctor.check import Check, CheckResult
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import run_checks
+from tunnelkit.session.report.diagnosis import last_diagnosis
 from tunnelkit.session.report.patterns import SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
 from tunnelkit.session.runtime import completion_cache
@@ -79,6 +80,7 @@ async def gather(
         "events.jsonl": read_events(scene.paths.events, _EVENTS),
         "session.log": _tail(scene.paths.session_log, _LOG_BYTES),
         "jobs.log": await _job_logs(scene),
+        "diagnosis.json": last_diagnosis(scene.paths.diagnosis),
     }
     if with_output:
         raw["loop.log"] = _tail(scene.paths.loop_log, _OUTPUT_BYTES)

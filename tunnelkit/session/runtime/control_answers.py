@@ -22,6 +22,14 @@ class DownAnswer(TypedDict):
     job: str | None
 
 
+class ShortenAnswer(TypedDict):
+    """A waiting job's new time limit. was_s: the limit before; None for no limit."""
+
+    job: str
+    minutes: int
+    was_s: int | None
+
+
 class ReportInfo(TypedDict):
     """One round of the mirror.
 
@@ -261,3 +269,37 @@ class MirrorWarningEvent(TypedDict):
 
 
 MirrorEvent = MirrorStateEvent | MirrorBatchEvent | MirrorWarningEvent
+
+
+class SubmitAnswer(TypedDict):
+    """A submitted job. directory: where sbatch ran. said: what it wrote on stderr."""
+
+    job: str
+    cluster: str
+    directory: str
+    said: str
+
+
+class KeptJob(TypedDict):
+    """A job that stays after its script failed.
+
+    array: ID_INDEX of an array's element. until_s: when it is let go at the latest; limit_s: its
+    time limit; both as epoch seconds. idle_s: let go after so long without anybody. answered: the
+    number of the last request. comment: the job's, if nothing else is known of it.
+    """
+
+    job: str
+    array: str | None
+    name: str | None
+    node: str | None
+    code: float | None
+    signal: float | None
+    since_s: float | None
+    until_s: float | None
+    limit_s: float | None
+    idle_s: float | None
+    gpus: float | None
+    cpus: float | None
+    attached: bool
+    answered: str | None
+    comment: str | None

@@ -62,6 +62,43 @@ class Why(Request["DiagnosisInfo"]):
     job: str | None = None
 
 
+class Shorten(Request["a.ShortenAnswer"]):
+    """Shorten the time limit of a waiting job of the user's, in minutes."""
+
+    NAME = "shorten"
+    job: str
+    minutes: int
+
+
+class Submit(Request["a.SubmitAnswer"]):
+    """Submit a batch script. text, options, args: bytes, as Latin-1. here: the local directory.
+
+    keep_s: 0: it isn't kept if it fails. most: elements of a job array that are kept.
+    """
+
+    NAME = "submit"
+    name: str
+    text: str
+    options: list[str]
+    args: list[str]
+    here: str
+    keep_s: float
+    idle_s: float
+    most: int
+
+
+class Keep(Request["list[a.KeptJob]"]):
+    """List the kept jobs, or change one (None: the only one).
+
+    action: "list", "release", or "extend" by for_s seconds from now.
+    """
+
+    NAME = "keep"
+    action: str
+    job: str | None = None
+    for_s: float | None = None
+
+
 # -- the mirror -----------------------------------------------------------------
 
 
@@ -159,11 +196,13 @@ class Ranks(Request["a.RanksAnswer"]):
 
     gap_s: between the two times; 0: ask once. native: path of py-spy's binary on this machine, for
     the stacks of those that don't answer or have no debugger; selection: of these ranks alone.
+    again: ask once; the answers to the question before are the first of two.
     """
 
     NAME = "ranks"
     loop: int | None = None
     gap_s: float = 1.0
+    again: bool = False
     native: str | None = None
     selection: str | None = None
 
@@ -295,6 +334,22 @@ class LoopAdopt(Message):
     NAME = "loop"
     adopt: int
     keep: bool = False
+
+
+class JobLogStream(Message):
+    """A job's own log, as records: see session/logs/stream.py.
+
+    job: None: the session's, else the user's newest. err: stderr's file. follow: until the job
+    ends. place_only: only where it is. lines, last_bytes: only the last so many.
+    """
+
+    NAME = "job-log"
+    job: str | None = None
+    err: bool = False
+    follow: bool = False
+    place_only: bool = False
+    lines: int | None = None
+    last_bytes: int | None = None
 
 
 class ConsoleStream(Message):

@@ -55,6 +55,8 @@ class SessionPaths:
         self.events = state / "events.jsonl"
         #: The log of the restart loop's output.
         self.loop_log = state / "loop.log"
+        #: The last answer to `tk why`, for a bug report.
+        self.diagnosis = state / "diagnosis.json"
         #: The directory of the mirror's state.
         self.mirror_state = state / "mirror"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 
 from tunnelkit.diagnosis.black_box.record import choose_box
 from tunnelkit.diagnosis.ended.rules import judge_end
@@ -11,6 +12,7 @@ from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
 from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.errors import SchedulerError
 from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.session.job.log_paths import remember_job_logs
 from tunnelkit.session.why.sources import WhySources
 
 
@@ -22,7 +24,10 @@ async def diagnose(sources: WhySources, job_id: str | None) -> Diagnosis:
         job_id = await newest_job(sources)
     mark = f"tk-{secrets.token_hex(8)}"
     done = await sources.run(sources.inspector.inspect(job_id, mark, sources.directory))
-    return judge(sources.inspector.parse(done, job_id, mark), job_id)
+    found = sources.inspector.parse(done, job_id, mark)
+    if found.job is not None:
+        remember_job_logs(sources.cluster, found.job, time.time())
+    return judge(found, job_id)
 
 
 async def newest_job(sources: WhySources) -> str:

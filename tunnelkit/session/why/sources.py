@@ -10,9 +10,11 @@ from pathlib import Path
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import SchedulerError
-from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
 
 #: One command: six of the scheduler, 10 s at most each.
@@ -23,7 +25,7 @@ _LIMIT_S = 75.0
 class WhySources:
     """run: runs an argv on the login host. cluster: the login host's name, for messages.
 
-    directory: `[cluster] directory`, which has the black boxes."""
+    directory: `[cluster] directory`, which has the black boxes; "" if they do not matter."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector
@@ -31,8 +33,17 @@ class WhySources:
     directory: str
 
 
+@dataclass(frozen=True)
+class OwnCluster:
+    """A cluster by a connection of one command."""
+
+    link: Link
+    scheduler: Scheduler
+    inspector: JobInspector
+
+
 @asynccontextmanager
-async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+async def own_cluster(settings: Settings, prompter: Prompter | None) -> AsyncIterator[OwnCluster]:
     """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
     backend = choose(settings)
     with tempfile.TemporaryDirectory(prefix="tk-") as directory:
@@ -41,15 +52,35 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
             await link.open()
             scheduler = await backend.find_scheduler(link, settings)
             inspector = None if scheduler is None else scheduler.inspector()
-            if inspector is None:
+            if scheduler is None or inspector is None:
                 raise no_inspector(link.name)
-
-            async def run(argv: Sequence[str]) -> Completed:
-                return await link.run(argv, timeout_s=_LIMIT_S)
-
-            yield WhySources(run, inspector, link.name, settings.cluster.directory)
+            yield OwnCluster(link, scheduler, inspector)
         finally:
             await link.close()
+
+
+@asynccontextmanager
+async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
+    """Connect without a session. Raises as `own_cluster`."""
+    async with own_cluster(settings, prompter) as found:
+
+        async def run(argv: Sequence[str]) -> Completed:
+            return await found.link.run(argv, timeout_s=_LIMIT_S)
+
+        yield WhySources(run, found.inspector, found.link.name, settings.cluster.directory)
+
+
+def cluster_sources(cluster: AllocationManager) -> WhySources | None:
+    """Return a session's login host as a source; None without a scheduler that can be asked."""
+    inspector = None if cluster.job is None else cluster.job.scheduler.inspector()
+    if inspector is None:
+        return None
+
+    async def run(argv: Sequence[str]) -> Completed:
+        return await cluster.run(Command(tuple(argv)))
+
+    setup = cluster.setup
+    return WhySources(run, inspector, setup.link.name, setup.settings.cluster.directory)
 
 
 def no_inspector(cluster: str) -> SchedulerError:

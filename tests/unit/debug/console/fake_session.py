@@ -195,6 +195,7 @@ class FakeSession:
             "command": "torchrun train.py",
             "generation": self.generation,
             "world_size": len(self.ranks),
+            "expected": len(self.ranks),
             "ranked": True,
             "ranks": [one.entry() for one in self.ranks.values()],
         }

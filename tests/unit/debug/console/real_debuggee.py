@@ -146,6 +146,7 @@ class RealDebuggee:
             "command": "train.py",
             "generation": 1,
             "world_size": 1,
+            "expected": 1,
             "ranked": True,
             "ranks": [
                 {"rank": 0, "node": "n0", "local": 0, "pid": 1, "state": "stopped", "stops": [stop]}

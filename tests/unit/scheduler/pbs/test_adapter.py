@@ -93,10 +93,15 @@ def test_where_there_is_no_history_it_is_not_asked_for_again() -> None:
     [
         ("qstat-running-json", "14.login", JobState.RUNNING, ""),
         ("after-qdel-running", "14.login", JobState.ENDED, "deleted by alice@login"),
-        ("qstat-multinode-json", "15.login", JobState.PENDING, "waiting for the resources"),
+        ("qstat-multinode-json", "15.login", JobState.PENDING, "waiting for the nodes"),
         ("qstat-queued-json", "17.login", JobState.PENDING, "ngpus: 2 asked for, 0 free of 2"),
-        ("qstat-never-runs-json", "18.login", JobState.PENDING, "never run as asked for: ngpus"),
-        ("qstat-unknown-node-json", "19.login", JobState.PENDING, "node99 != node2,node1"),
+        ("qstat-never-runs-json", "18.login", JobState.PENDING, "ngpus: 9 asked for, 2 free of 2"),
+        (
+            "qstat-unknown-node-json",
+            "19.login",
+            JobState.PENDING,
+            "node node99, and there are node2,node1",
+        ),
         ("qstat-held-json", "20.login", JobState.PENDING, "qrls 20.login frees it"),
         ("qstat-finished-x-json", "25.login", JobState.PENDING, "the node to become free"),
         ("qstat-finished-exit-3", "28.login", JobState.ENDED, "exit code 3"),
@@ -427,6 +432,11 @@ def _only_scheduler_errors(told: Completed) -> None:
                 call()
             except SchedulerError as error:
                 assert error.one_line()
+
+
+def test_a_dependency_is_told_instead_of_the_hold() -> None:
+    lines = "Job Id: 7.x\n    job_state = H\n    Hold_Types = s\n    depend = afterany:6.x@x\n"
+    assert ask(done(lines.encode()), "7.x").explanation == "waiting for job 6.x to end"
 
 
 def test_a_named_node_may_never_have_as_many() -> None:

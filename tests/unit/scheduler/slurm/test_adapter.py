@@ -132,13 +132,21 @@ def test_enter_names_the_node_and_repeats_the_cpus() -> None:
         ("QOSMaxJobsPerUserLimit", PendingCause.QUOTA), ("AssocGrpGRES", PendingCause.QUOTA),
         ("QOSGrpCpuLimit", PendingCause.QUOTA), ("MaxGRESPerAccount", PendingCause.QUOTA),
         ("AssocMaxJobsLimit", PendingCause.QUOTA),
+        ("QOSGrpCPURunMinutesLimit", PendingCause.QUOTA), ("JobArrayTaskLimit", PendingCause.QUOTA),
+        # The end of other jobs frees no budget.
+        ("QOSGrpCPUMinutesLimit", PendingCause.HELD), ("AssocGrpWallLimit", PendingCause.HELD),
         ("PartitionConfig", PendingCause.FIX), ("PartitionTimeLimit", PendingCause.FIX),
-        ("PartitionNodeLimit", PendingCause.FIX), ("BadConstraints", PendingCause.FIX),
+        # It can also mean drained nodes, so the job must not be cancelled.
+        ("PartitionNodeLimit", PendingCause.HELD), ("BadConstraints", PendingCause.FIX),
         ("InvalidQOS", PendingCause.FIX), ("InvalidAccount", PendingCause.FIX),
         ("QOSMaxGRESPerJob", PendingCause.FIX),
         ("AssocMaxWallDurationPerJobLimit", PendingCause.FIX),
         ("QOSMaxWallDurationPerJobLimit", PendingCause.FIX), ("QOSMinGRES", PendingCause.FIX),
         ("DependencyNeverSatisfied", PendingCause.FIX),
+        ("ReservationInvalid", PendingCause.FIX), ("ReservationDeleted", PendingCause.FIX),
+        # Slurm's word for limits that it does not name; they may give way.
+        ("AccountingPolicy", PendingCause.QUOTA),
+        ("ReqNodeNotAvail, Reserved for maintenance", PendingCause.WAIT),
         ("JobHeldUser", PendingCause.HELD), ("JobHeldAdmin", PendingCause.HELD),
         ("launch_failed_requeued_held", PendingCause.HELD), ("PartitionDown", PendingCause.HELD),
         ("ReqNodeNotAvail, UnavailableNodes:n1", PendingCause.HELD),
@@ -152,6 +160,23 @@ def test_reasons(reason: str | None, verdict: PendingCause) -> None:
     assert found is verdict
     assert words and "\n" not in words
     assert slurm.explain(reason) == words
+
+
+def test_the_words_that_misled() -> None:
+    budget = judge("AssocGrpCPUMinutesLimit")[1]
+    assert "budget" in budget and "other jobs does not free it" in budget
+    begin = judge("BeginTime")[1]
+    assert "preempted" in begin and "requeued" in begin
+    maintenance = judge("ReqNodeNotAvail, Reserved for maintenance")[1]
+    assert "maintenance" in maintenance and "shorter --time" in maintenance
+    assert "begin" not in judge("ReservationInvalid")[1]
+    assert "drained" in judge("PartitionNodeLimit")[1]
+
+
+def test_commands_in_words_name_the_job() -> None:
+    line = b"7|PENDING|JobHeldUser||n/a|N/A|N/A|1:00|x"
+    explanation = slurm.parse_query(done(line), ["7"])["7"].explanation
+    assert explanation and "scontrol release 7 " in explanation
 
 
 def test_every_native_state_is_known_and_an_unknown_one_does_not_end_a_job() -> None:

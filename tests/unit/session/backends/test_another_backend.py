@@ -148,6 +148,9 @@ class CellScheduler:
     def inspector(self) -> None:
         return None
 
+    def batch_scripts(self) -> None:
+        return None
+
     def submit(
         self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
     ) -> Command:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,9 +31,11 @@ class SlowChannel:
         self.room -= 1
         self.records += self._reader.feed(data)
 
-    def drain(self, records: int) -> None:
-        self.room = records
+    async def drain(self, records: int) -> None:
+        self.room, written = records, len(self.records)
         self._on_room()
+        assert len(self.records) == written, "it may not write while it is called"
+        await asyncio.sleep(0)
 
 
 def output(number: int, size: int = 1) -> LoopRecord:
@@ -49,7 +53,7 @@ def begun() -> tuple[SlowChannel, LoopWatcher]:
     return channel, watcher
 
 
-def test_a_quick_terminal_gets_each_record_at_once() -> None:
+async def test_a_quick_terminal_gets_each_record_at_once() -> None:
     channel, watcher = begun()
     channel.room = 10
     for number in range(3):
@@ -57,20 +61,20 @@ def test_a_quick_terminal_gets_each_record_at_once() -> None:
         assert channel.records[-1] == output(number)
 
 
-def test_the_newest_output_and_each_event_reach_a_slow_terminal() -> None:
+async def test_the_newest_output_and_each_event_reach_a_slow_terminal() -> None:
     channel, watcher = begun()
     watcher.send(event(0))
     for number in range(1, 11):
         watcher.send(output(number, 1 << 20))
     watcher.send(event(11))
-    channel.drain(100)
+    await channel.drain(100)
     kinds = [(one.kind, one.number) for one in channel.records]
     assert channel.records[1].event() == {"event": "skipped", "records": 3}
     assert kinds[0] == (EVENT, 0)
     assert kinds[2:] == [(STDOUT, number) for number in range(4, 11)] + [(EVENT, 11)]
 
 
-def test_what_waits_is_sent_before_the_end() -> None:
+async def test_what_waits_is_sent_before_the_end() -> None:
     channel, watcher = begun()
     watcher.send(output(0))
     watcher.end()
@@ -78,7 +82,7 @@ def test_what_waits_is_sent_before_the_end() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.integers(0, 2))))
-def test_nothing_is_lost_unnamed_or_out_of_order(
+async def test_nothing_is_lost_unnamed_or_out_of_order(
     steps: list[tuple[bool, int, int]],
 ) -> None:
     channel, watcher = begun()
@@ -86,7 +90,7 @@ def test_nothing_is_lost_unnamed_or_out_of_order(
     try:
         for number, (is_event, size, drained) in enumerate(steps):
             watcher.send(event(number) if is_event else output(number, size))
-            channel.drain(drained)
+            await channel.drain(drained)
         watcher.end()
     finally:
         loop_watcher._MOST_WAITING_BYTES = most

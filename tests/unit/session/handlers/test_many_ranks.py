@@ -105,6 +105,20 @@ async def test_the_late_one_of_1024_is_found() -> None:
     assert "rank 47 has not reached all_reduce #1204 of the group world" in text
 
 
+async def test_a_second_question_goes_on_from_the_first() -> None:
+    sim = SimRanks(8, value, late=frozenset({3}))
+    looks = RankLooks(sim.session)
+    first = await looks.look(Ranks(gap_s=0, again=True))
+    assert len(first["looks"]) == 1
+    both = await looks.look(Ranks(gap_s=0.01, again=True))
+    assert both["looks"][0] == first["looks"][-1] and len(both["looks"]) == 2
+    # Each rank was asked twice, not three times.
+    assert [one.asked.count("evaluate") for one in sim.ranks] == [2] * 8
+    # Another run has not been looked at.
+    sim.run.number = 2
+    assert len((await looks.look(Ranks(gap_s=0, again=True)))["looks"]) == 1
+
+
 async def test_ranks_that_change_one_after_another_are_told_together() -> None:
     """A roster has all ranks: one for each change would be a million entries."""
     sim = SimRanks(RANKS, value)

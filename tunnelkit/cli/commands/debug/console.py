@@ -87,6 +87,8 @@ async def _script(
         control_client.connect(paths) as session,
         shell.running(session.open(ConsoleStream(loop=loop))) as lost,
     ):
+        # `c` would let only those begin that are there.
+        await shell.all_there()
         began = True
         code = await run_lines(shell, [*first, *lines], lost)
     if as_json:

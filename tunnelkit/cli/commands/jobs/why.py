@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tunnelkit.cli.completion.options import login_option, profile_option
+from tunnelkit.cli.completion.options import code_option, job_argument, login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
 
 def why(
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB", help="A job of yours; without it the session's, or the newest."
-        ),
-    ] = None,
-    explain: Annotated[
-        str | None,
-        typer.Option("--explain", metavar="CODE", help="What a verdict's code means."),
-    ] = None,
+    job: Annotated[str | None, job_argument()] = None,
+    explain: Annotated[str | None, code_option()] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Exit with 14 if the job failed, or can never start."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON.")] = False,
+    sooner: Annotated[
+        str | None,
+        typer.Option(
+            "--start-sooner",
+            metavar="MINUTES|auto",
+            help="Shorten a waiting job's time limit; it keeps its place.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --start-sooner: ask nothing.")
+    ] = False,
     profile: Annotated[str | None, profile_option()] = None,
     login: Annotated[str | None, login_option()] = None,
 ) -> None:
@@ -33,6 +36,7 @@ def why(
 
     tk why                    the session's job, else your newest
     tk why 4711               one job
+    tk why --start-sooner 38  carry out the offer: up to 38 min would start now
     tk why --explain oom-limit
     tk why 4711 --json | jq .verdicts[0].code
     """
@@ -40,5 +44,9 @@ def why(
 
     if explain is not None:
         explain_code(explain, as_json=as_json)
+    elif sooner is not None:
+        from tunnelkit.cli.views.start_sooner import start_sooner
+
+        start_sooner(WhyOptions(job, check, as_json, profile, login), sooner, yes=yes)
     else:
         show_why(WhyOptions(job, check, as_json, profile, login))

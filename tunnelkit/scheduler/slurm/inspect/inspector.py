@@ -110,3 +110,18 @@ class SlurmInspector(LoginPrograms):
             end=None if waits or runs else with_boxes(ended.end_view(sections, job), sections),
             missing=tuple(missing),
         )
+
+    def shorten(self, job_id: str, minutes: int) -> list[str]:
+        """See `JobInspector.shorten`."""
+        program = self._program("scontrol")
+        change = [f"jobid={check_job_id(job_id)}", f"timelimit={minutes}"]
+        return ["timeout", "10", program, "update", *change]
+
+    def parse_shorten(self, done: Completed, job_id: str) -> None:
+        """See `JobInspector.parse_shorten`."""
+        if done.exit_code != 0:
+            raise SchedulerError(
+                f"Slurm did not shorten the time limit of job {job_id}",
+                cause="no answer within 10 s" if done.exit_code == 124 else done.error_text,
+                hint="only the owner may, while the job waits, and only to less time",
+            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 
-from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, NodeNeed
+from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, NodeNeed, Shape
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.nodelist import expand
@@ -95,6 +95,7 @@ def job_view(text: str) -> JobView | None:
         stdout_path=value("StdOut"),
         stderr_path=value("StdErr"),
         comment=value("Comment"),
+        shape=_shape(found),
     )
 
 
@@ -141,6 +142,30 @@ def _need(found: dict[str, str]) -> NodeNeed:
             )
     features = found.get("Features", "")
     return NodeNeed(cpus, memory or None, gpus, "" if features in _ABSENT else features)
+
+
+def _shape(found: dict[str, str]) -> Shape:
+    least, _, most = found.get("NumNodes", "").partition("-")
+    per_cpu = size_bytes(found.get("MinMemoryCPU", ""))
+    per_node = size_bytes(found.get("MinMemoryNode", ""))
+    tasks = _number(found.get("NumTasks", "")) or 1
+    cpus = _number(found.get("NumCPUs", "").partition("-")[0]) or 1
+    return Shape(
+        nodes_least=_number(least) or 1,
+        nodes_most=_number(most) if most else (1 if tasks == 1 and least == "1" else None),
+        tasks=tasks,
+        cpus_per_task=_number(found.get("CPUs/Task", "")) or max(1, cpus // tasks),
+        node_cpus=_number(found.get("MinCPUsNode", "")) or 1,
+        tasks_per_node=_number(found.get("NtasksPerN:B:S:C", "").partition(":")[0]) or 0,
+        mem_per_cpu_bytes=per_cpu or None,
+        mem_per_node_bytes=per_node or None,
+        all_memory=not per_cpu and not per_node,
+        # Exclusive jobs have NO; of those that share CPUs it says YES or USER.
+        exclusive=found.get("OverSubscribe") == "NO",
+        gpus_per_node=gpus_of(found.get("TresPerNode", "")),
+        gpus_per_task=gpus_of(found.get("TresPerTask", "")),
+        gpus_total=gpus_of(found.get("TresPerJob", "")),
+    )
 
 
 def _id(found: dict[str, str]) -> str:

@@ -1,0 +1,152 @@
+# ruff: noqa: F811 - fixtures are imported
+"""`tk why` on PBS and on Torque: a job that waits, one that never runs, held ones, ended ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_pbs import pbs_lab, project, server  # noqa: F401 - fixtures
+from tests.support.pbs_standin.rig import StandIn
+from tests.support.tkrig import Project, eventually
+from tunnelkit.errors import ExitCode
+
+pytestmark = pytest.mark.slow
+
+FULL_NODE = ("-l", "select=1:ncpus=4:host=node1", "-l", "walltime=600")
+ON_DIALECT = {"pbs": "select=1:ncpus=2", "torque": "nodes=1:ppn=2"}
+
+
+async def qsub(project: Project, *words: str, script: str = "sleep 600\n") -> str:
+    """Submit a job as a person would; its id."""
+    process = await asyncio.create_subprocess_exec(
+        *project.on_login("qsub", *words),
+        cwd=project.lab.home,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate(script.encode())
+    return out.decode().strip()
+
+
+async def why(project: Project, *words: str, code: int = 0) -> dict[str, Any]:
+    """The diagnosis; every word of its sentences is also printed for people."""
+    diagnosis: dict[str, Any] = (await project.tk("why", *words, "--json", code=code)).json
+    text = (await project.tk("why", *words, code=code)).out
+    for one in diagnosis["verdicts"]:
+        likely = "most likely: " if one["certainty"] == "likely" else ""
+        assert likely + one["sentence"] in text
+    return diagnosis
+
+
+async def commented(server: StandIn, job: str) -> None:
+    await eventually(lambda: server.jobs()[job].get("comment"), "the scheduler has looked")
+
+
+async def test_a_job_that_waits_for_a_full_node(project: Project, server: StandIn) -> None:
+    first = await qsub(project, *FULL_NODE)
+    await eventually(lambda: server.jobs()[first]["job_state"] == "R", "the first runs")
+    job = await qsub(project, *FULL_NODE)
+    await commented(server, job)
+    # Without a name it is the newest that waits or runs.
+    diagnosis = await why(project)
+    [found] = diagnosis["verdicts"]
+    assert (diagnosis["job_id"], diagnosis["stage"], diagnosis["not_asked"]) == (job, "waiting", [])
+    assert (found["code"], found["actor"]) == ("busy", "nobody")
+    told = [one["text"] for one in found["because"]]
+    assert any("Not Running: Insufficient amount of resource" in one for one in told)
+    assert any("node1 2 GPUs, 0 CPUs" in one for one in told), told
+
+
+async def test_a_job_that_can_never_run(project: Project, server: StandIn) -> None:
+    job = await qsub(project, "-l", "select=1:ngpus=9")
+    await commented(server, job)
+    number = job.partition(".")[0]
+    diagnosis = await why(project, number, "--check", code=int(ExitCode.DIAGNOSED))
+    [found] = diagnosis["verdicts"]
+    assert (found["code"], found["certainty"], found["actor"]) == ("never", "proven", "you")
+    assert "9 asked for, 2 free of 2" in found["sentence"]
+    assert found["next_steps"][0]["command"] == f"qdel {job}"
+
+
+async def test_nodes_that_are_offline(project: Project, server: StandIn) -> None:
+    server.reset(nodes=["node2"])
+    job = await qsub(project, "-l", "select=1:ncpus=1:host=node1")
+    await commented(server, job)
+    [found] = (await why(project, job))["verdicts"]
+    assert (found["code"], found["actor"]) == ("nodes-down", "administrator")
+    assert any("fan replaced on Friday" in one["text"] for one in found["because"])
+
+
+@pytest.mark.parametrize("dialect", ["pbs", "torque"])
+async def test_a_held_job(project: Project, server: StandIn, dialect: str) -> None:
+    server.reset(dialect=dialect)
+    job = await qsub(project, "-h", "-l", ON_DIALECT[dialect])
+    [found] = (await why(project, job))["verdicts"]
+    assert found["code"] == "held-you"
+    assert found["next_steps"][0]["command"] == f"qrls {job}"
+
+
+@pytest.mark.parametrize("what", ["started", "scheduling"])
+async def test_what_is_switched_off(project: Project, server: StandIn, what: str) -> None:
+    server.reset(**{what: False})
+    job = await qsub(project, "-l", "select=1:ngpus=9")
+    [found] = (await why(project, job))["verdicts"][:1]
+    assert (found["code"], found["actor"]) == ("partition-down", "administrator")
+    assert f"({what} = False)" in found["sentence"]
+
+
+async def test_a_job_that_ran_into_its_time_limit(project: Project, server: StandIn) -> None:
+    job = await qsub(project, "-l", "walltime=1", "-N", "short", "-o", "short.out",
+                     script="echo step 7\nsleep 600\n")  # fmt: skip
+    await eventually(lambda: server.jobs()[job]["job_state"] == "F", "its end")
+    diagnosis = await why(project)
+    assert (diagnosis["job_id"], diagnosis["stage"]) == (job, "ended")
+    found = diagnosis["verdicts"][0]
+    assert found["code"].startswith("timeout")
+    assert any("-29" in one["text"] for one in found["because"])
+    assert diagnosis["not_asked"] == [], "its log was found"
+
+
+@pytest.mark.parametrize("dialect", ["pbs", "torque"])
+async def test_a_job_that_was_deleted(project: Project, server: StandIn, dialect: str) -> None:
+    server.reset(dialect=dialect)
+    job = await qsub(project, "-l", ON_DIALECT[dialect])
+    await eventually(lambda: server.jobs()[job]["job_state"] == "R", "it runs")
+    server.qdel(job, "operator@login")
+    await eventually(lambda: server.jobs()[job]["job_state"] in "FC", "its end")
+    found = (await why(project, job))["verdicts"][0]
+    if dialect == "pbs":
+        assert found["code"] == "cancelled" and "operator@login" in found["sentence"]
+    else:
+        # Torque keeps no word of who deleted it: the signal is all there is.
+        assert found["code"] in ("killed-unknown", "terminated")
+        assert "271" in str(found) or "TERM" in str(found)
+
+
+async def test_a_server_without_a_history(project: Project, server: StandIn) -> None:
+    server.reset(history=False)
+    job = await qsub(project, *FULL_NODE)
+    await eventually(lambda: server.jobs()[job]["job_state"] == "R", "it runs")
+    assert (await why(project, job))["stage"] == "running"
+    server.qdel(job)
+    await eventually(lambda: job not in server.jobs(), "the server forgets it")
+    gone = await why(project, job)
+    assert gone["stage"] == "ended" and gone["verdicts"][0]["code"] in ("exit-unknown", "no-record")
+
+
+async def test_a_server_that_is_away(project: Project, server: StandIn) -> None:
+    job = await qsub(project, *FULL_NODE)
+    server.set(down=True)
+    diagnosis = await why(project, job)
+    assert any("cannot connect to server" in one for one in diagnosis["not_asked"])
+    done = await project.tk("why", code=None)
+    assert done.code != 0 and "PBS can't be asked for your jobs" in done.err
+
+
+async def test_through_a_session(project: Project, server: StandIn) -> None:
+    await project.up("node1")
+    assert (await why(project))["stage"] == "running"
+    await project.tk("down")

@@ -1,0 +1,146 @@
+"""The end of a job of PBS: its own exit codes, qdel, pbs_mom's line, the cgroup hook's line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.scheduler.pbs_transcripts import as_text
+from tunnelkit.diagnosis.codes.registry import CODES
+from tunnelkit.diagnosis.ended.pbs import pbs_end, pbs_record
+from tunnelkit.diagnosis.ended.rules import judge_end
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
+from tunnelkit.diagnosis.evidence.job import JobView, NodeNeed
+from tunnelkit.diagnosis.verdict import Certainty, Verdict
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.pbs.inspect.ended import end_view
+from tunnelkit.scheduler.pbs.inspect.job import job_view
+from tunnelkit.scheduler.pbs.parse import parse_full
+
+RAN = "Job run at Sat Nov 21 at 08:05 on (node2:ncpus=1)"
+WALLTIME = "=>> PBS: job killed: walltime 5 exceeded limit 3"
+KERNEL = "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:9kB"
+
+
+def ended(
+    code: int | None, reason: str = RAN, log: str = "", *, native: str = "F", mem: int | None = None
+) -> Verdict | None:
+    signal = code - 256 if code is not None and code > 256 else None
+    job = JobView(
+        "29.login", JobState.ENDED, native, reason, user="alice", start_s=1.0, exit_code=code,
+        signal=signal, time_limit_s=3, need=NodeNeed(1, mem),
+    )  # fmt: skip
+    step = StepView("batch", "x", native, code, signal, max_rss_bytes=3 << 30)
+    return pbs_end(job, EndView((step,), (LogView("/x", log),)))
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "words"),
+    [
+        ("qstat-walltime-killed", "timeout", "reached its time limit of 0:00:03"),
+        ("qstat-after-qdel", "cancelled", "before it ran"),
+        ("after-qdel-running", "cancelled", "by you"),
+        ("qstat-finished-exit-3", "exit-unknown", "exit code 3"),
+    ],
+)
+def test_ends_as_a_real_openpbs_recorded_them(case: str, code: str, words: str) -> None:
+    record = parse_full(as_text(case).text)[0]
+    [found] = judge_end(job_view(record), end_view({}, record), 1_795_248_500.0)
+    assert found.code == code and words in found.sentence
+    assert found.because[0].source.startswith("qstat -x -f")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (-1, "launch-refused", "never ran"), (-2, "launch-refused", "never ran"),
+        (-4, "node-failed", "restarted"), (-10, "launch-refused", "know you"),
+        (-11, "put-back", "twice"), (-13, "launch-refused", "password"),
+        (-17, "hook-ended", "hook"), (-19, "hook-ended", "hook"),
+        (-20, "node-failed", "lost its first node"), (-24, "cpus-exceeded", "CPUs"),
+        (-25, "cpus-exceeded", "CPUs"), (-26, "oom-limit", "virtual memory"),
+        (-27, "oom-limit", "more memory"), (-28, "cput-exceeded", "CPU time"),
+        (-29, "timeout", "time limit"), (0, "ok", "well"), (1, "exit-unknown", "exit code 1"),
+        (137, "killed-unknown", "signal 9"), (265, "killed-unknown", "signal 9"),
+        (271, "killed-unknown", "signal 15"), (-99, "exit-unknown", "-99"),
+    ],
+)  # fmt: skip
+def test_exit_codes(status: int, code: str, words: str) -> None:
+    found = ended(status)
+    assert found is not None
+    assert found.code == code and words in found.sentence
+    known = code in ("ok",) or (status < 0 and status != -99)
+    assert found.certainty is (Certainty.PROVEN if known else Certainty.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(-10, "oom-limit"), (-11, "timeout"), (-12, "cput-exceeded"), (-9, "launch-refused")],
+)
+def test_torque_counts_otherwise(status: int, code: str) -> None:
+    found = ended(status, native="C")
+    assert found is not None and found.code == code
+
+
+def test_the_line_on_stderr_adds_how_much_was_used() -> None:
+    found = ended(-29, log=f"epoch 3\n{WALLTIME}\n")
+    assert found is not None
+    assert "walltime 5, limit 3" in found.sentence
+    assert any(one.text == WALLTIME for one in found.because)
+    memory = ended(-27, log="=>> PBS: job killed: mem 2048kb exceeded limit 1024kb", mem=2 << 30)
+    assert memory is not None and "mem 2048kb, limit 1024kb" in memory.sentence
+    assert [one.text for one in memory.because if one.label == "asked"] == ["2.0 GB"]
+    assert any("3.0 GB" in one.text for one in memory.because if one.label == "used")
+
+
+def test_a_line_that_the_program_could_have_written_proves_nothing() -> None:
+    killed = ended(271, log=WALLTIME)
+    assert killed is not None
+    assert (killed.code, killed.certainty) == ("timeout", Certainty.LIKELY)
+    well = ended(0, log=WALLTIME)
+    assert well is not None and well.code == "ok"
+    other = ended(271, log="=>> PBS: job killed: mppe 5 exceeded limit 3")
+    assert other is not None and other.code == "killed-unknown"
+
+
+def test_a_reached_memory_limit_is_a_kill_only_with_the_kernel_s_line() -> None:
+    killed = ended(137, log=f"Cgroup mem limit exceeded: {KERNEL}\n")
+    assert killed is not None
+    assert (killed.code, killed.certainty) == ("oom-limit", Certainty.PROVEN)
+    assert any("4711 (python3)" in one.text for one in killed.because)
+    only = ended(137, log="Cgroup mem limit exceeded: \n")
+    assert only is not None and only.code == "killed-unknown"
+
+
+def test_who_deleted_it() -> None:
+    mine = ended(271, f"{RAN} and terminated by alice@login")
+    other = ended(271, f"{RAN} and terminated by root@login")
+    assert mine is not None and mine.sentence == "was deleted by you"
+    assert other is not None and other.sentence == "was deleted by root@login"
+
+
+def test_a_job_that_was_moved() -> None:
+    found = ended(None, 'Job has been moved to "long@other"', native="M")
+    assert found is not None and found.code == "moved" and "long@other" in found.sentence
+    assert found.next_steps[0].command == "qstat -f 29.login@other"
+
+
+def test_a_job_that_is_still_ending_has_no_verdict_yet() -> None:
+    assert ended(None, native="E") is None
+
+
+@given(st.integers(-400, 400) | st.none(), st.text(max_size=80), st.text(max_size=200),
+       st.sampled_from("FXECRM"))  # fmt: skip
+def test_any_end_is_judged(status: int | None, reason: str, log: str, native: str) -> None:
+    found = ended(status, reason, log, native=native)
+    assert found is None or (found.code in CODES and found.sentence)
+
+
+@given(st.lists(st.sampled_from([WALLTIME, "Cgroup mem limit exceeded:", KERNEL, "\n", "=>> PBS:"]),
+                max_size=8).map(" ".join))  # fmt: skip
+def test_marks_in_any_order_are_judged(log: str) -> None:
+    found = pbs_record(
+        JobView("1", JobState.ENDED, "F", exit_code=1), EndView((), (LogView("", log),))
+    )
+    assert found is None or found.code in CODES

@@ -1,0 +1,362 @@
+"""Verdicts where Slurm's reason alone decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.slurm_reasons import SENTENCES, words
+from tunnelkit.diagnosis.codes.registry import CODES
+from tunnelkit.diagnosis.evidence.cluster import (
+    ClusterView,
+    Limit,
+    QueuedJob,
+    RunningJob,
+    Window,
+)
+from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, NodeNeed
+from tunnelkit.diagnosis.verdict import Certainty, Verdict
+from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason
+from tunnelkit.diagnosis.waiting.reasons.time_words import span
+from tunnelkit.model import JobState
+
+NOW_S = 1_800_000_000.0
+JOB = JobView(
+    "7",
+    JobState.PENDING,
+    "PENDING",
+    user="alice",
+    partition="gpu",
+    account="lab",
+    qos="tiny",
+    time_limit_s=1200,
+    need=NodeNeed(cpus=4, mem_bytes=8 << 30, gpus=(GpuNeed(1),)),
+)
+
+
+def judged(reason: str | None, cluster: ClusterView | None = None, **changes: object) -> Verdict:
+    job = replace(JOB, reason=reason, **changes)  # type: ignore[arg-type]
+    verdict = judge_reason(job, cluster or ClusterView(), NOW_S)
+    assert verdict is not None
+    assert verdict.because, "each verdict says how it is known"
+    return verdict
+
+
+def commands(verdict: Verdict) -> list[str]:
+    return [step.command for step in verdict.next_steps]
+
+
+# --- which decide -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Priority", "Resources", "PartitionNodeLimit", "PartitionConfig", "PartitionTimeLimit",
+        "BadConstraints", "NodeDown", "ReqNodeNotAvail", "ReqNodeNotAvail,_UnavailableNodes:n1",
+        "ReqNodeNotAvail,_Reserved_for_maintenance",
+        "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs",
+        "SomethingNewOf2031", "Not Running: Insufficient amount of resource: ngpus",
+    ],
+)  # fmt: skip
+def test_nodes_decide_so_the_reason_does_not(reason: str) -> None:
+    assert judge_reason(replace(JOB, reason=reason), ClusterView(), NOW_S) is None
+    assert judge_by_word(replace(JOB, reason=reason)).certainty is not Certainty.PROVEN
+
+
+@pytest.mark.parametrize("reason", [*words(), *SENTENCES])
+def test_every_reason_is_judged_or_left_to_the_nodes(reason: str) -> None:
+    verdict = judge_reason(replace(JOB, reason=reason), ClusterView(), NOW_S)
+    verdict = verdict or judge_by_word(replace(JOB, reason=reason))
+    assert verdict.code in CODES
+    assert "JOBID" not in verdict.sentence
+    assert verdict.sentence.startswith(("waits", "can never", "is ", "will not", "needs"))
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+def test_a_limit_of_the_qos_with_what_is_used() -> None:
+    limits = (Limit("QOS tiny", "GrpTRES", "gres/gpu", 1, 1),)
+    found = judged("QOSGrpGRES", ClusterView(limits=limits))
+    assert (found.code, found.certainty) == ("limit-qos", Certainty.PROVEN)
+    assert found.sentence == (
+        "waits for a limit of QOS tiny: 1 GPU for all its jobs together, 1 in use"
+    )
+    assert "scontrol update jobid=7 qos=NAME" in commands(found)
+
+
+def test_more_than_the_whole_limit_never_starts() -> None:
+    limits = (Limit("QOS tiny", "GrpTRES", "gres/gpu", 2, 0),)
+    need = replace(JOB.need, gpus=(GpuNeed(4),))
+    found = judged("QOSGrpGRES", ClusterView(limits=limits), need=need)
+    assert (found.code, found.certainty) == ("limit-job", Certainty.PROVEN)
+    assert "asks for 4 GPUs, and QOS tiny allows 2 GPUs" in found.sentence
+    # Shares of several nodes are rounded up, so this is not proven.
+    need = replace(JOB.need, gpus=(GpuNeed(2),))
+    found = judged("QOSGrpGRES", ClusterView(limits=limits), need=need, nodes_wanted=2)
+    assert (found.code, found.certainty) == ("limit-job", Certainty.LIKELY)
+
+
+def test_another_qos_may_be_the_partitions_and_proves_nothing() -> None:
+    limits = (Limit("QOS gpu-part", "GrpTRES", "gres/gpu", 1, 1),)
+    need = replace(JOB.need, gpus=(GpuNeed(2),))
+    found = judged("QOSGrpGRES", ClusterView(limits=limits), need=need)
+    assert (found.code, found.certainty) == ("limit-qos", Certainty.LIKELY)
+
+
+def test_limits_in_which_the_job_fits_are_not_the_cause() -> None:
+    limits = (Limit("QOS tiny", "GrpTRES", "gres/gpu", 8, 1),)
+    found = judged("QOSGrpGRES", ClusterView(limits=limits))
+    assert found.code == "limit-qos" and "waits for a limit on" in found.sentence
+    assert any("8 GPUs, 1 used" in one.text for one in found.because)
+
+
+def test_an_account_limit_that_is_the_users_own() -> None:
+    limits = (
+        Limit("user alice (account lab)", "GrpTRES", "cpu", 8, 6),
+        Limit("account lab", "GrpTRES", "cpu", 100, 6),
+    )
+    running = (
+        RunningJob("5", "alice", ("n1",), NOW_S + 3600),
+        RunningJob("6", "bob", ("n1",), NOW_S + 60),
+        RunningJob("4", "alice", ("n1",), NOW_S + 600),
+    )
+    found = judged("AssocGrpCpuLimit", ClusterView(limits=limits, running=running))
+    assert (found.code, found.certainty) == ("limit-user", Certainty.PROVEN)
+    assert "8 CPUs for you, 6 in use" in found.sentence
+    mine = [one.text for one in found.because if one.source == "squeue"]
+    assert mine == [
+        "4 (yours), ends in 10 min at the latest",
+        "5 (yours), ends in 1 h at the latest",
+    ]
+    assert commands(found)[0] == "scancel 4"
+
+
+def test_jobs_at_once() -> None:
+    limits = (Limit("QOS tiny", "MaxJobsPU", "jobs", 1, 1),)
+    found = judged("QOSMaxJobsPerUserLimit", ClusterView(limits=limits))
+    assert found.code == "limit-user"
+    assert "QOS tiny: 1 job at once for each user, 1 in use" in found.sentence
+
+
+def test_a_budget_that_is_used_up_is_not_waited_for() -> None:
+    limits = (Limit("account lab", "GrpTRESMins", "cpu", 60, 60),)
+    found = judged("AssocGrpCPUMinutesLimit", ClusterView(limits=limits))
+    assert (found.code, found.certainty) == ("budget", Certainty.PROVEN)
+    assert found.sentence == (
+        "will not start: account lab has used up its budget, 60 of 60 CPU minutes"
+    )
+    assert any("does not free a budget" in text for text in found.consequences)
+    assert "scontrol update jobid=7 account=NAME" in commands(found)
+
+
+def test_a_budget_with_too_little_left_offers_a_shorter_time() -> None:
+    limits = (Limit("QOS tiny", "GrpTRESMins", "cpu", 60, 12),)
+    found = judged("QOSGrpCPUMinutesLimit", ClusterView(limits=limits))
+    assert found.code == "budget"
+    assert "may use 80 CPU minutes; 12 of 60 CPU minutes are used" in found.sentence
+    assert commands(found)[0] == "scontrol update jobid=7 timelimit=12"
+
+
+def test_minutes_still_to_run_are_a_limit_not_a_budget() -> None:
+    limits = (Limit("QOS tiny", "GrpTRESRunMins", "cpu", 100, 60),)
+    found = judged("QOSGrpCPURunMinutesLimit", ClusterView(limits=limits))
+    assert found.code == "limit-qos"
+    assert "100 CPU minutes still to run for all its jobs together, 60 in use" in found.sentence
+    assert commands(found)[0] == "scontrol update jobid=7 timelimit=10"
+
+
+def test_limits_of_one_job() -> None:
+    limits = (Limit("QOS tiny", "MaxWallPJ", "wall", 10, 0),)
+    found = judged("QOSMaxWallDurationPerJobLimit", ClusterView(limits=limits))
+    assert (found.code, found.certainty) == ("limit-job", Certainty.PROVEN)
+    assert "asks for 20 min, and QOS tiny allows 10 min for one job" in found.sentence
+    assert commands(found)[0] == "scontrol update jobid=7 timelimit=10"
+    limits = (Limit("QOS tiny", "MinTRESPJ", "gres/gpu", 2, 0),)
+    found = judged("QOSMinGRES", ClusterView(limits=limits))
+    assert "asks for 1 GPU, and QOS tiny demands at least 2 GPUs of each job" in found.sentence
+    limits = (Limit("QOS tiny", "MaxTRESPN", "mem", 4096, 0),)
+    found = judged("QOSMaxMemoryPerNode", ClusterView(limits=limits))
+    assert "asks for 8 GB, and QOS tiny allows 4 GB on one node" in found.sentence
+
+
+def test_a_limit_that_did_not_answer_has_a_sentence_without_numbers() -> None:
+    found = judged("MaxGRESPerAccount")
+    assert found.code == "limit-account"
+    assert found.sentence.startswith("waits for a limit on GPUs")
+    assert judged("MaxMemPerLimit").code == "limit-job"
+    assert judged("AccountingPolicy").code == "limit-account"
+    assert judged("QOSUsageThreshold").code == "budget"
+
+
+# --- dependencies -------------------------------------------------------------------------------
+
+
+def test_dependencies_and_what_their_jobs_do() -> None:
+    cluster = ClusterView(
+        queue=(QueuedJob("18_3", "alice", 5, "JobHeldUser"),),
+        running=(RunningJob("19", "alice", ("n1",), NOW_S + 600),),
+    )
+    text = "afterok:18_*(unfulfilled),afterany:19(unfulfilled)"
+    found = judged("Dependency", cluster, dependency=text)
+    assert (found.code, found.certainty) == ("dependency", Certainty.PROVEN)
+    assert found.sentence == "waits for all of the jobs 18, 19"
+    said = [one.text for one in found.because]
+    assert "18 waits itself (JobHeldUser)" in said
+    assert "19 runs, for 10 min at most" in said
+    assert commands(found) == ["scontrol update jobid=7 dependency="]
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "code", "sentence"),
+    [
+        ("Dependency", "afterok:18(unfulfilled)", "dependency",
+         "waits for job 18 to end with exit code 0"),
+        ("Dependency", "afterok:18(failed)", "dependency-never", "job 18 to end with exit code 0"),
+        ("Dependency", "afterok:18(failed),afterok:19(unfulfilled)", "dependency-never", "job 18"),
+        ("Dependency", "afterok:18(failed)?afterok:19(unfulfilled)", "dependency",
+         "waits for job 19"),
+        ("Dependency", "afterok:18(failed)?afterok:19(failed)", "dependency-never", "job 18"),
+        ("DependencyNeverSatisfied", "afternotok:18(failed)", "dependency-never", "to fail"),
+        ("DependencyNeverSatisfied", "", "dependency-never", "the job it depends on"),
+        ("Dependency", "singleton(unfulfilled)", "dependency", "your jobs of the same name"),
+        ("Dependency", "", "dependency", "another job"),
+        ("Dependency", "aftercorr:18_*(unfulfilled)", "dependency", "job 18"),
+    ],
+)  # fmt: skip
+def test_dependencies(reason: str, text: str, code: str, sentence: str) -> None:
+    found = judged(reason, dependency=text)
+    assert found.code == code
+    assert sentence in found.sentence
+    if code == "dependency-never":
+        assert "scancel 7" in commands(found) and found.sentence.startswith("can never start")
+
+
+# --- holds, begin, requeue ----------------------------------------------------------------------
+
+
+def test_holds() -> None:
+    assert commands(judged("JobHeldUser")) == ["scontrol release 7"]
+    assert judged("JobHeldAdmin").code == "held-admin"
+    assert commands(judged("JobHeldAdmin")) == [""]
+    again = judged("job_requeued_in_held_state", restarts=1)
+    assert again.code == "held-you" and "after it ran before" in again.sentence
+    failed = judged("launch_failed_requeued_held", restarts=1)
+    assert failed.code == "launch-failed"
+    assert commands(failed)[-2:] == [
+        "scontrol update jobid=7 excnodelist=NODE",
+        "scontrol release 7",
+    ]
+
+
+def test_begin_and_requeued() -> None:
+    later = judged("BeginTime", eligible_s=NOW_S + 3600)
+    assert (later.code, later.certainty) == ("begin", Certainty.PROVEN)
+    assert "in 1 h" in later.sentence
+    assert commands(later) == ["scontrol update jobid=7 starttime=now"]
+    back = judged("BeginTime", eligible_s=NOW_S + 90, restarts=2, stdout_path="/home/a/o.log")
+    assert (back.code, back.certainty) == ("requeued", Certainty.PROVEN)
+    assert "preempted" in back.sentence and "1 min from now" in back.sentence
+    assert any(one.text == "Slurm restarted it 2 times" for one in back.because)
+    assert commands(back) == ["tail -n 3 /home/a/o.log"]
+    # A path that a shell would read otherwise is not pasted.
+    assert commands(judged("BeginTime", restarts=1, stdout_path="/a; rm -rf b")) == [""]
+    assert judged("BeginTime").certainty is Certainty.LIKELY
+    assert judged("OutOfMemory").certainty is Certainty.LIKELY
+    assert judged("OutOfMemory", restarts=1).sentence.endswith("was killed for memory")
+
+
+def test_reservations() -> None:
+    window = Window("course", NOW_S + 7200, NOW_S + 9000, ("n1",))
+    cluster = ClusterView(windows=(window,))
+    waits = judged("Reservation", cluster, reservation="course")
+    assert waits.code == "reservation"
+    assert waits.sentence == "waits for reservation course to begin, in 2 h"
+    began = ClusterView(windows=(replace(window, start_s=NOW_S - 60),))
+    found = judged("Reservation", began, reservation="course")
+    assert "has begun" in found.sentence and found.certainty is Certainty.LIKELY
+    assert "reservation course" in judged("Reservation", reservation="course").sentence
+    for reason in ("ReservationDeleted", "ReservationInvalid", "Reservation_course_was_deleted"):
+        gone = judged(reason, reservation="course")
+        assert (gone.code, gone.certainty) == ("reservation-gone", Certainty.PROVEN)
+        assert "course" in gone.sentence
+    assert judged(None, native_state="RESV_DEL_HOLD").code == "reservation-gone"
+
+
+def test_preparing() -> None:
+    starts = judged(None, native_state="CONFIGURING", expected_start_s=NOW_S - 400, nodes=("n1",))
+    assert starts.code == "preparing" and "for 6 min now" in starts.sentence
+    assert "administrator" in starts.next_steps[0].text
+    assert "wait" in judged("Prolog").next_steps[0].text
+
+
+def test_others() -> None:
+    assert "matlab:2" in judged("Licenses", licenses="matlab:2").sentence
+    array = judged("JobArrayTaskLimit", job_id="40_3")
+    assert commands(array) == ["scontrol update jobid=40 arraytaskthrottle=N"]
+    refused = judged("QOSNotAllowed")
+    assert refused.code == "refused" and CODES[refused.code].fatal
+    assert "QOS tiny" in refused.because[1].text
+    down = judged("PartitionInactive")
+    assert "partition gpu is switched off (state INACTIVE)" in down.sentence
+
+
+def test_spans() -> None:
+    assert [span(one) for one in (-1, 0, 59, 60, 3600, 7800, 86400, 190000)] == [
+        "0 s", "0 s", "59 s", "1 min", "1 h", "2 h 10 min", "1 day", "2 days 4 h",
+    ]  # fmt: skip
+
+
+# --- anything -----------------------------------------------------------------------------------
+
+_NUMBERS = st.floats(0, 1e15, allow_nan=False) | st.integers(0, 5).map(float)
+_FIELDS = (
+    "GrpTRES GrpTRESMins GrpTRESRunMins GrpJobs GrpWall MaxJobs MaxWallPJ MaxTRESPJ MaxTRESPN "
+    "MaxTRESMinsPJ MaxTRESPU MaxJobsPU MaxTRESPA MinTRESPJ"
+)
+_COUNTED = "cpu mem node gres/gpu gres/gpu:a100 billing jobs wall license/x odd"
+_LIMITS = st.builds(
+    Limit,
+    st.sampled_from(["QOS tiny", "QOS x", "account lab", "user alice (account lab)"]),
+    st.sampled_from(_FIELDS.split()),
+    st.sampled_from(_COUNTED.split()),
+    _NUMBERS,
+    _NUMBERS,
+)
+
+
+@given(
+    st.sampled_from(words()) | st.sampled_from(list(SENTENCES)) | st.text(max_size=60) | st.none(),
+    st.text(max_size=40) | st.just("afterok:1(failed)?singleton"),
+    st.lists(_LIMITS, max_size=4),
+    st.integers(0, 3),
+    st.none() | st.floats(0, 4e9),
+    st.none() | st.integers(0, 10**9),
+    st.integers(0, 4),
+)
+def test_anything_is_judged_without_an_exception(
+    reason: str | None,
+    dependency: str,
+    limits: list[Limit],
+    restarts: int,
+    time_s: float | None,
+    limit_s: int | None,
+    cpus: int,
+) -> None:
+    job = replace(
+        JOB,
+        reason=reason,
+        dependency=dependency,
+        restarts=restarts,
+        eligible_s=time_s,
+        time_limit_s=limit_s,
+        need=NodeNeed(cpus=cpus),
+        nodes_wanted=cpus,
+    )
+    found = judge_reason(job, ClusterView(limits=tuple(limits)), NOW_S)
+    if found is not None:
+        assert found.code in CODES and found.sentence and found.because

@@ -1,0 +1,164 @@
+"""`tk logs`: what debug loops wrote, what tk did, or a job's own log."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from tunnelkit.cli.completion.log_options import (
+    follow_option,
+    last_error_option,
+    last_lines_option,
+    log_json_option,
+    rank_lines_option,
+    stderr_option,
+)
+from tunnelkit.cli.completion.options import job_argument, login_option, profile_option
+from tunnelkit.cli.lazy_typer import typer
+
+_LINES = 100
+
+
+def logs(
+    job: Annotated[str | None, job_argument()] = None,
+    follow: Annotated[bool, follow_option()] = False,
+    own_job: Annotated[
+        bool, typer.Option("--job", help="The log of the session's job, or of your newest.")
+    ] = False,
+    err: Annotated[bool, stderr_option()] = False,
+    rank: Annotated[int | None, rank_lines_option()] = None,
+    last_error: Annotated[bool, last_error_option()] = False,
+    session: Annotated[
+        bool, typer.Option("--session", help="The session's own log, not the program's output.")
+    ] = False,
+    count: Annotated[int | None, last_lines_option()] = None,
+    as_json: Annotated[bool, log_json_option()] = False,
+    profile: Annotated[str | None, profile_option()] = None,
+    login: Annotated[str | None, login_option()] = None,
+) -> None:
+    """Show what debug loops wrote, a job's own log, or with --session what tk did.
+
+    A job may be any of yours. Its log is read where the scheduler wrote it, whole, by a live
+    session's connection or one of its own; a cut connection loses no byte.
+
+    tk logs -f
+    tk logs 4711 -f
+    tk logs 4711 --last-error
+    tk logs --session --json | jq 'select(.kind == "error")'
+    """
+    if job is not None or own_job or err:
+        from tunnelkit.cli.logs.job_log import JobLogOptions, show_job_log
+
+        _check(session=session, job=job, own_job=own_job)
+        show_job_log(
+            JobLogOptions(job, follow, err, rank, last_error, count, as_json, profile, login)
+        )
+    else:
+        _show_local(
+            _local_log(session=session, as_json=as_json and not last_error),
+            follow=follow,
+            own=session,
+            rank=rank,
+            last_error=last_error,
+            count=_LINES if count is None else count,
+            as_json=as_json,
+        )
+
+
+def _check(*, session: bool, job: str | None, own_job: bool) -> None:
+    from tunnelkit.errors import UsageError
+
+    if session:
+        raise UsageError("--session is tk's own log", hint="leave it out for a job's log")
+    if job is not None and own_job:
+        raise UsageError("--job is the session's job", hint="leave it out to name another one")
+
+
+def _local_log(*, session: bool, as_json: bool) -> Path:
+    """Return the path of the loops' log or of tk's own. Raises NoSessionError, UsageError."""
+    from tunnelkit.cli.terminal.context import project_dir
+    from tunnelkit.errors import NoSessionError, UsageError
+    from tunnelkit.session.runtime.paths import session_paths
+
+    paths = session_paths(project_dir())
+    if as_json and not session:
+        raise UsageError(
+            "--json is for the session's events, and for a job",
+            hint="tk logs --session --json, or tk logs JOB --json",
+        )
+    own = paths.events if as_json else paths.session_log
+    path = own if session else paths.loop_log
+    if not path.exists():
+        raise NoSessionError(
+            f"there is no log yet: {path}",
+            hint="`tk logs JOB` shows a job's, `tk logs --session` tk's own"
+            if not session
+            else "start: tk up",
+        )
+    return path
+
+
+def _show_local(
+    path: Path,
+    *,
+    follow: bool,
+    own: bool,
+    rank: int | None,
+    last_error: bool,
+    count: int,
+    as_json: bool,
+) -> None:
+    if last_error:
+        from tunnelkit.cli.logs.last_error import end_of_file, show_last_error
+
+        show_last_error(end_of_file(path), f"`{path}`", as_json=as_json)
+        return
+    with open(path, "rb") as file:
+        printer = _Printer(own=own, rank=rank)
+        printer.show(b"".join(tail(file, count)))
+        if follow:
+            _follow(file, printer)
+
+
+def tail(file: BinaryIO, count: int) -> list[bytes]:
+    """Return the last `count` lines of a binary file, which is then at its end."""
+    from collections import deque
+
+    return list(deque(file, maxlen=max(0, count)))
+
+
+class _Printer:
+    """Prints parts of a log of this machine.
+
+    own: tk's log; it quotes the cluster, so control characters are shown as escapes. The
+    program's output may have colours. rank: only its lines.
+    """
+
+    def __init__(self, *, own: bool, rank: int | None) -> None:
+        from tunnelkit.cli.logs.log_text import RankLines
+
+        self._own = own and sys.stdout.isatty()
+        self._rank = None if rank is None else RankLines(rank)
+
+    def show(self, data: bytes) -> None:
+        """Print a part."""
+        if self._rank is not None:
+            data = self._rank.feed(data)
+        if self._own:
+            from tunnelkit.cli.terminal.output import safe
+
+            data = safe(data.decode("utf-8", "replace")).encode()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _follow(file: BinaryIO, printer: _Printer) -> None:
+    import time
+
+    while True:
+        data = file.read()
+        if data:
+            printer.show(data)
+        else:
+            time.sleep(0.1)

@@ -1,0 +1,1 @@
+"""The parts of `by_reason`: limits, dependencies, holds and begin times."""

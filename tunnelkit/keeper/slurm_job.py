@@ -1,0 +1,85 @@
+"""The job as Slurm has it: its end, its comment. Each question has a limit."""
+
+import os
+import signal
+import subprocess
+from typing import Dict, List, NamedTuple, Optional
+
+#: Limit for one command of Slurm.
+_LIMIT_S = 10.0
+#: squeue's filters, which would hide the job.
+_FILTERS = (b"PARTITION", b"ACCOUNT", b"QOS", b"LICENSES", b"NAMES", b"USERS")
+
+
+class JobRecord(NamedTuple):
+    """end_s: when its time limit is reached. comment: "" if it has none."""
+
+    end_s: float
+    comment: str
+
+
+class SlurmJob:
+    """This job. bin_dir: the directory of Slurm's commands on the login host, or ""."""
+
+    def __init__(self, job_id: str, environ: Dict[bytes, bytes], bin_dir: str) -> None:
+        self.job_id = job_id
+        self._environ = {
+            name: value
+            for name, value in environ.items()
+            if name not in [b"SQUEUE_" + one for one in _FILTERS]
+        }
+        path = [environ.get(b"PATH", b""), bin_dir.encode(), b"/usr/local/bin:/usr/bin:/bin"]
+        self._environ[b"PATH"] = b":".join(one for one in path if one)
+        self._environ[b"SLURM_TIME_FORMAT"] = b"%s"
+
+    def record(self) -> Optional[JobRecord]:
+        """Ask Slurm; None if it does not answer."""
+        out = self._run(["squeue", "-h", "-j", self.job_id, "-o", "%e %k"])
+        end, _, comment = (out or "").strip("\n").partition(" ")
+        if not end.isdigit():
+            return None
+        return JobRecord(float(end), "" if comment == "(null)" else comment)
+
+    def set_comment(self, text: str) -> bool:
+        """Set the job's comment, which `squeue` shows; False if Slurm does not take it."""
+        argv = ["scontrol", "update", f"jobid={self.job_id}", f"comment={text}"]
+        return self._run(argv) is not None
+
+    def _run(self, argv: List[str]) -> Optional[str]:
+        try:
+            done = subprocess.run(
+                argv,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=_LIMIT_S,
+                preexec_fn=_unblock,
+                check=False,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return None
+        return None if done.returncode else done.stdout.decode("utf-8", "replace")
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def resources(environ: Dict[bytes, bytes]) -> "Dict[str, int]":
+    """Return the job's GPUs and CPUs, by its first node's: what keeping it costs."""
+
+    def number(name: bytes) -> int:
+        text = environ.get(name, b"")
+        return int(text) if text.isdigit() else 0
+
+    nodes = max(1, number(b"SLURM_JOB_NUM_NODES"))
+    gpus = number(b"SLURM_GPUS_ON_NODE") or len(
+        [one for one in environ.get(b"SLURM_JOB_GPUS", b"").split(b",") if one]
+    )
+    return {"gpus": gpus * nodes, "cpus": number(b"SLURM_CPUS_ON_NODE") * nodes, "nodes": nodes}
+
+
+def node_name(environ: Dict[bytes, bytes]) -> str:
+    """Return this node as Slurm names it."""
+    return os.fsdecode(environ.get(b"SLURMD_NODENAME", b"")) or os.uname().nodename

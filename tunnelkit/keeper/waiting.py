@@ -1,0 +1,215 @@
+"""The job after its script has failed: it stays until one of the reasons to let go holds.
+
+Every wait has an end. An alarm ends this process, and so the job, if anything here hangs.
+"""
+
+import signal
+import sys
+import time
+from typing import Dict, NamedTuple, Optional
+
+from tunnelkit.keeper.attached import anybody, now_ticks
+from tunnelkit.keeper.kept_files import KeptFiles, Value
+from tunnelkit.keeper.script_process import SIGNALS, End
+from tunnelkit.keeper.slurm_job import SlurmJob
+
+#: Seconds between two looks: at requests, at processes, at the time limit.
+_WISH_S, _PEOPLE_S, _LIMIT_S = 5.0, 15.0, 300.0
+#: The alarm comes this long after the last moment of the keeping.
+_ALARM_S = 60
+#: Signals that end the keeping: the job is cancelled, or its time is over.
+_LET_GO = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+#: Longest text of a comment that is taken over.
+_COMMENT = 200
+
+
+class Terms(NamedTuple):
+    """keep_s: the longest time. idle_s: without anybody. margin_s: before the time limit."""
+
+    keep_s: float
+    idle_s: float
+    margin_s: float
+
+
+class Keeping:
+    """One kept job. cost: GPUs, CPUs and nodes that stay taken."""
+
+    def __init__(
+        self, job: SlurmJob, files: KeptFiles, terms: Terms, end: End, facts: Dict[str, Value]
+    ) -> None:
+        self._job = job
+        self._files = files
+        self._terms = terms
+        self._end = end
+        self._facts = facts
+        self._begin = self._last_seen = time.time()
+        self._until = self._begin + terms.keep_s
+        self._limit: Optional[float] = None
+        self._comment = ""
+        self._answered: object = None
+        self._people = False
+        self._since = now_ticks()
+
+    def run(self) -> str:
+        """Keep the job; return why it was let go."""
+        self._ask_slurm()
+        if self._last_moment() <= time.time():
+            return "its time limit is too near to keep it"
+        self._arm()
+        self._show()
+        say(f"{self._sentence()}; `tk keep` shows it")
+        try:
+            return self._wait()
+        finally:
+            self._files.remove()
+            self._job.set_comment(self._comment)
+
+    def spent_s(self) -> float:
+        """Return for how long the job was kept."""
+        return time.time() - self._begin
+
+    def _wait(self) -> str:
+        looked = asked = time.monotonic()
+        while True:
+            reason = self._reason(time.time())
+            if reason:
+                return reason
+            info = signal.sigtimedwait(SIGNALS - {signal.SIGALRM}, self._pause_s())
+            if info is not None and info.si_signo in _LET_GO:
+                return f"{signal.Signals(info.si_signo).name} came"
+            if self._obey(self._files.wish()):
+                return "tk keep --release"
+            now = time.monotonic()
+            if now - looked >= min(_PEOPLE_S, self._terms.idle_s / 5):
+                looked = now
+                self._look_for_people()
+            if now - asked >= _LIMIT_S:
+                asked = now
+                self._ask_slurm()
+                self._arm()
+
+    def _reason(self, now: float) -> str:
+        """Return why the job is let go now; "" if it stays."""
+        if self._limit is not None and now >= self._limit - self._terms.margin_s:
+            return "its time limit is near"
+        if now >= self._until:
+            return "its time is over"
+        if now - self._last_seen >= self._terms.idle_s:
+            return f"nobody was attached for {minutes(self._terms.idle_s)}"
+        return ""
+
+    def _pause_s(self) -> float:
+        left = self._last_moment() - time.time()
+        usual = min(_WISH_S, self._terms.idle_s / 5, self._terms.keep_s / 5)
+        return max(0.05, min(usual, left))
+
+    def _last_moment(self) -> float:
+        if self._limit is None:
+            return self._until
+        return min(self._until, self._limit - self._terms.margin_s)
+
+    def _arm(self) -> None:
+        """Set the alarm that ends this process if it hangs."""
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(max(1, int(self._last_moment() - time.time())) + _ALARM_S)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+
+    def _ask_slurm(self) -> None:
+        record = self._job.record()
+        if record is None:
+            return
+        self._limit = record.end_s
+        if not record.comment.startswith("tk: kept"):
+            self._comment = record.comment[:_COMMENT]
+
+    def _look_for_people(self) -> None:
+        people = anybody(self._job.job_id, self._since)
+        if people:
+            self._last_seen = time.time()
+        if people != self._people:
+            self._people = people
+            self._write()
+
+    def _obey(self, wish: Dict[str, object]) -> bool:
+        """Do what `tk keep` asks, once; return True if the job is to be let go."""
+        number = wish.get("number")
+        if number is None or number == self._answered:
+            return False
+        self._answered = number
+        if wish.get("release") is True:
+            return True
+        seconds = wish.get("for_s")
+        if isinstance(seconds, (int, float)) and seconds > 0:
+            self._ask_slurm()
+            self._last_seen = time.time()
+            self._until = time.time() + seconds
+            self._arm()
+            self._show()
+            say(f"the job is kept until {clock(self._last_moment())}")
+        return False
+
+    def _show(self) -> None:
+        text = f"tk: kept after {how(self._end)} until {clock(self._last_moment())}, tk keep"
+        self._job.set_comment(text)
+        self._write()
+
+    def _write(self) -> None:
+        answered = self._answered
+        self._files.write(
+            dict(
+                self._facts,
+                job=self._job.job_id,
+                code=self._end.code,
+                signal=self._end.signal,
+                since_s=round(self._begin),
+                until_s=round(self._last_moment()),
+                limit_s=None if self._limit is None else round(self._limit),
+                idle_s=round(self._terms.idle_s),
+                attached=self._people,
+                answered=answered if isinstance(answered, str) else None,
+            )
+        )
+
+    def _sentence(self) -> str:
+        left_s = self._last_moment() - self._begin
+        until = f"until {clock(self._last_moment())}, for {minutes(left_s)} at most"
+        taken = cost(self._facts, left_s)
+        return f"the script ended with {how(self._end)}; the job is kept {until} ({taken})"
+
+
+def say(text: str) -> None:
+    """Write a line into the job's log."""
+    try:
+        sys.stderr.write(f"tk: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def how(end: End) -> str:
+    """Return the script's end in words."""
+    if end.signal:
+        try:
+            return signal.Signals(end.signal).name
+        except ValueError:
+            return f"signal {end.signal}"
+    return f"exit code {end.code}"
+
+
+def clock(at_s: float) -> str:
+    """Return a time of day of this node."""
+    return time.strftime("%H:%M", time.localtime(at_s))
+
+
+def minutes(seconds: float) -> str:
+    """Return a time in words."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def cost(facts: Dict[str, Value], seconds: float) -> str:
+    """Return what stays taken in that time, in GPU-hours; CPU-hours if there is no GPU."""
+    for name, unit in (("gpus", "GPU-hours"), ("cpus", "CPU-hours")):
+        count = facts.get(name)
+        if isinstance(count, int) and count:
+            return f"{count * seconds / 3600:.2g} {unit}"
+    return "its node stays taken"

@@ -1,0 +1,188 @@
+"""Slurm's batch scripts: which lines and words sbatch takes for options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import LoginPrograms
+from tunnelkit.scheduler.batch_scripts import OwnJob
+from tunnelkit.scheduler.slurm.job_id import check_job_id
+
+#: sbatch's short options with a value, which may be the next word.
+_SHORT_WITH_VALUE = frozenset("aAbBcCdDeFGiJLmMnNopqStwx")
+#: With a value in the same word, or none.
+_SHORT_OPTIONAL = frozenset("kIs")
+#: Its long options without a value, or with one only after `=`. Those of no version are long ones
+#: with a value.
+_LONG_FLAGS = frozenset(
+    re.split(
+        " ",
+        "contiguous error-on-warn exclusive get-user-env help hold ignore-pbs immediate "
+        "kill-on-invalid-dep nice no-kill no-requeue overcommit oversubscribe parsable "
+        "propagate quiet reboot requeue resv-ports share spread-job stepmgr test-only usage "
+        "use-min-nodes verbose version wait wrap",
+    )
+)
+_LONG_WITH_VALUE = frozenset(
+    re.split(
+        " ",
+        "account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment "
+        "consolidate-segments constraint container container-id core-spec cores-per-socket "
+        "cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error "
+        "exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus "
+        "gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input job-name "
+        "licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus "
+        "network nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node "
+        "ntasks-per-socket oom-kill-step open-mode output partition power prefer priority "
+        "profile qos reservation segment signal sockets-per-node switches thread-spec "
+        "threads-per-core time time-min tmp tmpfs tres-bind tres-per-task uid umask wckey "
+        "workdir",
+    )
+)
+#: Option -> why tk can't have it.
+_REFUSED = {
+    "wait": "the answer would come only after the job's end",
+    "wrap": "there is a script already",
+    "test-only": "nothing would be submitted",
+    "help": "nothing would be submitted",
+    "usage": "nothing would be submitted",
+    "version": "nothing would be submitted",
+}
+_SHORT_REFUSED = {"W": "wait", "h": "help", "u": "usage", "V": "version"}
+_SPACE = b" \t\n\v\f\r"
+_WAITS = re.compile(
+    rb"^#(?:SBATCH|SLURM)[ \t](?:.*[ \t])?(?:--wait|-W|--test-only)[ \t]*(?:$|[ \t])", re.M
+)
+
+
+class SlurmBatchScripts(LoginPrograms):
+    """See `BatchScripts`."""
+
+    def takes_next(self, option: str) -> bool:
+        """See `BatchScripts.takes_next`."""
+        return _takes_next(option)
+
+    def header(self, script: bytes) -> bytes:
+        """See `BatchScripts.header`. sbatch stops at the first line that is no comment."""
+        _check(script)
+        lines = []
+        for line in script.split(b"\n"):
+            text = line.lstrip(_SPACE)
+            if text and not text.startswith(b"#"):
+                break
+            lines.append(line)
+        header = b"\n".join(lines[1:])
+        if _WAITS.search(header):
+            raise UsageError(
+                "the script's #SBATCH lines hold --wait or --test-only",
+                cause="with them sbatch does not answer at once with a job's id",
+                hint="take them out; `tk why JOB` shows how the job is",
+            )
+        return header
+
+    def argv(self, options: Sequence[str]) -> list[str]:
+        """See `BatchScripts.argv`."""
+        for word in options:
+            name = _refused(word)
+            if name:
+                raise UsageError(
+                    f"sbatch option {word!r} can't be used with tk submit",
+                    cause=f"--{name}: {_REFUSED[name]}",
+                    hint="leave it out",
+                )
+        return ["env", "-u", "SBATCH_WAIT", self._program("sbatch"), "--parsable", *options]
+
+    def bin_dir(self) -> str:
+        """See `BatchScripts.bin_dir`."""
+        return self.directory_of("sbatch")
+
+    def wake(self, job_id: str) -> list[str]:
+        """See `BatchScripts.wake`."""
+        return self._signal(job_id, "CONT")
+
+    def release(self, job_id: str) -> list[str]:
+        """See `BatchScripts.release`."""
+        return self._signal(job_id, "TERM")
+
+    def _signal(self, job_id: str, name: str) -> list[str]:
+        scancel = self._program("scancel")
+        return ["timeout", "10", scancel, "--batch", f"--signal={name}", check_job_id(job_id)]
+
+    def running(self) -> list[str]:
+        """See `BatchScripts.running`."""
+        squeue = self._program("squeue")
+        filters = ("PARTITION", "ACCOUNT", "QOS", "LICENSES", "NAMES", "USERS")
+        clean = [word for name in filters for word in ("-u", f"SQUEUE_{name}")]
+        row = "tk-job %A %k"
+        return ["env", *clean, "timeout", "10", squeue, "--me", "-h", "-t", "R,S", "-o", row]
+
+    def parse_running(self, done: Completed) -> list[OwnJob]:
+        """See `BatchScripts.parse_running`."""
+        if done.exit_code != 0:
+            raise SchedulerError(
+                "Slurm can't be asked for your jobs",
+                cause=done.error_text or f"exit status {done.exit_code}",
+                hint="try again in a minute",
+                transient=True,
+            )
+        found = re.findall(r"^tk-job ([0-9]+) ?(.*)$", done.text, re.M)
+        return [OwnJob(job, "" if text == "(null)" else text) for job, text in found]
+
+
+def _takes_next(word: str) -> bool:
+    if word.startswith("--"):
+        name, has_value, _ = word[2:].partition("=")
+        if has_value or name in _LONG_FLAGS:
+            return False
+        # getopt takes the beginning of a name, too.
+        with_value = {one for one in _LONG_WITH_VALUE if one.startswith(name)}
+        return name in with_value or (
+            bool(with_value) and not any(one.startswith(name) for one in _LONG_FLAGS)
+        )
+    for at, letter in enumerate(word[1:], 2):
+        if letter in _SHORT_WITH_VALUE:
+            return at == len(word)
+        if letter in _SHORT_OPTIONAL:
+            return False
+    return False
+
+
+def _refused(word: str) -> str | None:
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        known = _LONG_FLAGS | _LONG_WITH_VALUE
+        meant = {name} if name in known else {one for one in known if one.startswith(name)}
+        return next((one for one in _REFUSED if name and meant == {one}), None)
+    if not word.startswith("-"):
+        return None
+    for letter in word[1:]:
+        if letter in _SHORT_REFUSED:
+            return _SHORT_REFUSED[letter]
+        if letter in _SHORT_WITH_VALUE | _SHORT_OPTIONAL:
+            return None
+    return None
+
+
+def _check(script: bytes) -> None:
+    """Raise UsageError for what sbatch refuses before it asks Slurm."""
+    refusals = (
+        (not script, "is empty", "write the batch script first"),
+        (not script.strip(_SPACE), "holds only white space", "write the batch script first"),
+        (
+            not script.startswith(b"#!"),
+            "does not begin with #!",
+            "its first line names the interpreter: #!/bin/bash",
+        ),
+        (b"\0" in script, "holds a NUL byte", "a batch script is text"),
+        (
+            b"\r\n" in script,
+            "has DOS line ends (\\r\\n)",
+            "turn them into Unix line ends, as by dos2unix",
+        ),
+    )
+    for holds, text, hint in refusals:
+        if holds:
+            raise UsageError(f"the script {text}", cause="sbatch refuses such a script", hint=hint)

@@ -1,0 +1,1 @@
+"""Handlers for batch jobs of the user's own."""

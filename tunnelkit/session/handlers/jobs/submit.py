@@ -1,0 +1,54 @@
+"""`tk submit` and `tk keep` through a session: by its link."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tunnelkit.model import Completed
+from tunnelkit.mux.rpc import Handler
+from tunnelkit.scheduler.base import Command
+from tunnelkit.session.runtime.control_answers import KeptJob, SubmitAnswer
+from tunnelkit.session.runtime.control_calls import Keep, Submit
+from tunnelkit.session.session import Session
+from tunnelkit.session.submit.kept import change, kept_jobs
+from tunnelkit.session.submit.login import LIMIT_S, Login, login_of
+from tunnelkit.session.submit.send import UserScript, submit
+
+
+def submit_handlers(session: Session) -> list[tuple[str, Handler]]:
+    """Return the handlers of both commands."""
+
+    async def sends(request: Submit) -> SubmitAnswer:
+        script = UserScript(
+            _words(request.name),
+            request.text.encode("latin-1"),
+            [_words(word) for word in request.options],
+            [_words(word) for word in request.args],
+            request.keep_s,
+            request.idle_s,
+            request.most,
+        )
+        return await submit(_login(session), script, Path(request.here))
+
+    async def keeps(request: Keep) -> list[KeptJob]:
+        if request.action == "list":
+            return await kept_jobs(_login(session))
+        for_s = request.for_s if request.action == "extend" else None
+        return [await change(_login(session), request.job, for_s)]
+
+    return [Submit.served_by(sends), Keep.served_by(keeps)]
+
+
+def _words(text: str) -> str:
+    """Return a word of bytes as the link takes it."""
+    return text.encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _login(session: Session) -> Login:
+    job = session.cluster.job
+
+    async def run(command: Command) -> Completed:
+        return await session.link.run(command.argv, stdin=command.stdin, timeout_s=LIMIT_S)
+
+    scheduler = None if job is None else job.scheduler
+    return login_of(run, session.link.name, scheduler, session.launch.settings)

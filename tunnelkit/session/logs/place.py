@@ -1,0 +1,116 @@
+"""The path of a job's log: from the scheduler's record, else as tk saw it when there was one."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.errors import SchedulerError
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.base import Command
+from tunnelkit.session.job.log_paths import log_path, recall_log_paths, remember_job_logs
+from tunnelkit.session.logs.cluster import LogCluster
+from tunnelkit.session.why.diagnose import newest_job
+from tunnelkit.session.why.sources import WhySources
+
+
+class LogPlaceInfo(TypedDict):
+    """Paths of a job's log, for `--json`.
+
+    path: the one that is read. stderr_path: None if stderr goes into the same file. state: a
+    `JobState`. known_from: `scheduler`, or `tk` for a job that the scheduler has forgotten; then
+    seen_s is when tk saw the path.
+    """
+
+    job_id: str
+    path: str
+    stdout_path: str
+    stderr_path: str | None
+    state: str
+    known_from: str
+    seen_s: float | None
+
+
+@dataclass(frozen=True)
+class WantedLog:
+    """The log to read. job_id: None: the user's newest. err: stderr's file.
+
+    own: returns the path of the log of the session's job of that id; None for another job.
+    """
+
+    job_id: str | None
+    err: bool = False
+    own: Callable[[str], str | None] = lambda job_id: None
+
+
+async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
+    """Return where the log is. Raises SchedulerError, ConnectionFailed, UsageError."""
+    sources = WhySources(
+        lambda argv: cluster.run(Command(tuple(argv))), cluster.inspector, cluster.name, ""
+    )
+    job_id = wanted.job_id or await newest_job(sources)
+    mark = f"tk-{secrets.token_hex(8)}"
+    done = await sources.run(cluster.inspector.inspect(job_id, mark))
+    found = cluster.inspector.parse(done, job_id, mark)
+    if found.job is None:
+        if found.missing:
+            raise SchedulerError(
+                f"{cluster.scheduler.name} can't be asked for the log of job {job_id}",
+                cause=found.missing[0],
+                hint="try again in a minute",
+                transient=True,
+            )
+        return _remembered(cluster, job_id, wanted)
+    remember_job_logs(cluster.name, found.job, time.time())
+    return _of_record(found.job, wanted)
+
+
+def _of_record(job: JobView, wanted: WantedLog) -> LogPlaceInfo:
+    stdout, stderr = (log_path(job, path) for path in (job.stdout_path, job.stderr_path))
+    if not stdout:
+        raise SchedulerError(
+            f"job {job.job_id} has no log of its own",
+            cause="the scheduler names no file for its output, as for one from salloc or qsub -I",
+            hint="its output went to the terminal that started it",
+        )
+    return _info(job.job_id, (stdout, stderr), wanted, job.state, None)
+
+
+def _remembered(cluster: LogCluster, job_id: str, wanted: WantedLog) -> LogPlaceInfo:
+    known = recall_log_paths(cluster.name, job_id)
+    if known is not None:
+        paths = (known.stdout, known.stderr)
+        return _info(job_id, paths, wanted, JobState.ENDED, known.seen_s)
+    own = wanted.own(job_id)
+    if own is not None:
+        return _info(job_id, (own, ""), wanted, JobState.ENDED, time.time())
+    raise SchedulerError(
+        f"where job {job_id} wrote its log is not known",
+        cause=f"{cluster.scheduler.name} no longer knows the job, and tk had not asked about it "
+        "before",
+        hint="Slurm's default is slurm-JOB.out in the directory of the submission: tk run cat FILE",
+    )
+
+
+def _info(
+    job_id: str,
+    paths: tuple[str, str],
+    wanted: WantedLog,
+    state: JobState,
+    seen_s: float | None,
+) -> LogPlaceInfo:
+    stdout, stderr = paths
+    own_err = stderr if stderr and stderr != stdout else None
+    return {
+        "job_id": job_id,
+        "path": own_err if wanted.err and own_err else stdout,
+        "stdout_path": stdout,
+        "stderr_path": own_err,
+        "state": state.value,
+        "known_from": "scheduler" if seen_s is None else "tk",
+        "seen_s": seen_s,
+    }

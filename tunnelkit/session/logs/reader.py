@@ -1,0 +1,230 @@
+"""Reads a log to its end, or follows it; goes on after a cut at the byte where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from os import dup
+
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.link.base import ByteStream
+from tunnelkit.session.connection.link_keeper import backoff_s
+from tunnelkit.session.logs.cluster import LogCluster
+from tunnelkit.session.logs.remote_log import (
+    POLLS,
+    Frame,
+    FrameError,
+    FrameKind,
+    FrameReader,
+    read_argv,
+)
+
+#: The script speaks every second while it follows; longer silence is a dead link.
+_SILENCE_S = 20.0
+_PIECE_BYTES = 64 * 1024
+#: After the job's end: its last output may show late on another host.
+_LAST_POLLS = 3
+#: Streams that end silently while the link is up: no shell, or no program of the script.
+_MOST_FAILURES = 3
+_QUIET_S = 3
+
+#: A part of the log, or a remark of tk's.
+LogEvent = bytes | str
+
+_SAID = {
+    FrameKind.REPLACED: "the log was replaced by another file: that one follows, from its start",
+    FrameKind.TRUNCATED: "the log was truncated (as by a job that begins again): it follows from "
+    "its start",
+}
+_MISSING = {
+    FrameKind.NONE: "it is not there",
+    FrameKind.DENIED: "it may not be read",
+    FrameKind.SPECIAL: "it is no regular file",
+}
+
+
+@dataclass
+class LogPart:
+    """The part of a log to read.
+
+    lines: only the last so many; None: all. last_bytes: only the last so many.
+    """
+
+    path: str
+    job_id: str
+    lines: int | None = None
+    last_bytes: int | None = None
+
+
+@dataclass
+class LogReader:
+    """One reading. ended: set when the job has ended; None: read what is there, do not follow.
+
+    quiet: called when a log that is followed has brought nothing for some seconds.
+    """
+
+    cluster: LogCluster
+    part: LogPart
+    ended: asyncio.Event | None = None
+    quiet: Callable[[], None] = lambda: None
+    _offset: int = 0
+    _identity: str = ""
+    _missing: FrameKind | None = None
+    _failures: int = 0
+    _over: bool = False
+    #: The file became shorter while it was read.
+    _short: bool = False
+
+    async def events(self) -> AsyncGenerator[LogEvent]:
+        """Yield the log and remarks. Raises TunnelkitError if it can't be read, or is not there."""
+        self._offset = -self.part.last_bytes if self.part.last_bytes is not None else 0
+        cut = False
+        while True:
+            last = self.ended is None or self.ended.is_set()
+            async with aclosing(self._stream(last=last)) as events:
+                async for event in events:
+                    yield event
+            if self._over:
+                cut = False
+                if last:
+                    break
+                continue
+            if self._short:
+                continue
+            if not cut:
+                yield f"the connection was cut; the log goes on at byte {max(0, self._offset)}"
+            cut = True
+            await self._reopen()
+        if self._missing is not None:
+            raise self._no_log(self._missing)
+
+    # -- one stream -------------------------------------------------------
+
+    async def _stream(self, *, last: bool) -> AsyncGenerator[LogEvent]:
+        """Read by one script. `_over` tells if it came to its end, else the link was cut."""
+        self._over = self._short = False
+        mark = f"tk-{secrets.token_hex(8)}"
+        try:
+            stream = await self.cluster.open_stream(self._argv(mark, last=last))
+        except ConnectionFailed:
+            self._failures += 1
+            if self._failures >= _MOST_FAILURES:
+                raise
+            return
+        try:
+            async with aclosing(self._frames(stream, FrameReader(mark), last=last)) as events:
+                async for event in events:
+                    yield event
+            if not self._over:
+                self._check(stream)
+        finally:
+            await stream.close()
+
+    def _argv(self, mark: str, *, last: bool) -> list[str]:
+        following = self.ended is not None
+        polls = POLLS if not last else _LAST_POLLS if following else 1
+        return read_argv(
+            self.part.path,
+            mark,
+            offset=self._offset,
+            identity=self._identity,
+            polls=polls,
+            lines=None if self._identity else self.part.lines,
+        )
+
+    async def _frames(
+        self, stream: ByteStream, reader: FrameReader, *, last: bool
+    ) -> AsyncGenerator[LogEvent]:
+        idle = 0
+        async for data in _received(stream):
+            for frame in self._parsed(reader, data):
+                self._failures = 0
+                event = self._take(frame)
+                if event:
+                    yield event
+                idle = idle + 1 if frame.kind is FrameKind.IDLE else 0
+                if idle == _QUIET_S:
+                    self.quiet()
+                finished = not last and self.ended is not None and self.ended.is_set()
+                if frame.kind is FrameKind.OVER or (idle and finished):
+                    self._over = True
+                    return
+                if not frame.whole:
+                    self._short = True  # the next script says what has become of the file
+                    return
+
+    def _parsed(self, reader: FrameReader, data: bytes) -> list[Frame]:
+        try:
+            return list(reader.feed(data))
+        except FrameError as error:
+            raise self._unreadable(str(error)) from None
+
+    def _take(self, frame: Frame) -> LogEvent:
+        """Note what a frame says; return what the user sees of it."""
+        if frame.kind is FrameKind.DATA:
+            self._offset += len(frame.data)
+            return frame.data
+        if frame.kind is FrameKind.FILE:
+            self._offset, self._identity, self._missing = frame.offset, frame.identity, None
+        elif frame.kind in _SAID:
+            self._offset, self._identity = 0, ""
+            return _SAID[frame.kind]
+        elif frame.kind in _MISSING:
+            known, self._missing = self._missing, frame.kind
+            if self.ended is not None and not self.ended.is_set() and known is not frame.kind:
+                return f"waiting for {self.part.path}: {_MISSING[frame.kind]} yet"
+        return ""
+
+    # -- trouble ----------------------------------------------------------
+
+    def _check(self, stream: ByteStream) -> None:
+        """Count a stream that ended early. Raises ConnectionFailed after some without a frame."""
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES:
+            said = stream.diagnosis().strip().splitlines()
+            raise self._unreadable(said[-1] if said else "the command ends without an answer")
+
+    def _unreadable(self, cause: str) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"the log of job {self.part.job_id} can't be read on {self.cluster.name}",
+            cause=cause,
+            hint="`tk doctor` checks the login host and its shell",
+        )
+
+    async def _reopen(self) -> None:
+        """Wait until the link is up again. Raises errors that only the user can fix."""
+        for attempt in range(10_000):
+            try:
+                await self.cluster.reopen()
+                return
+            except ConnectionFailed as error:
+                if not error.transient:
+                    raise
+                await asyncio.sleep(backoff_s(attempt, error))
+
+    def _no_log(self, why: FrameKind) -> TunnelkitError:
+        return TunnelkitError(
+            f"job {self.part.job_id} has no log at {self.part.path} on {self.cluster.name}",
+            cause=_MISSING[why],
+            hint=f"tk why {self.part.job_id} says how the job is; `tk logs {self.part.job_id} -f` "
+            "waits for the log",
+        )
+
+
+async def _received(stream: ByteStream) -> AsyncIterator[bytes]:
+    """Yield what comes, until the stream ends or is silent for too long."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(fileno=dup(stream.fileno())) as sock:
+        sock.setblocking(False)
+        with contextlib.suppress(TimeoutError, OSError):
+            while True:
+                async with asyncio.timeout(_SILENCE_S):
+                    data = await loop.sock_recv(sock, _PIECE_BYTES)
+                if not data:
+                    return
+                yield data

@@ -1,0 +1,1 @@
+"""`tk submit` and `tk keep`: a user's own batch script, kept if it fails."""

@@ -1,0 +1,167 @@
+"""The kept jobs: listed, kept longer, let go. Their state is in files beside tk's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping
+
+from tunnelkit.errors import AllocationError, TimeoutExpired, UsageError
+from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.batch_scripts import OwnJob
+from tunnelkit.session.runtime.control_answers import KeptJob
+from tunnelkit.session.submit.login import Login, Places, prepare
+
+#: Limit for the keeper's answer to a request. It looks every 5 s if no signal reaches it.
+_ANSWER_S, _LOOK_S = 30.0, 0.3
+_MOST_JOBS = 200
+
+# $1 the directory of the kept jobs' files.
+_READ = r"""
+for file in "$1"/[0-9]*.json; do
+  [ -f "$file" ] || continue
+  printf 'tk-kept %s ' "${file##*/}"
+  head -c 4096 "$file" | tr -d '\n\r'
+  echo
+done
+"""
+# $1 the directory, then names of jobs that are over.
+_SWEEP = r"""
+cd -- "$1" || exit 1
+shift
+for job; do rm -f "$job.json" "$job.wish" "$job.new"; done
+find . -maxdepth 1 -name 'array-*' -mtime +60 -exec rm -f {} +
+"""
+# $1 the file; stdin: the request.
+_WISH = 'umask 077; cat >"$1.$$" && mv -f "$1.$$" "$1"'
+
+
+async def kept_jobs(login: Login) -> list[KeptJob]:
+    """Return the jobs that are kept now. Raises SchedulerError, ConnectionFailed."""
+    return (await _look(login))[1]
+
+
+async def _look(login: Login) -> tuple[Places, list[KeptJob]]:
+    places = await prepare(login)
+    files, listed = await asyncio.gather(
+        login.run(Command(("sh", "-c", _READ, "sh", places.kept))),
+        login.run(Command(tuple(login.scripts.running()))),
+    )
+    running = login.scripts.parse_running(listed)
+    found = dict(_states(files.text))
+    ids = {job.job_id for job in running}
+    if gone := [job for job in found if job not in ids]:
+        await login.run(Command(("sh", "-c", _SWEEP, "sh", places.kept, *gone)))
+    kept = [state for job, state in found.items() if job in ids]
+    kept += [_by_comment(job) for job in running if _is_kept(job) and job.job_id not in found]
+    return places, kept
+
+
+def _is_kept(job: OwnJob) -> bool:
+    return job.comment.startswith("tk: kept")
+
+
+def _by_comment(job: OwnJob) -> KeptJob:
+    """Return a job whose files can't be seen from the login host."""
+    return {**_read_state(job.job_id, {}), "comment": job.comment}
+
+
+def _states(text: str) -> list[tuple[str, KeptJob]]:
+    rows = re.findall(r"^tk-kept ([0-9]+)\.json (.*)$", text, re.M)[:_MOST_JOBS]
+    found = []
+    for job, line in rows:
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict):
+            found.append((job, _read_state(job, data)))
+    return found
+
+
+def _read_state(job: str, data: Mapping[str, object]) -> KeptJob:
+    """Return a state with what has the right type, and None for what has not."""
+
+    def number(name: str) -> float | None:
+        value = data.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if abs(value) < 1e12 else None
+
+    def text(name: str) -> str | None:
+        value = data.get(name)
+        return value[:200] if isinstance(value, str) else None
+
+    return {
+        "job": job,
+        "array": text("array"),
+        "name": text("name"),
+        "node": text("node"),
+        "code": number("code"),
+        "signal": number("signal"),
+        "since_s": number("since_s"),
+        "until_s": number("until_s"),
+        "limit_s": number("limit_s"),
+        "idle_s": number("idle_s"),
+        "gpus": number("gpus"),
+        "cpus": number("cpus"),
+        "attached": data.get("attached") is True,
+        "answered": text("answered"),
+        "comment": None,
+    }
+
+
+async def change(login: Login, job: str | None, for_s: float | None) -> KeptJob:
+    """Keep a job for that long from now, or let it go (None); return its state then.
+
+    job: None: the only one. Raises UsageError, AllocationError, TimeoutExpired."""
+    places, jobs = await _look(login)
+    one = _chosen(jobs, job)
+    number = secrets.token_hex(8)
+    asked = {"release": True} if for_s is None else {"for_s": for_s}
+    wish = {"number": number, **asked}
+    path = f"{places.kept}/{one['job']}.wish"
+    done = await login.run(Command(("sh", "-c", _WISH, "sh", path), json.dumps(wish).encode()))
+    if done.exit_code == 0 and one["comment"] is None:
+        await login.run(Command(tuple(login.scripts.wake(one["job"]))))
+    elif for_s is None:
+        await login.run(Command(tuple(login.scripts.release(one["job"]))))
+    return await _answered(login, one, number, for_s)
+
+
+async def _answered(login: Login, one: KeptJob, number: str, for_s: float | None) -> KeptJob:
+    """Wait until the keeper has done what was asked."""
+    ends = time.monotonic() + _ANSWER_S
+    while True:
+        now = next((it for it in await kept_jobs(login) if it["job"] == one["job"]), None)
+        if now is None and for_s is None:
+            return one
+        if now is None:
+            raise AllocationError(
+                f"job {one['job']} was let go meanwhile", hint="tk keep --list shows what is kept"
+            )
+        if for_s is not None and now["answered"] == number:
+            return now
+        if time.monotonic() > ends:
+            raise TimeoutExpired(
+                f"job {one['job']} did not answer within {_ANSWER_S:.0f} s",
+                hint=f"scancel {one['job']}, on the login host, ends it at once",
+            )
+        await asyncio.sleep(_LOOK_S)
+
+
+def _chosen(jobs: list[KeptJob], job: str | None) -> KeptJob:
+    if job is not None:
+        found = [one for one in jobs if job in (one["job"], one["array"])]
+        if not found:
+            raise UsageError(f"job {job} is not kept", hint="tk keep --list shows what is kept")
+        return found[0]
+    if not jobs:
+        raise UsageError("no job of yours is kept", hint="tk submit --keep-on-failure SCRIPT")
+    if len(jobs) > 1:
+        names = ", ".join(one["job"] for one in jobs)
+        raise UsageError(f"{len(jobs)} jobs are kept: {names}", hint="name one: tk keep JOB ...")
+    return jobs[0]

@@ -1,0 +1,103 @@
+"""What holds the session's job back, for `tk up` while it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tunnelkit.diagnosis.verdict import Diagnosis, Stage
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.model import JobStatus
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.allocation.manager import AllocationManager
+from tunnelkit.session.runtime.background_tasks import BackgroundTasks
+from tunnelkit.session.why.diagnose import diagnose
+from tunnelkit.session.why.sources import cluster_sources
+
+log = logging.getLogger("tunnelkit.session")
+
+#: Most jobs start before the first question. Then at most one a minute.
+_FIRST_S, _AGAIN_S = 10.0, 60.0
+
+
+class WaitingWords:
+    """Asks in one task, from `is_pending` to `end`. Its failures only cost the words.
+
+    tasks: the owner of that task. show: called with the state of the waiting job. say: called
+    with the verdict, when it is another than before.
+    """
+
+    def __init__(
+        self,
+        cluster: AllocationManager,
+        tasks: BackgroundTasks,
+        show: Callable[[str], None],
+        say: Callable[[str], None],
+        *,
+        first_s: float = _FIRST_S,
+        again_s: float = _AGAIN_S,
+    ) -> None:
+        self._cluster = cluster
+        self._tasks = tasks
+        self._show = show
+        self._say = say
+        self._first_s = first_s
+        self._again_s = again_s
+        self._status: JobStatus | None = None
+        self._sentence = ""
+        self._code = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def is_pending(self, status: JobStatus) -> None:
+        """Take what the scheduler says of the waiting job."""
+        self._status = status
+        self._show(self._text(status))
+        if self._task is None and status.job_id:
+            self._task = self._tasks.spawn(self._ask_on())
+
+    async def end(self) -> None:
+        """Stop asking: the job runs, or nobody waits for it any more."""
+        task, self._task = self._task, None
+        self._status, self._sentence, self._code = None, "", ""
+        if task is not None:
+            await cancel_all(task)
+
+    def _text(self, status: JobStatus) -> str:
+        why = status.explanation or status.reason or status.native_state
+        eta = f", may start {status.start_estimate}" if status.start_estimate else ""
+        job = f"job {status.job_id}: " if status.job_id else ""
+        return f"{job}{why}{eta}" + (f"; it {self._sentence}" if self._sentence else "")
+
+    async def _ask_on(self) -> None:
+        await asyncio.sleep(self._first_s)
+        while True:
+            try:
+                await self._ask()
+            except TunnelkitError as error:
+                log.info("why the job waits is not known: %s", error.one_line())
+            except Exception:
+                log.exception("why the job waits could not be asked")
+            await asyncio.sleep(self._again_s)
+
+    async def _ask(self) -> None:
+        status = self._status
+        sources = cluster_sources(self._cluster)
+        if status is None or sources is None:
+            return
+        found = await diagnose(sources, status.job_id)
+        if self._status is None or found.stage is not Stage.WAITING or not found.verdicts:
+            return
+        self._sentence = found.verdicts[0].sentence
+        self._show(self._text(self._status))
+        if found.verdicts[0].code != self._code:
+            self._code = found.verdicts[0].code
+            self._say(_words(found))
+
+
+def _words(found: Diagnosis) -> str:
+    verdict = found.verdicts[0]
+    text = f"job {found.job_id} {verdict.sentence}"
+    if verdict.sooner_min is not None:
+        return f"{text}; up to {verdict.sooner_min} min start now: tk why --start-sooner auto"
+    return f"{text}; more: tk why"
