@@ -98,7 +98,7 @@ class MemoryCounts:
 
     @property
     def used_bytes(self) -> Optional[int]:
-        """Memory of the job that is in use now; of the innermost group if no group is the job's alone."""
+        """Memory that the job uses now; of the innermost group if no group is the job's alone."""
         return next((one.used_bytes for one in self._whole), None)
 
     def look(self) -> Look:
