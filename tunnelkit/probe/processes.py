@@ -36,7 +36,7 @@ class Process(NamedTuple):
 
 
 class About(NamedTuple):
-    """What changes by exec only, as which `name` shows. rank: None for a process that is none."""
+    """Figures that change by exec only, which `name` shows. rank: None if it is no rank."""
 
     name: str
     command: str

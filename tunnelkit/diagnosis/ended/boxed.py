@@ -1,4 +1,4 @@
-"""What the black box alone can say, and what of it belongs to the job's end."""
+"""Verdicts by the black box alone, and the part of it that belongs to the job's end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def box_alone(case: Case) -> Verdict | None:
 
 
 def _asked_to_end(box: BoxView) -> Verdict | None:
-    """Ended by TERM: the scheduler's, or a person's."""
+    """Ended by TERM: the scheduler's, or a user's."""
     until = box.ended_s or box.written_s
     seen = [one for one in box.signals if one.signal == TERM]
     near = [one for one in seen if until is not None and until - one.time_s <= _TERM_S]

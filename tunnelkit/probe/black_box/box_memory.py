@@ -1,4 +1,4 @@
-"""How often the kernel killed for memory in a job's cgroups, and whose limit was met.
+"""Counts of the kernel's kills for memory in a job's cgroups, and whose limit was met.
 
 Counts are rises since the start, added up: a step's group goes with the step, and so do its counts.
 """
@@ -98,7 +98,7 @@ class MemoryCounts:
 
     @property
     def used_bytes(self) -> Optional[int]:
-        """What the job has in use now; of the innermost group if no group is the job's alone."""
+        """Memory that the job uses now; of the innermost group if no group is the job's alone."""
         return next((one.used_bytes for one in self._whole), None)
 
     def look(self) -> Look:

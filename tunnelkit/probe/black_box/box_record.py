@@ -1,4 +1,4 @@
-"""What a black box keeps: lines of JSON, one object each, at most 256 KB together.
+"""The record of a black box: lines of JSON, one object each, at most 256 KB together.
 
 Each has a `kind`. `head`: of which job. `memory`, one for each cgroup level, and `node`: counters,
 as differences since the start. `minute`: one sample a minute. `sample`: one in 5 s of the last

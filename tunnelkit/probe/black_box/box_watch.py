@@ -1,4 +1,4 @@
-"""What a black box sees: the job's processes, their ends, and kills for lack of memory."""
+"""Watches a job's processes, their ends, and kills for lack of memory."""
 
 import os
 import re
