@@ -184,7 +184,13 @@ def one_thread(look: Look) -> Verdict | None:
         return None
     threads = [(window, one) for window in look.windows for one in window.threads]
     busy = [(window, one) for window, one in threads if one.run > _IDLE]
-    if len(busy) == 1 and busy[0][1].run > _ALONE and look.run < busy[0][1].run + 0.15:
+    # With ranks, one that works while the others wait may be as it should be: see `ranks`.
+    if (
+        not look.has_ranks
+        and len(busy) == 1
+        and busy[0][1].run > _ALONE
+        and look.run < busy[0][1].run + 0.15
+    ):
         return _one(look, *busy[0])
     return _lock(look)
 

@@ -1,0 +1,206 @@
+"""The probe's parts: parsers of /proc, the choice of processes, its limits and its cost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.slow_rig import pretend_job
+from tunnelkit.probe import cpu_quota, nfs, places, proc, threads, waits
+from tunnelkit.probe.child import Child
+from tunnelkit.probe.gpu import amd, smi
+from tunnelkit.probe.gpu.record import GpuRecord
+
+# Recorded from an NFS 4.2 mount of Linux 6.1.
+MOUNTSTATS = """\
+device proc mounted on /proc with fstype proc
+device server:/data mounted on /my\\040data with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=131072
+\tage:\t250
+\tevents:\t1 2 3
+\tper-op statistics
+\t        NULL: 1 1 0 44 24 0 0 0 0
+\t        READ: {reads} {sent} 0 6400 6553600 12 {ms} {ms} 0
+\t     GETATTR: 10 10 0 2000 2400 0 5 6 0
+"""
+
+
+def test_what_an_nfs_operation_costs() -> None:
+    before = nfs.parse(MOUNTSTATS.format(reads=100, sent=100, ms=400))
+    after = nfs.parse(MOUNTSTATS.format(reads=150, sent=153, ms=2400))
+    found = nfs.differences(before["/my data"], after["/my data"], 10)
+    assert (found["ops"], found["ms"]) == (50, 40.0)
+    assert found["busiest"] == [{"name": "READ", "ops": 50, "again": 3, "timeouts": 0, "ms": 40.0}]
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_parsed(text: str) -> None:
+    nfs.parse(text)
+    nfs.parse("device a mounted on /b with fstype nfs\n" + text)
+    smi.parse_gpus(text, {})
+    smi.parse_processes(text, {"0": GpuRecord(0, "GPU-0", "a")})
+    waits.by_call(text)
+    proc.stat_fields(text)
+    proc.allowed_cpus(text)
+    proc.counters_of(text)
+    cpu_quota.levels(text, cpu_quota.hierarchies(), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("202 0x5 0x189 0x0 0x0 0x0 0xffffffff 0x7f 0x7f", "futex"),
+        ("202 0x5 0x189 0x0 0x7ffd 0x0 0xffffffff 0x7f 0x7f", "futex-timed"),
+        ("232 0x4 0x7f 0x40 0xffffffff 0x0 0x0 0x7f 0x7f", "poll"),
+        ("232 0x4 0x7f 0x40 0x3e8 0x0 0x0 0x7f 0x7f", "poll-timed"),
+        ("7 0x7f 0x1 0xffffffffffffffff 0x0 0x0 0x0 0x7f 0x7f", "poll"),
+        ("230 0x0 0x0 0x7ffd 0x7ffd 0x0 0x0 0x7f 0x7f", "sleep"),
+        ("0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7f 0x7f", "read"),
+        ("running", ""),
+        ("-1 0x7f 0x7f", ""),
+    ],
+)
+def test_what_a_system_call_waits_for(line: str, word: str) -> None:
+    assert waits.by_call(line, "x86_64") == word
+
+
+def test_cgroups_upwards() -> None:
+    mounted = [
+        cpu_quota.Hierarchy(frozenset({"cpu", "cpuacct"}), "/", "/sys/fs/cgroup/cpu"),
+        cpu_quota.Hierarchy(frozenset(), "/docker/x", "/sys/fs/cgroup/unified"),
+    ]
+    assert cpu_quota.levels("4:cpu,cpuacct:/a/b\n", mounted, "cpu") == [
+        "/sys/fs/cgroup/cpu/a/b",
+        "/sys/fs/cgroup/cpu/a",
+        "/sys/fs/cgroup/cpu",
+    ]
+    assert cpu_quota.levels("0::/docker/x/y\n", mounted, "cpu") == [
+        "/sys/fs/cgroup/unified/y",
+        "/sys/fs/cgroup/unified",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "20000 100000"}, 0.2),
+        ({"cpu.max": "max 100000"}, 0.0),
+        ({"cpu.cfs_quota_us": "150000", "cpu.cfs_period_us": "100000"}, 1.5),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 0.0),
+    ],
+)
+def test_quotas_of_both_versions(tmp_path: Path, files: dict[str, str], cpus: float) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    stat = "nr_periods 50\nnr_throttled 5\nthrottled_usec 2000000\n"
+    (tmp_path / "cpu.stat").write_text(stat)
+    found = cpu_quota.quotas([str(tmp_path)])
+    assert [(one.cpus, one.periods, one.throttled_s) for one in found.values()] == (
+        [(cpus, 50, 2.0)] if cpus else []
+    )
+
+
+def test_the_mount_of_a_path() -> None:
+    known = [places.Mount(place, "ext4", "", "8:1") for place in ("/data/x", "/data", "/")]
+    for path, place in [("/data/x/y", "/data/x"), ("/data/xy", "/data"), ("/etc", "/")]:
+        found = places.mount_of(path, known)
+        assert found is not None and found.place == place
+
+
+def test_the_busiest_threads_come_first_then_main_threads() -> None:
+    before = {(pid, tid): (0, 0) for pid in range(1, 41) for tid in (pid, pid + 1000)}
+    now = {**before, (7, 1007): (900_000_000, 0), (9, 1009): (0, 800_000_000)}
+    chosen = threads.busiest(before, now)
+    assert chosen[:2] == [(7, 1007), (9, 1009)] and len(chosen) == threads.MOST
+    assert all(pid == tid for pid, tid in chosen[2:42])
+
+
+def test_a_child_that_never_answers_is_given_up() -> None:
+    begun = time.monotonic()
+    assert Child(lambda: time.sleep(60)).answer(0.3) is None
+    assert time.monotonic() - begun < 10
+    assert Child(lambda: {"a": 1}).answer(10) == {"a": 1}
+    assert Child(lambda: 1 / 0).answer(10) is None
+
+
+def test_amd_by_files(tmp_path: Path) -> None:
+    device = tmp_path / "card0/device"
+    (device / "hwmon/hwmon3").mkdir(parents=True)
+    for name, text in {
+        "gpu_busy_percent": "37",
+        "mem_info_vram_total": "1000",
+        "mem_info_vram_used": "250",
+        "hwmon/hwmon3/power1_average": "120000000",
+        "hwmon/hwmon3/power1_cap": "300000000",
+    }.items():
+        (device / name).write_text(text + "\n")
+    [(place, gpu)] = amd.find(str(tmp_path))
+    amd.read(place, gpu)
+    assert (gpu.busy, gpu.used_bytes, gpu.power_w, gpu.limit_w) == ([37], 250, [120.0], 300.0)
+
+
+def test_other_jobs_and_tks_own_are_left_out(tmp_path: Path) -> None:
+    wait = "import time; print('ready', flush=True); time.sleep(60)"
+    with pretend_job(tmp_path) as job:
+        mine = job.start([sys.executable, "-c", wait])
+        agent = tmp_path / f"agent-{'0' * 32}.zip"
+        agent.write_text(wait)
+        job.start([sys.executable, str(agent)])
+        job.start([sys.executable, "-c", wait], SLURM_JOB_ID=f"1{job.id}")
+        job.start([sys.executable, "-c", wait], SLURM_CLUSTER_NAME="other")
+        found = job.window(1, SLURM_CLUSTER_NAME="mine")
+        # A process that lacks the name may be of any cluster.
+        assert [one.pid for one in found.processes] == [mine.pid]
+        [thread] = found.threads
+        assert thread.waits_for == "sleep" and thread.share("S") == 1.0
+
+
+def test_words_that_it_does_not_know() -> None:
+    from tunnelkit.probe.main import main
+
+    assert main(["sample", "--seconds"]) == 2
+    assert main(["sample", "--what", "1"]) == 2
+    assert main(["sample", "--seconds", "x"]) == 2
+
+
+@pytest.mark.slow
+def test_sampling_costs_at_most_one_percent_of_a_core(tmp_path: Path) -> None:
+    """64 processes, 1,000 threads, 10 s; the start of Python not counted."""
+    many = """\
+        import os, threading, time
+        for _ in range(63):
+            if os.fork() == 0:
+                break
+        for _ in range(15):
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        if os.getpgrp() == os.getpid():
+            time.sleep(1)
+            print("ready", flush=True)
+        time.sleep(60)
+        """
+    with pretend_job(tmp_path) as job:
+        job.python(many)
+        zip_file = tmp_path / "probe.zip"
+        found = job.window(10)
+        assert found.thread_count >= 1000 and found.process_count == 64
+        assert len(found.threads) == threads.MOST and found.rounds >= 10
+        argv = [sys.executable, "-I", "-S", zip_file, "sample", "--seconds", "10", "--job", job.id]
+        before = os.times()
+        subprocess.run(argv, check=True, capture_output=True, start_new_session=True)
+        after = os.times()
+        spent_s = after.children_user + after.children_system
+        spent_s -= before.children_user + before.children_system
+        begun = os.times()
+        subprocess.run([*argv[:4], "nothing"], capture_output=True, start_new_session=True)
+        ended = os.times()
+        start_s = ended.children_user + ended.children_system
+        start_s -= begun.children_user + begun.children_system
+    print(f"{spent_s:.3f} s in 10 s, of them {start_s:.3f} s for Python's start")
+    assert spent_s - start_s < 0.15
