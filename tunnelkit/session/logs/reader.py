@@ -50,7 +50,10 @@ _MISSING = {
 
 @dataclass
 class LogPart:
-    """The part of a log to read. lines: only the last so many; None: all. last_bytes: only the last so many."""
+    """The part of a log to read.
+
+    lines, last_bytes: only the last so many; None: all.
+    """
 
     path: str
     job_id: str
