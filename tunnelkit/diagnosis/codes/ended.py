@@ -152,7 +152,7 @@ _SCHEDULER = (
         Actor.YOU,
         "A file that should run can't be executed.",
         "Exit code 126, and the shell's line in the log names it.",
-        "chmod +x; or it is built for another kind of CPU.",
+        "`chmod +x`; or it is built for another kind of CPU.",
         fatal=True,
     ),
     Code(
@@ -180,7 +180,7 @@ _SCHEDULER = (
         "KILL ended it, and what sent that is not on record.",
         "Signal 9 or exit code 137; no counter of memory kills, no time limit near, no sender. A "
         "program can also end with 137 by itself.",
-        "tk submit --black-box keeps the counters and the last samples.",
+        "The black box of a job of `tk up` keeps the counters and the last samples.",
         fatal=True,
     ),
     Code(
@@ -199,7 +199,7 @@ _SCHEDULER = (
         "The scheduler no longer knows the job, and its log was not found.",
         "Slurm forgets a job 5 minutes after its end; the accounting has no row of it, or there is "
         "none. The usual places of logs were looked at.",
-        "tk submit --black-box keeps a record of the end.",
+        "The black box of a job of `tk up` keeps a record of the end.",
     ),
 )
 

@@ -98,13 +98,13 @@ _SYSTEM = (
         "worker-killed",
         Actor.YOU,
         "A DataLoader's worker was killed, usually for memory.",
-        "torch's line in the log. Nobody counted memory kills.",
+        "A line of torch in the log. Nobody counted memory kills.",
         "Fewer workers, or more --mem.",
     ),
     _code(
         "shm-full",
         Actor.YOU,
-        "/dev/shm of the node is full.",
+        "The node's /dev/shm is full.",
         "A DataLoader's worker got a bus error, or a file in /dev/shm found no space.",
         "Fewer workers, sharing by file_system, in a container --shm-size.",
     ),
@@ -259,7 +259,7 @@ _SIGNALS = (
     _code(
         "oomd",
         Actor.YOU,
-        "systemd-oomd killed the program: the node was short of memory.",
+        "The service systemd-oomd killed the program: the node was short of memory.",
         "KILL, and the black box saw the sender.",
         "More --mem, or another node.",
     ),
@@ -268,7 +268,7 @@ _SIGNALS = (
         Actor.YOU,
         "TERM, INT or HUP ended the program: somebody asked it to end.",
         "The signal, or exit code 143, 130 or 129; the sender only where the black box saw it.",
-        "tk submit --black-box keeps the sender.",
+        "The black box of a job of `tk up` keeps the sender.",
     ),
 )
 

@@ -22,7 +22,7 @@ RUNNING = (
         Stage.RUNNING,
         Actor.ADMINISTRATOR,
         "A file system that the job uses does not answer.",
-        "statvfs gave no answer in 3 s (proven); or a thread was in the kernel (state D) in 90 % "
+        "`statvfs` gave no answer in 3 s (proven); or a thread was in the kernel (state D) in 90 % "
         "of the samples or more while a file system of its process completed no operation "
         "(likely). A slow file system still completes some: that is `storage-slow`.",
         "Tell the administrator. The program goes on once the storage answers. Else end the job "
@@ -44,8 +44,8 @@ RUNNING = (
         Stage.RUNNING,
         Actor.YOU,
         "The kernel holds the job back, because its cgroup has used up its CPU quota.",
-        "nr_throttled rose by more than 10 % of nr_periods in the window. Threads then wait for a "
-        "CPU as with too many threads, but no CPU is busy.",
+        "`nr_throttled` rose by more than 10 % of nr_periods in the window. Threads then wait for "
+        "a CPU as with too many threads, but no CPU is busy.",
         "Ask for more CPUs, or start fewer threads.",
     ),
     Code(

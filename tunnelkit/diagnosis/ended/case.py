@@ -145,11 +145,12 @@ class Case:
 
 
 def black_box(case: Case) -> NextStep:
-    """Return how to have the next end on record."""
+    """Return how to have the next end on record: keep the job if it fails."""
     script = case.job.command if case.job is not None else ""
     plain = re.fullmatch(r"[A-Za-z0-9_./+@-]{1,200}", script) is not None
-    command = f"tk submit --black-box {script if plain else 'SCRIPT'}"
-    return NextStep("have it on record next time", command)
+    name = script.rpartition("/")[2] if plain else "SCRIPT"
+    command = f"tk submit --keep-on-failure {name or 'SCRIPT'}"
+    return NextStep("have the next run kept if it fails", command)
 
 
 def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:

@@ -46,7 +46,7 @@ def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> E
         if by_step is None:
             raise SchedulerError(
                 "the scheduler starts nothing in a job from outside",
-                hint="tk samples jobs of tk up; `tk up --attach-job` brings tk into another",
+                hint="`tk up --attach-job` brings tk into a job",
             )
         return await by_step(job_id, node, argv, stdin=stdin, timeout_s=timeout_s)
 
