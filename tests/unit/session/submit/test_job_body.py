@@ -45,7 +45,7 @@ def test_the_script_is_at_the_end_as_it_is(text: bytes) -> None:
     assert b"\0" not in body
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(tail=TEXTS, args=st.lists(st.binary(max_size=20), max_size=3))
 @pytest.mark.parametrize("python", ["python3", "none"])
 def test_any_script_arrives_byte_for_byte(

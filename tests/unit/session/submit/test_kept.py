@@ -17,9 +17,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=5,
 )
-KEYS = (
-    "array name node code signal since_s until_s limit_s idle_s gpus cpus attached answered"
-)
+KEYS = "array name node code signal since_s until_s limit_s idle_s gpus cpus attached answered"
 
 
 @given(text=st.text())
