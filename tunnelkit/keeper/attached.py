@@ -1,4 +1,4 @@
-"""Is anybody in the kept job? By the processes of this node."""
+"""Who is in the kept job, by the processes of this node."""
 
 import os
 import re

@@ -131,7 +131,7 @@ class Keeping:
             self._write()
 
     def _obey(self, wish: Dict[str, object]) -> bool:
-        """Do what `tk keep` asks, once; return True if the job is to be let go."""
+        """Do what `tk keep` asks, once; return True if the job must go."""
         number = wish.get("number")
         if number is None or number == self._answered:
             return False

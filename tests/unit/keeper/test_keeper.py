@@ -1,0 +1,104 @@
+"""The keeper's parts on this machine: its files, its processes, its words."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.processes import until
+from tunnelkit.keeper.attached import anybody, now_ticks
+from tunnelkit.keeper.kept_files import KeptFiles
+from tunnelkit.keeper.main import parse_environ
+from tunnelkit.keeper.script_process import End
+from tunnelkit.keeper.slurm_job import resources
+from tunnelkit.keeper.waiting import cost, how
+
+
+def test_states_are_private_and_gone_at_the_end(tmp_path: Path) -> None:
+    files = KeptFiles(str(tmp_path / "kept"), "7")
+    assert files.wish() == {}
+    assert files.write({"job": "7"})
+    path = tmp_path / "kept" / "7.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (tmp_path / "kept" / "7.wish").write_text('{"number": "1"}')
+    assert files.wish() == {"number": "1"}
+    files.remove()
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+@given(data=st.binary(max_size=60))
+def test_any_request_is_read(tmp_path_factory, data: bytes) -> None:
+    where = tmp_path_factory.mktemp("kept")
+    (where / "7.wish").write_bytes(data)
+    assert isinstance(KeptFiles(str(where), "7").wish(), dict)
+
+
+def test_places_of_an_array_are_taken_once(tmp_path: Path) -> None:
+    files = KeptFiles(str(tmp_path), "7")
+    assert [files.take_place("3", 2) for _ in range(3)] == [True, True, False]
+    assert files.take_place("4", 1) is True
+    assert KeptFiles("/proc/nowhere", "7").take_place("3", 1) is None
+
+
+def agent(tmp_path: Path, words: list[str], job: str) -> subprocess.Popen[bytes]:
+    """A process that looks like tk's agent, outside of this process's children."""
+    script = tmp_path / "agent-0123abcd.zip"
+    script.write_text("import sys, time; print(flush=True); time.sleep(60)\n")
+    env = {**os.environ, "SLURM_JOB_ID": job}
+    argv = [sys.executable, str(script), *words]
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline()
+    return process
+
+
+def test_a_link_to_an_agent_counts_and_the_agent_alone_does_not(tmp_path: Path) -> None:
+    """Asked by a process beside them, as the keeper is."""
+    since, job = now_ticks() - 1000, "987654321"
+    code = f"from tunnelkit.keeper.attached import anybody; print(anybody({job!r}, {since}))"
+
+    def told() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert told() == "False"
+    started = [agent(tmp_path, ["serve", "tk-x-1"], job)]
+    try:
+        assert told() == "False"
+        started.append(agent(tmp_path, ["attach", "tk-y-2"], "1"))
+        assert told() == "False"  # another job's
+        started.append(agent(tmp_path, ["attach", "tk-x-1"], "1"))
+        assert told() == "True"
+        started.pop().kill()
+        until(lambda: told() == "False", "the link is gone")
+        shell = subprocess.Popen(["sleep", "60"], env={**os.environ, "SLURM_JOB_ID": job})
+        started.append(shell)
+        until(lambda: told() == "True", "a shell is seen")
+        # What was there before the script failed is no visitor.
+        assert not anybody(job, now_ticks() + 1000)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@given(data=st.binary())
+def test_any_environment_is_parsed(data: bytes) -> None:
+    resources(parse_environ(data))
+
+
+def test_the_words() -> None:
+    assert parse_environ(b"A=1\0B=\0=x\0C\0") == {b"A": b"1", b"B": b""}
+    assert (how(End(3, 0, False)), how(End(0, 9, False))) == ("exit code 3", "SIGKILL")
+    facts = resources(
+        {b"SLURM_GPUS_ON_NODE": b"2", b"SLURM_JOB_NUM_NODES": b"2", b"SLURM_CPUS_ON_NODE": b"8"}
+    )
+    assert facts == {"gpus": 4, "cpus": 16, "nodes": 2}
+    assert cost(dict(facts), 1800) == "2 GPU-hours"
+    assert cost({"gpus": 0, "cpus": 8}, 900) == "2 CPU-hours"

@@ -1,0 +1,72 @@
+"""The words of `tk submit`: read as sbatch reads its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.errors import UsageError
+from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
+from tunnelkit.session.submit.command_line import read_line
+
+
+@pytest.mark.parametrize(
+    "words, options, path, args",
+    [
+        ("a.sh", "", "a.sh", ""),
+        ("a.sh -x --print-more b", "", "a.sh", "-x --print-more b"),
+        ("-p gpu a.sh", "-p gpu", "a.sh", ""),
+        ("-pgpu -Hc 2 a.sh 1", "-pgpu -Hc 2", "a.sh", "1"),
+        ("--gpus 1 --hold a.sh", "--gpus 1 --hold", "a.sh", ""),
+        ("--part gpu --exclusive a.sh", "--part gpu --exclusive", "a.sh", ""),
+        ("-n 1 : -n 2 a.sh", "-n 1 : -n 2", "a.sh", ""),
+        ("--new-option=1 a.sh", "--new-option=1", "a.sh", ""),
+        ("--keep-on-failure -p gpu --idle 5m a.sh x", "-p gpu", "a.sh", "x"),
+        ("a.sh --keep-on-failure=2h --print x --print", "", "a.sh", "x --print"),
+        ("-p gpu -- a.sh --print", "-p gpu", "a.sh", "--print"),
+        ("-- -a.sh", "", "-a.sh", ""),
+    ],
+)
+def test_options_end_at_the_script(words: str, options: str, path: str, args: str) -> None:
+    line = read_line(words.split())
+    assert (line.options, line.path, line.args) == (options.split(), path, args.split())
+
+
+def test_the_times() -> None:
+    assert read_line(["a"]).keep_s == 0
+    assert read_line(["--keep-on-failure", "a"]).keep_s == 3600
+    line = read_line(["--keep-on-failure=90m", "--idle=1:30:00", "--keep-max=3", "a"])
+    assert (line.keep_s, line.idle_s, line.most) == (5400, 5400, 3)
+    for word in ("--keep-on-failure=", "--keep-on-failure=0", "--idle=soon", "--keep-max=0"):
+        with pytest.raises(UsageError):
+            read_line([word, "a"])
+    for words in ([], ["-p", "gpu"], ["--idle"], ["--print=1", "a"]):
+        with pytest.raises(UsageError):
+            read_line(words)
+
+
+@given(args=st.lists(st.text(max_size=10)))
+def test_every_argument_is_the_scripts(args: list[str]) -> None:
+    assert read_line(["-p", "x", "--", "a.sh", *args]).args == args
+
+
+@pytest.mark.parametrize("word", ["-W", "--wait", "-HW", "--wra=x", "--test-only", "-h"])
+def test_what_would_give_no_job_is_refused(word: str) -> None:
+    with pytest.raises(UsageError):
+        SlurmBatchScripts().argv([word])
+
+
+def test_values_may_look_like_what_is_refused() -> None:
+    SlurmBatchScripts().argv(["-JW", "-o", "W", "--job-name=--wait", "-kW"])
+
+
+def test_the_text_is_read_when_it_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_bytes(b"#!/bin/sh\n\xff")
+    line = read_line([str(path), "\udcff"])
+    assert line.script().text == b"#!/bin/sh\n\xff"
+    request = line.request("/here")
+    assert (request.text.encode("latin-1"), request.args) == (b"#!/bin/sh\n\xff", ["\xff"])
