@@ -112,7 +112,7 @@ def storage_gone(look: Look) -> Verdict | None:
 
 
 def _held(look: Look) -> list[tuple[NodeWindow, ProcessView, PlaceView, float]]:
-    """Return threads that the kernel holds, with a mount of theirs that completes nothing."""
+    """Return threads that the kernel holds, with a mount of the process that completes nothing."""
     found = []
     for window, one in look.processes():
         held = [
