@@ -186,7 +186,7 @@ def hang(look: Look) -> Verdict | None:
             *_quiet(look),
         ),
         next_steps=(
-            NextStep("see where each rank waits", "tk ranks --native"),
+            NextStep("in a session, see where each rank waits", "tk ranks --native"),
             NextStep(f"the stack of one process, on {window.node}", f"py-spy dump --pid {one.pid}"),
         ),
     )
