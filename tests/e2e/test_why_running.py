@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.lab_fixtures import ssh
+from tests.support.pty_terminal import on_a_terminal
 from tests.support.slow_rig import prefer, pretend_nvml
 from tests.support.tkrig import Project, eventually
 
@@ -40,7 +41,7 @@ async def at_login(project: Project, command: str) -> str:
 
 @pytest.fixture
 async def submit(project: Project) -> AsyncIterator[Submit]:
-    """Submits jobs as a person would, and waits until their programs say `ready`."""
+    """Submits jobs as a user would, and waits until their programs say `ready`."""
     jobs = []
 
     async def submit(words: str, command: str, count: int = 1) -> str:
@@ -147,3 +148,14 @@ async def test_a_gpu_that_waits_for_data(project: Project, submit: Submit, nvml:
     because = {one["label"]: one["text"] for one in found["verdicts"][0]["because"]}
     assert because["GPU"] == "0: 9 % busy, 71 of 300 W, memory 11 of 80 GB"
     assert "data from a pipe" in because["main"]
+
+
+async def test_a_terminal_shows_that_it_samples(project: Project, submit: Submit) -> None:
+    job = await submit("-w node1 -c 1", f'python3 -c "{SERVE}"')
+    done = await project.tk("why", job, "--sample", "61", code=2)
+    assert "--sample takes 0 to 60 seconds" in done.err
+    async with on_a_terminal(project, "why", job, "--sample", "4") as screen:
+        await screen.shows("a running job is sampled for 4 s")
+        assert await screen.ended() == 0
+        # The line goes with the answer.
+        assert screen.lines[0].startswith(f"job {job} runs, and used no CPU in 4 s")

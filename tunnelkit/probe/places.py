@@ -1,4 +1,4 @@
-"""Where a job's processes have files: mounts that still answer or not, and logs that grow."""
+"""The file systems of a job's processes: whether they answer, and whether a log grows."""
 
 import os
 from functools import partial

@@ -40,7 +40,7 @@ def main(words: List[str]) -> int:
 
 
 class Window:
-    """One look at the job of some seconds."""
+    """The job for some seconds."""
 
     def __init__(self, seconds: float, job_id: str) -> None:
         self._wanted_s = seconds
@@ -54,7 +54,7 @@ class Window:
         begun = time.monotonic()
         before = Counters(found)
         places = PlaceWatch(found)
-        # A short look tells which threads are worth sampling.
+        # The first moment shows which threads are worth sampling.
         first = min(0.5, self._wanted_s / 4)
         time.sleep(first)
         busy = [pid for pid in found if ran(pid, before.stat[pid])]

@@ -45,7 +45,7 @@ def busiest(
 
 
 class Sampled:
-    """What one thread did, in counts of samples. waits: by word, of those in S or D."""
+    """One thread, in counts of samples. waits: by word, of those in S or D."""
 
     __slots__ = ("_base", "_call", "_stat", "_wchan", "key", "states", "waits", "wchans")
 

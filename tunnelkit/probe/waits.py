@@ -1,4 +1,4 @@
-"""What a thread waits for, in one word: by its system call, else by the kernel's function."""
+"""The reason why a thread waits, in one word: by its system call, else by the kernel's function."""
 
 import os
 

@@ -110,11 +110,6 @@ _BY_LINE: Mapping[str, _Ending] = {
 }  # fmt: skip
 
 
-def pbs_end(job: JobView, end: EndView) -> Verdict | None:
-    """Return how the job ended: by PBS's record, else by the exit code. None: it is ending."""
-    return pbs_moved(job) or pbs_record(job, end) or _by_code(job)
-
-
 def pbs_record(job: JobView, end: EndView) -> Verdict | None:
     """Return how the job ended if PBS itself ended it or a user deleted it, else None."""
     line = _killed_line(end)
@@ -186,6 +181,19 @@ def pbs_moved(job: JobView) -> Verdict | None:
     )
 
 
+def pbs_ending(job: JobView) -> Verdict | None:
+    """Return the verdict on a job whose processes are being ended, else None."""
+    if job.native_state not in "ER" or job.exit_code is not None:
+        return None
+    return Verdict(
+        "exit-unknown",
+        "is ending: PBS has no exit code of it yet",
+        Certainty.UNKNOWN,
+        (Evidence(f"job_state = {job.native_state}", "qstat -x -f: job_state"),),
+        next_steps=(NextStep("ask again in a minute", f"tk why {job.job_id}"),),
+    )
+
+
 def _cgroup_kill(job: JobView, end: EndView) -> Verdict | None:
     """Return the verdict if the cgroup hook wrote the kernel's line about a kill."""
     match = next((one for log in end.logs if (one := _CGROUP.search(log.text))), None)
@@ -208,31 +216,6 @@ def _unknown_code(job: JobView) -> Verdict:
         Certainty.UNKNOWN,
         (_record(job),),
         next_steps=(NextStep("show the code to the administrator"),),
-    )
-
-
-def _by_code(job: JobView) -> Verdict | None:
-    """Return what the script's exit code alone says."""
-    if job.exit_code is None:
-        return None
-    because = (_record(job),)
-    if job.exit_code == 0:
-        return Verdict("ok", "ended well", Certainty.PROVEN, because)
-    if job.signal is not None or 128 < job.exit_code <= 192:
-        number = job.signal if job.signal is not None else job.exit_code - 128
-        return Verdict(
-            "killed-unknown",
-            f"was ended by signal {number}; what sent it is not on record",
-            Certainty.UNKNOWN,
-            because,
-            next_steps=(NextStep("see the end of its log; memory and qdel are usual causes"),),
-        )
-    return Verdict(
-        "exit-unknown",
-        f"ended with exit code {job.exit_code}, its script's own",
-        Certainty.UNKNOWN,
-        because,
-        next_steps=(NextStep("run it again, and keep it at its exception", "tk loop"),),
     )
 
 

@@ -13,7 +13,7 @@ from tunnelkit.diagnosis.ended.files import files
 from tunnelkit.diagnosis.ended.gpu import build_mismatch, gpu_failed, gpu_memory
 from tunnelkit.diagnosis.ended.launch import no_output, not_started
 from tunnelkit.diagnosis.ended.memory import counted_at_limit, counted_on_node, recorded
-from tunnelkit.diagnosis.ended.pbs import PBS_ENDS, pbs_moved, pbs_record
+from tunnelkit.diagnosis.ended.pbs import PBS_ENDS, pbs_ending, pbs_moved, pbs_record
 from tunnelkit.diagnosis.ended.ranks import collective, first_rank_signalled, worker
 from tunnelkit.diagnosis.ended.scheduler_end import cancelled, ended_by_scheduler
 from tunnelkit.diagnosis.ended.signals import crashed, killed, terminated, unexplained
@@ -31,7 +31,7 @@ def by_pbs(case: Case) -> Verdict | None:
     job = case.job
     if job is None or job.native_state not in PBS_ENDS:
         return None
-    return pbs_moved(job) or pbs_record(job, case.end)
+    return pbs_moved(job) or pbs_record(job, case.end) or pbs_ending(job)
 
 
 #: In the order in which they win. What is not there is asked before any other exception.

@@ -41,7 +41,7 @@ class ThreadView:
 
 @dataclass(frozen=True, slots=True)
 class IoView:
-    """What a process reads and writes in a second. read, written: in calls of any kind.
+    """Bytes and calls of a process in each second. read, written: in calls of any kind.
     from_disk, to_disk: what storage really had to do."""
 
     read_bytes: float = 0.0

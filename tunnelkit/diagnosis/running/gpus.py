@@ -232,7 +232,7 @@ def clocks(look: Look) -> Verdict | None:
                 _gpu_line(look, window, gpu),
             ),
             next_steps=(
-                NextStep("leave this node out", f"tk up --exclude {window.node}"),
+                NextStep("leave this node out", f"sbatch --exclude={window.node} ..."),
                 NextStep("tell the administrator: cooling or power"),
             ),
         )

@@ -122,7 +122,7 @@ def _verdict(slow: _Rank, others: int, because: Evidence) -> Verdict:
         Certainty.LIKELY,
         (because,),
         next_steps=(
-            NextStep("see where each rank is", "tk ranks --native"),
+            NextStep("in a session, see where each rank is", "tk ranks --native"),
             NextStep("share the work evenly, or leave that node out"),
         ),
     )

@@ -95,7 +95,7 @@ def _findings(look: Look) -> tuple[list[Verdict], list[Question]]:
             found.append(verdict)
             explained |= question.explains
     risks = [one for one in found if one.code == "gpu-memory"]
-    # A risk is told only if there is no cause.
+    # A risk is of interest only if there is no cause.
     return (found if len(found) == len(risks) else [one for one in found if one not in risks]), (
         without
     )

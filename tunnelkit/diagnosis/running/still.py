@@ -112,7 +112,7 @@ def storage_gone(look: Look) -> Verdict | None:
 
 
 def _held(look: Look) -> list[tuple[NodeWindow, ProcessView, PlaceView, float]]:
-    """Return threads that the kernel holds, with a mount of theirs that completes nothing."""
+    """Return threads that the kernel holds, with a mount of the process that completes nothing."""
     found = []
     for window, one in look.processes():
         held = [
@@ -186,7 +186,7 @@ def hang(look: Look) -> Verdict | None:
             *_quiet(look),
         ),
         next_steps=(
-            NextStep("see where each rank waits", "tk ranks --native"),
+            NextStep("in a session, see where each rank waits", "tk ranks --native"),
             NextStep(f"the stack of one process, on {window.node}", f"py-spy dump --pid {one.pid}"),
         ),
     )

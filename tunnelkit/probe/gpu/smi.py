@@ -92,10 +92,10 @@ def _smi(query: str) -> str:
             timeout=_LIMIT_S,
             check=False,
         )
-    except FileNotFoundError:
-        raise SmiError("") from None
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
         raise SmiError("nvidia-smi does not answer within 3 s") from None
+    except OSError as error:
+        raise SmiError(f"nvidia-smi can't be run: {error.strerror}") from None
     text = done.stdout[:65536].decode("utf-8", "replace")
     if done.returncode != 0:
         lines = text.strip().splitlines() or [f"exit code {done.returncode}"]

@@ -58,10 +58,7 @@ def by_scheduler(scheduler: Scheduler, link: Link) -> Enter | None:
     ) -> bytes:
         step = scheduler.enter(job_id, node, argv)
         if step is None:
-            raise SchedulerError(
-                f"{scheduler.name} starts nothing in a job from outside",
-                hint="`tk up --attach-job` brings tk into the job",
-            )
+            raise no_way_in(node)
         done = await link.run(step, stdin=stdin, timeout_s=timeout_s)
         if done.exit_code != 0:
             raise _refused(node, done)
@@ -105,10 +102,18 @@ async def sample(
     return tuple(one for one in found if isinstance(one, NodeWindow)), tuple(missing)
 
 
+def no_way_in(node: str) -> SchedulerError:
+    """Return the error of a job that nothing can be started in from outside."""
+    return SchedulerError(
+        f"the scheduler starts nothing in the job on {node} from outside",
+        hint="ask about a job that `tk up` has made: its agents answer",
+    )
+
+
 def _refused(node: str, done: Completed) -> SchedulerError:
     lines = done.error_text.splitlines() or done.text.strip().splitlines()
     return SchedulerError(
         f"nothing can be run in the job on {node}",
         cause=lines[-1][:300] if lines else f"exit status {done.exit_code}",
-        hint="try again; `tk up --attach-job` brings tk into the job",
+        hint="`tk up --attach-job JOB` and `tk run` show whether steps of the job start",
     )

@@ -282,14 +282,11 @@ def test_without_nodes_only_likely(reason: str, code: str) -> None:
 
 
 def test_a_definite_reason_comes_first_and_the_arithmetic_may_add() -> None:
-    definite = Verdict("limit-qos", "waits for a limit", Certainty.PROVEN)
-
-    def by_reason(one: JobView, around: ClusterView, now_s: float) -> Verdict | None:
-        return definite
-
-    found = judge_waiting(job(cpus=99), cluster(node("n1")), NOW_S, by_reason)
-    assert [one.code for one in found] == ["limit-qos", "never"]
-    assert judge_waiting(job(), cluster(node("n1")), NOW_S, by_reason) == (definite,)
+    reason = "QOSMaxJobsPerUserLimit"
+    found = judge_waiting(job(reason, cpus=99), cluster(node("n1")), NOW_S)
+    assert [one.code for one in found] == ["limit-user", "never"]
+    [only] = judge_waiting(job(reason), cluster(node("n1")), NOW_S)
+    assert only.code == "limit-user"
 
 
 def test_without_a_reason_yet_the_scheduler_has_not_looked() -> None:

@@ -187,7 +187,7 @@ def test_who_is_asked() -> None:
     pbs, torque = PBS().inspector(), Torque().inspector()
     assert isinstance(pbs, QstatInspector) and isinstance(torque, TorqueInspector)
     argv = pbs.inspect("14.login", MARK)
-    assert argv[4:] == [MARK, "14.login", "", "-x"]
+    assert argv[4:] == [MARK, "14.login", "", "", "14", "-x"]
     assert "pbsnodes" in argv[2] and "pbsnodes" not in torque.inspect("14", MARK)[2]
     assert torque.inspect("14", MARK)[-1] == ""
     for job_id in ("-x", "14;x", "$(id)", ""):

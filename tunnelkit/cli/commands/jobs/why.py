@@ -17,9 +17,7 @@ def why(
     ] = False,
     sample: Annotated[
         int,
-        typer.Option(
-            "--sample", min=0, max=60, metavar="SECONDS", help="How long a running job is sampled."
-        ),
+        typer.Option("--sample", metavar="SECONDS", help="How long a running job is sampled."),
     ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON.")] = False,
     sooner: Annotated[

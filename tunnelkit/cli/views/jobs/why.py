@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tunnelkit.cli.terminal.output import paint, say
-from tunnelkit.cli.views.wait_line import asking
+from tunnelkit.cli.terminal.wait_line import asking
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, from_json
 from tunnelkit.errors import ExitCode, UsageError
 from tunnelkit.text_format import shown
 
+#: As session/why/running.py.
+_MOST_S = 60
 _COLOURS = {Stage.WAITING: "yellow", Stage.RUNNING: "green", Stage.ENDED: "red"}
 
 
@@ -34,6 +36,11 @@ def show_why(options: WhyOptions) -> None:
     """Ask, and print the answer. Exits as `--check` says."""
     from tunnelkit.cli.terminal.context import run
 
+    if not 0 <= options.sample_s <= _MOST_S:
+        raise UsageError(
+            f"--sample takes 0 to {_MOST_S} seconds, not {options.sample_s}",
+            hint="10 s show most causes",
+        )
     info = run(_ask(options))
     _keep(info)
     if options.as_json:

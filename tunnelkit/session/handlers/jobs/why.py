@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, to_json
-from tunnelkit.errors import SchedulerError
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.agent.command_output import output_of
 from tunnelkit.session.runtime.control_calls import Why
 from tunnelkit.session.session import Session
 from tunnelkit.session.why.diagnose import diagnose
-from tunnelkit.session.why.running import Enter, by_scheduler
+from tunnelkit.session.why.running import Enter, by_scheduler, no_way_in
 from tunnelkit.session.why.sources import WhySources, cluster_sources, no_inspector
 
 
@@ -44,10 +43,7 @@ def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> E
             agent = await session.agents.on(node)
             return await output_of(agent, argv, timeout_s=timeout_s, stdin=stdin)
         if by_step is None:
-            raise SchedulerError(
-                "the scheduler starts nothing in a job from outside",
-                hint="`tk up --attach-job` brings tk into a job",
-            )
+            raise no_way_in(node)
         return await by_step(job_id, node, argv, stdin=stdin, timeout_s=timeout_s)
 
     return enter
