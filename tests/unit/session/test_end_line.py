@@ -41,7 +41,7 @@ def answering(state: str, code: str, log: str):
 
 async def test_it_says_more_than_the_state() -> None:
     run = answering("FAILED", "1:0", LOG)
-    line = await end_line(Slurm(), run, FAILED)
+    line = await end_line(Slurm(), run, FAILED, "")
     assert line == r"failed: KeyError: 'a\x1b[2J' at t.py:3 in f"
     text = await describe_end(Slurm(), run, FAILED, line)
     assert text == f"job 7: FAILED, {line}; `tk why 7` says more"
@@ -50,14 +50,14 @@ async def test_it_says_more_than_the_state() -> None:
 @pytest.mark.parametrize("state", ["COMPLETED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"])
 async def test_todays_words_where_the_state_says_it(state: str) -> None:
     status = JobStatus("7", JobState.ENDED, state)
-    assert await end_line(Slurm(), answering(state, "0:0", ""), status) is None
+    assert await end_line(Slurm(), answering(state, "0:0", ""), status, "") is None
 
 
 async def test_it_is_not_asked_who_cancelled() -> None:
     async def run(command: Command) -> Completed:
         raise AssertionError("asked")
 
-    assert await end_line(Slurm(), run, JobStatus("7", JobState.ENDED, "CANCELLED")) is None
+    assert await end_line(Slurm(), run, JobStatus("7", JobState.ENDED, "CANCELLED"), "") is None
 
 
 async def test_no_answer_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,4 +73,4 @@ async def test_no_answer_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "LIMIT_S", 0.05)
     for run in (lost, silent, nonsense):
-        assert await end_line(Slurm(), run, FAILED) is None
+        assert await end_line(Slurm(), run, FAILED, "") is None

@@ -41,7 +41,8 @@ class Asked:
 
     def words(self, tasks: BackgroundTasks) -> WaitingWords:
         job = SimpleNamespace(scheduler=Slurm())
-        setup = SimpleNamespace(link=SimpleNamespace(name="login"))
+        settings = SimpleNamespace(cluster=SimpleNamespace(directory="", python="python3"))
+        setup = SimpleNamespace(link=SimpleNamespace(name="login"), settings=settings)
         cluster = SimpleNamespace(job=job, setup=setup, run=self.run)
         return WaitingWords(
             cast("AllocationManager", cluster),
