@@ -1,1 +1,1 @@
-"""Why a job waits, is slow or failed: evidence goes in, verdicts come out. No I/O, no clock."""
+"""Rules about jobs that wait, are slow or failed: evidence in, verdicts out. No I/O, no clock."""

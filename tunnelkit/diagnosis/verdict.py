@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Certainty(Enum):
-    """How sure a verdict is.
+    """The certainty of a verdict.
 
     PROVEN: a counter or a record says exactly this. LIKELY: several signs point to it, and none
     against it. UNKNOWN: the cause is not on record.
@@ -19,7 +19,7 @@ class Certainty(Enum):
 
 
 class Actor(Enum):
-    """Who can change it: the user, the program, an administrator, or nobody (time passes)."""
+    """The one who can change it: the user, the program, an administrator, or nobody (time passes)."""
 
     YOU = "you"
     PROGRAM = "program"
@@ -59,7 +59,7 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is the matter.
+    """One finding about a job.
 
     code: a key of `codes.registry.CODES`, stable for scripts. sentence: without the job's number,
     for a line that begins with it. because: the evidence. consequences: what followed from it.

@@ -1,4 +1,4 @@
-"""Who is in the kept job, by the processes of this node."""
+"""The people in a kept job, by the processes of this node."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""One script with several commands: each one's output and exit code, told apart by a mark.
+"""One script with several commands: each one's output and exit code, between marks.
 
 The mark is made for each call, so that no job's name and no log can pretend to be a section.
 """
@@ -31,7 +31,7 @@ class Section:
 
     @property
     def failure(self) -> str:
-        """Why it has no answer, in one line; "" if it has one."""
+        """The reason why it has no answer, in one line; "" if it has one."""
         if self.code == 0:
             return ""
         if self.code == 124:

@@ -140,7 +140,7 @@ RUNNING = (
         "Of at least three ranks one differs: the others' GPUs are busy at less than half of its "
         "power, or it computes while they wait, or it lacks a CPU and they do not. A second "
         "verdict says what was found for that rank alone.",
-        "Mend what that rank lacks; else share the work evenly, or leave its node out.",
+        "Give that rank what it lacks; else share the work evenly, or leave its node out.",
     ),
     Code(
         "nothing",

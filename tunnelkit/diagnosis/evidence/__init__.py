@@ -1,1 +1,1 @@
-"""What was seen, as frozen values: schedulers parse into these, rules read them."""
+"""Evidence as frozen values: schedulers parse into these, rules read them."""

@@ -1,4 +1,4 @@
-"""What tk's black box has kept of one job on one node. Written by tk itself, in the job.
+"""The record that tk's black box has of one job on one node. Written by tk itself, in the job.
 
 None is "not counted", never zero. Counters are differences over the run, not totals.
 """

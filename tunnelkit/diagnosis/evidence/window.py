@@ -34,7 +34,7 @@ class ThreadView:
 
     @property
     def waits_for(self) -> str:
-        """What it waits for most; "" if that was not seen."""
+        """The call that it waits in most; "" if that was not seen."""
         known = {word: count for word, count in self.waits.items() if word != "unknown"}
         return max(known, key=lambda word: known[word]) if known else ""
 

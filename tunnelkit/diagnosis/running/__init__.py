@@ -1,1 +1,1 @@
-"""What holds a running job back: rules over a window of samples."""
+"""Causes that hold a running job back: rules over a window of samples."""

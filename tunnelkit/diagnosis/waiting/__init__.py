@@ -1,1 +1,1 @@
-"""Why a job waits: rules over the job and the cluster around it."""
+"""Reasons for which a job waits: rules over the job and the cluster around it."""

@@ -24,7 +24,7 @@ from tunnelkit.probe.black_box.box_watch import Watch, plain
 from tunnelkit.probe.processes import read_process
 
 _LOOK_S, _SAMPLE_S, _MINUTE_S, _WRITE_S = 1.0, 5.0, 60.0, 30.0
-#: CPU time: a share of one core since the first look, and this much more at once.
+#: CPU time: a share of one core since it began, and this much more at once.
 _SHARE, _MORE_S = 0.005, 0.5
 _MOST_PAUSE_S = 20.0
 _SIGNALS = (
@@ -44,7 +44,7 @@ def main(words: List[str]) -> int:
     if len(words) < 2 or not set(words[2:]) <= {"step", "log"}:
         print("usage: probe box DIRECTORY STATUS [step] [log]", file=sys.stderr)
         return 2
-    # The end of the script may come before the first look.
+    # The end of the script may come before the first reading.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     script = os.getppid()
     directory = os.path.join(words[0], "boxes")

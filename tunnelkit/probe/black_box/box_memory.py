@@ -15,7 +15,7 @@ _PLENTY, _LITTLE = 0.05, 0.10
 
 
 class Look(NamedTuple):
-    """One look. killed: processes since the last one. available_bytes: of the node, before."""
+    """One reading. killed: processes since the last one. available_bytes: of the node, before."""
 
     killed: int
     available_bytes: Optional[int]
@@ -124,7 +124,7 @@ class MemoryCounts:
         return found
 
     def _read(self, level: _Level, read: Dict[str, cgroup.Memory], *, begun: bool) -> int:
-        """Read a level, and add its rises since the last look; return that of its kills."""
+        """Read a level, and add its rises since the last reading; return that of its kills."""
         group, killed = level.group, 0
         local = group.level == "above" and not self._alone
         for directory in cgroup.counted(group):

@@ -112,7 +112,7 @@ class AgentSetup:
         )
 
     def _box_argv(self) -> list[str]:
-        """Return what runs a black box in a job; nothing if there is to be none."""
+        """Return what runs a black box in a job; nothing if the settings want none."""
         installed = self.installed
         return installed.probe_argv("box", installed.base) if installed.probe else []
 

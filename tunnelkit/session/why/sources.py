@@ -1,4 +1,4 @@
-"""Where `tk why` asks: the login host, by the session's link or by one of its own."""
+"""The places that `tk why` asks: the login host, by the session's link or by one of its own."""
 
 from __future__ import annotations
 

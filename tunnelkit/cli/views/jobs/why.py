@@ -1,4 +1,4 @@
-"""What `tk why` shows: a diagnosis as text."""
+"""A diagnosis as the text of `tk why`."""
 
 from __future__ import annotations
 

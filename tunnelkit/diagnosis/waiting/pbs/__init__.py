@@ -1,1 +1,1 @@
-"""What OpenPBS says of a job that waits, by its comment, holds and nodes."""
+"""Rules about a waiting job of PBS: its comment, its holds, the nodes."""
