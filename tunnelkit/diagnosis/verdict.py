@@ -19,7 +19,7 @@ class Certainty(Enum):
 
 
 class Actor(Enum):
-    """The one who can change it: the user, the program, an administrator, or nobody (time passes)."""
+    """The one who can change it: the user, the program, an administrator, nobody (time passes)."""
 
     YOU = "you"
     PROGRAM = "program"

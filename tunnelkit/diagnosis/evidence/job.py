@@ -17,7 +17,7 @@ class GpuNeed:
 
 @dataclass(frozen=True, slots=True)
 class NodeNeed:
-    """The needs of a job on each of its nodes. features: the scheduler's expression, "" for none."""
+    """The needs of a job on each node. features: the scheduler's expression, "" for none."""
 
     cpus: int = 1
     mem_bytes: int | None = None
