@@ -21,7 +21,7 @@ from tests.support.processes import look
 from tunnelkit.lab.programs import SLURM_PROGRAMS, missing
 
 _DEADLINE_S = 170
-#: The chapter of the ranks, which needs srun.
+#: The chapters of the ranks and of the batch job, which need Slurm.
 RANKS = (
     "$ tk loop srun -n 4 --overcommit python ranks.py",
     "$ tk console -c c",
@@ -34,6 +34,9 @@ RANKS = (
     "path = 'shard2.txt'",
     "write shard2.txt; $ tk console 2 -c c",
     "the 4 ranks met, exit code 0",
+    "$ tk submit night.sh",
+    "$ tk why 2",
+    "job 2 failed: KeyError: 'label' at night.py:8 in collate",
 )
 _TK = [sys.executable, "-P", "-c", "from tunnelkit.cli.main import main; main()"]
 

@@ -10,6 +10,7 @@ import time
 from tunnelkit import lab
 from tunnelkit.demo import leftovers
 from tunnelkit.demo.editor import DemoEditor, Stop, find_line
+from tunnelkit.demo.job_chapter import JobChapter
 from tunnelkit.demo.places import Places
 from tunnelkit.demo.programs import Failed, Tk
 from tunnelkit.demo.ranks_chapter import RanksChapter
@@ -59,6 +60,7 @@ class Story:
             await self._second_f5()
         if self._job is not None:
             await RanksChapter(self._places, self._tk, self._show, self._see).play()
+            await JobChapter(self._tk, self._show).play()
 
     async def end(self) -> None:
         """Take everything down, and prove that it is gone."""

@@ -1,0 +1,50 @@
+"""The demo's chapter of a batch job: it fails, and `tk why` says where, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+from tunnelkit.demo.programs import Failed, Tk
+from tunnelkit.demo.timeline import Timeline
+from tunnelkit.errors import TimeoutExpired
+
+_SCRIPT = "night.sh"
+_SAYS = "KeyError: 'label' at night.py:"
+_WAIT_S = 60.0
+_AGAIN_S = 0.3
+
+
+class JobChapter:
+    """One batch job, submitted and explained."""
+
+    def __init__(self, tk: Tk, show: Timeline) -> None:
+        self._tk = tk
+        self._show = show
+
+    async def play(self) -> None:
+        """From the submission to the reason of its end. Raises TunnelkitError, OSError."""
+        self._show.step(f"$ tk submit {_SCRIPT}", "a batch job of your own, for the night")
+        job = str(json.loads(await self._tk.run("submit", "--json", _SCRIPT))["job"])
+        self._show.done(f"Job {job} was submitted as by sbatch. It fails while nobody looks.")
+        await self._ended(job)
+        self._show.step(f"$ tk why {job}", "in the morning")
+        lines = [line for line in (await self._tk.run("why", job)).splitlines() if line.strip()]
+        if _SAYS not in lines[0]:
+            raise Failed("tk why does not name the line that failed", log="\n".join(lines))
+        self._show.done(f"{lines[0]}:")
+        for line in lines[1:]:
+            self._show.detail(line.removeprefix("  "), "cyan")
+
+    async def _ended(self, job: str) -> None:
+        deadline = time.monotonic() + _WAIT_S
+        while True:
+            found = json.loads(await self._tk.run("why", job, "--sample", "0", "--json"))
+            if found["stage"] == "ended":
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutExpired(
+                    f"the job has not ended within {_WAIT_S:.0f} s", cause=str(found)
+                )
+            await asyncio.sleep(_AGAIN_S)
