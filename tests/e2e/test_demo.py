@@ -134,7 +134,7 @@ def test_tells_the_whole_story(stage: Stage) -> None:
     for line in lines:
         _, found, rest = rest.partition(line)
         assert found, f"{line!r} is missing (or too early) in:\n{done.stdout}"
-    assert len(done.stdout.splitlines()) <= 65
+    assert len(done.stdout.splitlines()) <= 68
     assert "\x1b" not in done.stdout, "colours belong on a terminal only"
     assert not done.stderr
     assert not stage.left()
