@@ -129,7 +129,10 @@ async def test_a_server_that_is_away_is_said(project: Project, server: StandIn) 
     [
         ({}, "the job was deleted by root@login"),
         ({"history": False}, ""),
-        ({"dialect": "torque"}, "the job was ended by TERM: qdel, or its time limit"),
+        (
+            {"dialect": "torque"},
+            "was ended by the scheduler: cancelled, preempted, or at its time limit",
+        ),
     ],
     ids=["pbs", "no-history", "torque"],
 )

@@ -59,7 +59,7 @@ REFUSED = [
     (["node9"], SchedulerError, r"node name.*sinfo -N"),
     (["--gpus", "9"], SchedulerError, r"node configuration.*no node has that many"),
     (["--partition", "short", "--time", "60"], AllocationError,
-     r"can never start as it was asked for: .*the time asked for is over .*limit"),
+     r"can never start as it was asked for: it asks for 1:00:00, and short allows 0:10:00"),
 ]  # fmt: skip
 
 

@@ -196,8 +196,8 @@ async def test_no_command_line_holds_a_secret(project: Project) -> None:
     assert len(ours) >= 6
     words = [word for one in ours for word in one.argv]
     assert not [word for word in words if re.search("token|secret|password=|cookie", word, re.I)]
-    # The one long number is the digest in the name of the agent's zip, no secret.
-    bare = [re.sub(r"/agent-[0-9a-f]+[-a-z0-9]*\.zip", "", word) for word in words]
+    # The long numbers are the digests in the names of the agent's and the probe's zips, no secrets.
+    bare = [re.sub(r"/(?:agent|probe)-[0-9a-f]+[-a-z0-9]*\.zip", "", word) for word in words]
     assert not [word for word in bare if re.search(r"[0-9A-Za-z+_]{32}", word)]
 
 

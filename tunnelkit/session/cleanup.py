@@ -12,6 +12,7 @@ from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.job.job import NoWatcher
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, state_root
 
@@ -46,7 +47,7 @@ async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | N
         if launch.attach_job is not None:
             what = await _leave(cluster, launch, launch.attach_job)
         elif cluster.job is None:
-            what = await _end_agent(await cluster.obtain(launch.node, lambda status: None))
+            what = await _end_agent(await cluster.obtain(launch.node, NoWatcher()))
         else:
             ended = await cluster.job.cancel()
             what = f"job {', '.join(ended)} cancelled" if ended else "nothing was left"

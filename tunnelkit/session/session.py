@@ -189,7 +189,7 @@ class Session:
         await self.cluster.prepare()
         self._reach_cluster()
         self.states.become(SessionState.PENDING)
-        await self.cluster.occupy(self.launch.node, self.waiting.is_pending, self._reach_agent)
+        await self.cluster.occupy(self.launch.node, self.waiting, self._reach_agent)
 
     def _reach_cluster(self) -> None:
         """Make this session's launch record the one that the next session reads.
@@ -253,7 +253,7 @@ class Session:
         self.files.node_changed()
         self.time_limit.runs_again()
         self.states.become(SessionState.PENDING, said)
-        await self._reach_agent(await self.cluster.wait_running(job, self.waiting.is_pending))
+        await self._reach_agent(await self.cluster.wait_running(job, self.waiting))
         for lost in await self.forwards.put_back(forwards):
             self._say(lost)
         self._become_ready()

@@ -20,6 +20,8 @@ from tests.support.pbs_programs.state import KILL_DELAY_S, State, fail, limit_s,
 def mom(state: State, argv: list[str]) -> None:
     """One job, from its place in the queue to its end."""
     job_id = argv[0]
+    # What the real one is called by those whom it signals.
+    Path("/proc/self/comm").write_text("pbs_mom")
     while True:
         with state.locked():
             job = state.job(job_id)

@@ -114,7 +114,7 @@ class LoopView:
             return
         stream = sys.stdout if record.kind == STDOUT else sys.stderr
         stream.flush()
-        os.write(stream.fileno(), record.payload)
+        _write_all(stream.fileno(), record.payload)
 
     def _words(self, event: Event) -> str | None:
         try:
@@ -264,6 +264,13 @@ class LoopView:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._line(f"could not restart: {task.exception()}")
+
+
+def _write_all(stream: int, data: bytes) -> None:
+    """Write all bytes; a signal may end a write in the middle."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(stream, rest) :]
 
 
 def spans(numbers: list[int]) -> str:

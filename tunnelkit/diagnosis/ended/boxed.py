@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.memory import victim_words
-from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, signal_name, size
+from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, ended_by, signal_name, size
 from tunnelkit.diagnosis.evidence.box import BoxView, ProcessEnd, SignalSeen
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
@@ -15,7 +15,6 @@ _SOURCE = "black box"
 _CLOSE_S = 90.0
 #: TERM comes before the end by the scheduler's time for it (KillWait, 30 s) or so.
 _TERM_S = 300.0
-_DAEMONS = ("slurmstepd", "slurmd", "pbs_mom", "pbs_demux")
 _SHELL_SIGNAL, _MOST_SIGNAL = 128, 64
 
 
@@ -89,15 +88,7 @@ def _asked_to_end(box: BoxView) -> Verdict | None:
         return None
     first = near[0]
     because = [Evidence(_sent(first), "siginfo", time_s=first.time_s), *_code(box)]
-    if first.sender_uid == 0 or first.sender_name in _DAEMONS:
-        sentence = "was ended by the scheduler: cancelled, preempted, or at its time limit"
-    elif first.sender_uid is None:
-        sentence = "was ended by TERM; who sent it is not on record"
-    else:
-        own = first.sender_uid == box.uid
-        who = "a process of yours" if own else f"uid {first.sender_uid}"
-        name = f" ({first.sender_name})" if first.sender_name else ""
-        sentence = f"was ended by TERM from {who}{name}"
+    sentence = ended_by(first, box.uid)
     certainty = Certainty.UNKNOWN if first.sender_uid is None else Certainty.PROVEN
     return Verdict("terminated", sentence, certainty, tuple(because), excluded=_excluded(box))
 

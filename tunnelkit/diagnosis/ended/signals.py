@@ -22,6 +22,7 @@ from tunnelkit.diagnosis.ended.words import (
     XCPU,
     XFSZ,
     clock,
+    ended_by,
     signal_name,
     span,
 )
@@ -137,12 +138,9 @@ def terminated(case: Case) -> Verdict | None:
             excluded=looked_at(case),
             next_steps=(black_box(case),),
         )
-    own = case.box is not None and sender.sender_uid == case.box.uid
-    who = "a process of yours" if own else f"uid {sender.sender_uid}"
-    who = f"{who} ({sender.sender_name})" if sender.sender_name else who
     return Verdict(
         "terminated",
-        f"was ended by {signal_name(signal)} from {who}",
+        ended_by(sender, case.box.uid if case.box is not None else None),
         Certainty.PROVEN,
         (_sent(sender), *because),
     )

@@ -1,7 +1,11 @@
-"""Sizes, times and signals in words."""
+"""Sizes, times, signals and who sent them in words."""
 
 from __future__ import annotations
 
+from tunnelkit.diagnosis.evidence.box import SignalSeen
+
+#: The parts of Slurm and PBS that signal a job's processes on its node.
+_DAEMONS = ("slurmstepd", "slurmd", "pbs_mom", "pbs_demux")
 SIGNALS = {
     1: "HUP",
     2: "INT",
@@ -30,6 +34,24 @@ ABRT, BUS, FPE, HUP, ILL, INT, KILL, PIPE, SEGV, TERM, XCPU, XFSZ = (
 def signal_name(number: int) -> str:
     """Return `KILL` for 9, and `signal 53` for one without a common name."""
     return SIGNALS.get(number, f"signal {number}")
+
+
+def ended_by(seen: SignalSeen, own_uid: int | None) -> str:
+    """Say who ended the job by a signal: `was ended by TERM from uid 1000 (bash)`."""
+    signal, name = signal_name(seen.signal), seen.sender_name
+    if name in _DAEMONS:
+        return "was ended by the scheduler: cancelled, preempted, or at its time limit"
+    if seen.sender_uid == 0 and not name:
+        return (
+            f"was ended by {signal} from root, most often the scheduler: cancelled, preempted, or "
+            "at its time limit"
+        )
+    if seen.sender_uid is None and not name:
+        return f"was ended by {signal}; who sent it is not on record"
+    who = "root" if seen.sender_uid == 0 else f"uid {seen.sender_uid}"
+    if seen.sender_uid is not None and seen.sender_uid == own_uid:
+        who = "a process of yours"
+    return f"was ended by {signal} from {who}" + (f" ({name})" if name else "")
 
 
 def size(size_bytes: float) -> str:

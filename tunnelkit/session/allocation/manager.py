@@ -18,14 +18,13 @@ from tunnelkit.session.allocation.agent_setup import AgentSetup, Say
 from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
-from tunnelkit.session.job.job import JobHandle
+from tunnelkit.session.job.job import JobHandle, PendingWatcher
 from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome
 from tunnelkit.session.runtime.completion_cache import learn
 from tunnelkit.session.runtime.event_log import Record, unrecorded
 
 #: Limit for a scheduler's command on the laptop.
 _ON_LAPTOP_S = 30.0
-OnPending = Callable[[JobStatus], None]
 
 
 class AllocationManager:
@@ -135,14 +134,14 @@ class AllocationManager:
     async def occupy(
         self,
         node: str | None,
-        on_pending: OnPending,
+        pending: PendingWatcher,
         reach: Callable[[Allocated], Awaitable[None]],
     ) -> None:
         """`obtain` the allocation, and `reach` its agent. Raises as both.
 
         If the job that was taken over is ending, another one is obtained."""
         while True:
-            allocated = await self.obtain(node, on_pending)
+            allocated = await self.obtain(node, pending)
             try:
                 await reach(allocated)
             except AllocationError:
@@ -155,7 +154,7 @@ class AllocationManager:
                 self._reached.keep_only([allocated.job_id])
             return
 
-    async def obtain(self, node: str | None, on_pending: OnPending) -> Allocated:
+    async def obtain(self, node: str | None, pending: PendingWatcher) -> Allocated:
         """Find the session's job, or submit it, and wait until it runs.
 
         Raises SchedulerError, AllocationError.
@@ -176,22 +175,22 @@ class AllocationManager:
             _check_same_node(found, node)
         else:
             await job.wait_cancelled_gone(say)
-            say(f"submitted job {await self._submit(job, node, on_pending)}")
-        return await self.wait_running(job, on_pending)
+            say(f"submitted job {await self._submit(job, node, pending)}")
+        return await self.wait_running(job, pending)
 
-    async def wait_running(self, job: JobHandle, on_pending: OnPending) -> Allocated:
+    async def wait_running(self, job: JobHandle, pending: PendingWatcher) -> Allocated:
         """Wait until the job runs (again). Raises AllocationError, SchedulerError."""
-        status = await job.wait_running(on_pending)
+        status = await job.wait_running(pending)
         self.allocated = AllocatedJob(self.setup, job, status, self._record)
         if not self.setup.backend.shared_home:
             # The job waits for these files, and starts the agent then.
             await self.setup.install(self.files_node)
         return self.allocated
 
-    async def _submit(self, job: JobHandle, node: str | None, on_pending: OnPending) -> str:
+    async def _submit(self, job: JobHandle, node: str | None, pending: PendingWatcher) -> str:
         def waiting(seconds: float) -> None:
             why = f"the scheduler has not answered the submission for {seconds:.0f} s"
-            on_pending(JobStatus("", JobState.PENDING, "", explanation=why))
+            pending.is_pending(JobStatus("", JobState.PENDING, "", explanation=why))
 
         request = self.setup.settings.allocation.request(node)
         body = self.setup.body(job.scheduler, per_job=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import Protocol
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
@@ -19,6 +20,27 @@ from tunnelkit.session.job.submission import Submission, stop
 Run = Callable[[Command], Awaitable[Completed]]
 _RETRY_S = 5.0
 _RETRIES = 6
+
+
+class PendingWatcher(Protocol):
+    """Who hears of a job that waits."""
+
+    def is_pending(self, status: JobStatus) -> None:
+        """Take a state of the waiting job."""
+
+    async def why_never(self, status: JobStatus) -> str | None:
+        """Say why the job can never start; None if no more is known than its reason says."""
+
+
+class NoWatcher:
+    """Nobody hears of a job that waits."""
+
+    def is_pending(self, status: JobStatus) -> None:
+        """Leave it."""
+
+    async def why_never(self, status: JobStatus) -> str | None:
+        """Nobody asks."""
+        return None
 
 
 class JobHandle:
@@ -140,8 +162,8 @@ class JobHandle:
         self._submission = None
         return done
 
-    async def wait_running(self, on_pending: Callable[[JobStatus], None]) -> JobStatus:
-        """Wait until the job runs; call `on_pending` with every pending state.
+    async def wait_running(self, pending: PendingWatcher) -> JobStatus:
+        """Wait until the job runs; `pending` gets every pending state.
 
         Raises AllocationError if it ends first or can never start; the latter is cancelled."""
         async with aclosing(self.watch()) as states:
@@ -156,13 +178,14 @@ class JobHandle:
                     )
                 if status.state is JobState.PENDING:
                     if self.scheduler.verdict(status) is PendingCause.FIX:
+                        why = await pending.why_never(status)
                         await self.cancel()
                         raise AllocationError(
                             f"job {status.job_id} can never start as it was asked for",
-                            cause=status.explanation or status.reason,
+                            cause=why or status.explanation or status.reason,
                             hint="ask for less, or for another node or partition; it was cancelled",
                         )
-                    on_pending(status)
+                    pending.is_pending(status)
         raise AllocationError(
             f"job {self.job_id} is no longer known to the scheduler", hint="get a new one: tk up"
         )

@@ -19,6 +19,8 @@ log = logging.getLogger("tunnelkit.session")
 
 #: Most jobs start before the first question. Then at most one a minute.
 _FIRST_S, _AGAIN_S = 10.0, 60.0
+#: `tk up` waits no longer for more than the scheduler's reason.
+_NEVER_S = 10.0
 
 
 class WaitingWords:
@@ -57,6 +59,18 @@ class WaitingWords:
         if self._task is None and status.job_id:
             self._task = self._tasks.spawn(self._ask_on())
 
+    async def why_never(self, status: JobStatus) -> str | None:
+        """Say what the job asks for, and what there is; None if the cluster does not answer."""
+        try:
+            async with asyncio.timeout(_NEVER_S):
+                found = await self._diagnosis(status)
+        except (TunnelkitError, TimeoutError) as error:
+            log.info("why the job can never start is not known: %s", error)
+            return None
+        if found is None or found.verdicts[0].code != "never":
+            return None
+        return found.verdicts[0].sentence.removeprefix("can never start: ")
+
     async def end(self) -> None:
         """Stop asking: the job runs, or nobody waits for it any more."""
         task, self._task = self._task, None
@@ -83,17 +97,21 @@ class WaitingWords:
 
     async def _ask(self) -> None:
         status = self.status
-        sources = cluster_sources(self._cluster)
-        if status is None or sources is None:
-            return
-        found = await diagnose(sources, status.job_id)
-        if self.status is None or found.stage is not Stage.WAITING or not found.verdicts:
+        found = await self._diagnosis(status) if status is not None else None
+        if self.status is None or found is None:
             return
         self._sentence = found.verdicts[0].sentence
         self._show(self._text(self.status))
         if found.verdicts[0].code != self._code:
             self._code = found.verdicts[0].code
             self._say(_words(found))
+
+    async def _diagnosis(self, status: JobStatus) -> Diagnosis | None:
+        sources = cluster_sources(self._cluster)
+        if sources is None:
+            return None
+        found = await diagnose(sources, status.job_id)
+        return found if found.stage is Stage.WAITING and found.verdicts else None
 
 
 def _words(found: Diagnosis) -> str:
