@@ -312,7 +312,7 @@ def test_nvidia_smi_where_there_is_no_library(job: Job, tmp_path: Path) -> None:
         f"*) echo '{row}' ;; esac\n"
     )
     smi.chmod(0o755)
-    window = job.window(4, PATH=f"{smi.parent}:{os.environ['PATH']}")
+    window = job.window(8, PATH=f"{smi.parent}:{os.environ['PATH']}")
     assert window.gpu_source == "nvidia-smi"
     assert codes(job.judge(window)) == ["gpu-waits-for-data"]
 
