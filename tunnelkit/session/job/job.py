@@ -23,7 +23,7 @@ _RETRIES = 6
 
 
 class PendingWatcher(Protocol):
-    """Who hears of a job that waits."""
+    """The listener to a job that waits."""
 
     def is_pending(self, status: JobStatus) -> None:
         """Take a state of the waiting job."""
@@ -33,7 +33,7 @@ class PendingWatcher(Protocol):
 
 
 class NoWatcher:
-    """Nobody hears of a job that waits."""
+    """A listener that does nothing."""
 
     def is_pending(self, status: JobStatus) -> None:
         """Leave it."""
