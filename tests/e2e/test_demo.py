@@ -36,7 +36,8 @@ RANKS = (
     "the 4 ranks met, exit code 0",
     "$ tk submit night.sh",
     "$ tk why 2",
-    "job 2 failed: KeyError: 'label' at night.py:8 in collate",
+    "job 2 failed, most likely: Slurm killed it for memory: it used ",
+    "its limit is 150 MB",
 )
 _TK = [sys.executable, "-P", "-c", "from tunnelkit.cli.main import main; main()"]
 

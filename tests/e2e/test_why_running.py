@@ -83,7 +83,7 @@ async def test_a_job_that_tk_did_not_make_is_sampled_without_a_session(
     assert (found["stage"], found["not_asked"]) == ("running", [])
     assert codes(found) == ["hang"] and found["verdicts"][0]["certainty"] == "likely"
     text = (await project.tk("why", job, "--sample", "3", timeout_s=90)).out
-    assert text.startswith(f"job {job}: most likely: stands still")
+    assert text.startswith(f"job {job} most likely stands still")
     assert "  not it " in text and "CPU quota" in text and "py-spy dump" in text
     # Nothing is written on the node.
     assert set(project.lab.home.rglob("probe-*.zip")) == zips

@@ -1,4 +1,4 @@
-"""The demo's chapter of a batch job: it fails, and `tk why` says where, and what to do."""
+"""The demo's chapter of a batch job: it is killed for memory, and `tk why` says so."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tunnelkit.demo.timeline import Timeline
 from tunnelkit.errors import TimeoutExpired
 
 _SCRIPT = "night.sh"
-_SAYS = "KeyError: 'label' at night.py:"
+_SAYS = "Slurm killed it for memory"
 #: The labels of the lines that are shown; the lab has no accounting to ask.
-_SHOWN = ("at", "next")
+_SHOWN = ("because", "next")
 _WAIT_S = 60.0
 _AGAIN_S = 0.3
 
@@ -34,7 +34,7 @@ class JobChapter:
         self._show.step(f"$ tk why {job}", "in the morning")
         lines = [line for line in (await self._tk.run("why", job)).splitlines() if line.strip()]
         if _SAYS not in lines[0]:
-            raise Failed("tk why does not name the line that failed", log="\n".join(lines))
+            raise Failed("tk why does not say that memory was the reason", log="\n".join(lines))
         self._show.done(f"{lines[0]}:")
         for line in lines[1:]:
             if line.split()[0] in _SHOWN:

@@ -83,7 +83,7 @@ class Story:
     # -- the way to a debuggee ---------------------------------------------
 
     async def _lab_up(self) -> None:
-        words = ["lab", "up"]
+        words = ["lab", "up", "--memory-limits"]
         if self._scheduler != "auto":
             words += ["--scheduler", self._scheduler]
         self._show.step(f"$ tk {' '.join(words)}", "you won't need this: you have a cluster")

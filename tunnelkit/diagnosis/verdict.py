@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+_FAILED = "failed: "
+
 
 class Certainty(Enum):
     """The certainty of a verdict.
@@ -75,6 +77,17 @@ class Verdict:
     excluded: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
     sooner_min: int | None = None
+
+    @property
+    def predicate(self) -> str:
+        """The sentence with its certainty: `most likely stands still`, after the job's number.
+
+        That a job failed is certain; only its cause is not."""
+        if self.certainty is not Certainty.LIKELY:
+            return self.sentence
+        if self.sentence.startswith(_FAILED):
+            return f"failed, most likely: {self.sentence.removeprefix(_FAILED)}"
+        return f"most likely {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)

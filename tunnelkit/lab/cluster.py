@@ -33,12 +33,14 @@ def up(
     scheduler: str = "auto",
     rtt_ms: float = 0.0,
     cpus: int | None = None,
+    memory_limits: bool = False,
     progress: Progress = _silent,
 ) -> LabInfo:
     """Bring up a lab and return once ssh reaches every node and sinfo calls all idle.
 
     flavour: loopback, or netns (root). scheduler: slurm, none, or auto (slurm where it is
     installed). cpus: of each node, as Slurm counts them, None for 4 or as many as there are.
+    memory_limits: Slurm kills a job that uses more memory than it asked for.
     A healthy lab of that kind already there is left as it is, but for `rtt_ms`;
     any other lab in that directory is taken down first. On failure nothing is left behind.
     Raises UsageError, MissingProgram, SchedulerError, ConnectionFailed, TunnelkitError.
@@ -58,7 +60,7 @@ def up(
     if load(found):
         with _locked(found.dir):  # waits for an `up` or `down` under way
             existing = load(found)
-            if existing and _is_as_wanted(existing, flavour, scheduler, cpus):
+            if existing and _is_as_wanted(existing, flavour, scheduler, cpus, memory_limits):
                 proxy.tell(found.proxy_socket, f"rtt {rtt_ms}")
                 return existing.info
             if existing:
@@ -68,7 +70,8 @@ def up(
     for left in reversed(range(_PLANS)):
         plan = network.netns(found.dir) if flavour == "netns" else network.loopback()
         try:
-            return _new(_plan(found, plan, with_slurm, notes, cpus), rtt_ms, progress)
+            planned = _plan(found, plan, with_slurm, notes, cpus, memory_limits)
+            return _new(planned, rtt_ms, progress)
         except _PortTaken as taken:
             if not left:
                 raise taken.error from None
@@ -119,7 +122,12 @@ def _choose_scheduler(wanted: str) -> tuple[bool, list[str]]:
 
 
 def _plan(
-    found: Layout, plan: network.Network, with_slurm: bool, said: Sequence[str], cpus: int | None
+    found: Layout,
+    plan: network.Network,
+    with_slurm: bool,
+    said: Sequence[str],
+    cpus: int | None,
+    memory_limits: bool,
 ) -> State:
     notes = list(said)
     if not plan.namespaces:
@@ -153,6 +161,7 @@ def _plan(
         enter=plan.enter_namespace("laptop"),
         notes=tuple(notes),
         cpus=cpus or layout.CPUS,
+        memory_limits=memory_limits,
     )
     return State(info=info, network=plan, daemons={})
 
@@ -201,7 +210,7 @@ def _ssh_daemons(state: State) -> list[LabDaemon]:
 def _start_slurm(state: State) -> State:
     found = state.layout
     task_env = {node: environment.host_environment(found, node, slurm=True) for node in NODES}
-    slurm.write_files(found, state.network, task_env, state.info.cpus)
+    slurm.write_files(found, state.network, task_env, state.info)
     for name, host, argv in slurm.daemons(found):
         state = state.start(LabDaemon(name, host, tuple(argv)))
         if name == "munged":
@@ -209,11 +218,13 @@ def _start_slurm(state: State) -> State:
     return state
 
 
-def _is_as_wanted(state: State, flavour: str, scheduler: str, cpus: int | None) -> bool:
+def _is_as_wanted(
+    state: State, flavour: str, scheduler: str, cpus: int | None, memory_limits: bool
+) -> bool:
     info = state.info
     if info.flavour != flavour or scheduler not in ("auto", info.scheduler):
         return False
-    if cpus not in (None, info.cpus):
+    if cpus not in (None, info.cpus) or info.memory_limits != memory_limits:
         return False
     return _status(state).healthy and info.profile == layout.profile_path()
 

@@ -35,6 +35,7 @@ class LabInfo:
 
     enter: argv prefix that runs a program on the lab's laptop; empty where that is this machine.
     notes: what this lab can't show, one sentence each. cpus: of each node, as Slurm counts them.
+    memory_limits: Slurm kills a job that uses more memory than it asked for.
     """
 
     dir: Path
@@ -47,6 +48,7 @@ class LabInfo:
     enter: tuple[str, ...]
     notes: tuple[str, ...]
     cpus: int = CPUS
+    memory_limits: bool = False
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as JSON types, for `from_json`."""
@@ -66,6 +68,7 @@ class LabInfo:
             enter=tuple(data["enter"]),
             notes=tuple(data["notes"]),
             cpus=data.get("cpus", CPUS),
+            memory_limits=data.get("memory_limits", False),
         )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.lab.environment import user
-from tunnelkit.lab.layout import LOGIN, NODES, Layout, write_private
+from tunnelkit.lab.layout import LOGIN, NODES, LabInfo, Layout, write_private
 from tunnelkit.lab.network import Network
 from tunnelkit.lab.programs import find_program
 
@@ -31,11 +31,11 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 def write_files(
-    layout: Layout, network: Network, task_env: Mapping[str, Mapping[str, str]], cpus: int
+    layout: Layout, network: Network, task_env: Mapping[str, Mapping[str, str]], info: LabInfo
 ) -> None:
     """Write slurm.conf and its companions. `task_env`: what jobs find set, by node.
 
-    cpus: of each node.
+    info: the CPUs of each node, and whether jobs are held to their memory.
     """
     (layout.dir / "munge").mkdir(mode=0o700)
     key = os.open(layout.dir / "munge" / "key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -43,7 +43,7 @@ def write_files(
         file.write(secrets.token_bytes(128))
     for name in ("ctld", *NODES):
         (layout.spool / name).mkdir(mode=0o700)
-    write_private(layout.slurm_conf, _slurm_conf(layout, network, cpus))
+    write_private(layout.slurm_conf, _slurm_conf(layout, network, info))
     write_private(layout.slurm / "gres.conf", _gres_conf())
     # The lab uses no cgroups, yet slurmd loads the plugin; v1 needs nothing of the system.
     write_private(layout.slurm / "cgroup.conf", "CgroupPlugin=cgroup/v1\n")
@@ -77,7 +77,7 @@ def _munged_argv(layout: Layout) -> list[str]:
     ]
 
 
-def _slurm_conf(layout: Layout, network: Network, cpus: int) -> str:
+def _slurm_conf(layout: Layout, network: Network, info: LabInfo) -> str:
     me = user().pw_name
     here = socket.gethostname().partition(".")[0]
     controller = LOGIN if network.own_names else here
@@ -88,7 +88,8 @@ def _slurm_conf(layout: Layout, network: Network, cpus: int) -> str:
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={node if network.own_names else here} "
         f"NodeAddr={network.slurm_address[node]} Port={network.slurm_port[node]} "
-        f"CPUs={cpus} RealMemory={_MEM_MB} Gres=gpu:{GPUS} Feature={FEATURES[node]} State=UNKNOWN"
+        f"CPUs={info.cpus} RealMemory={_MEM_MB} Gres=gpu:{GPUS} Feature={FEATURES[node]} "
+        "State=UNKNOWN"
         for node in NODES
     )
     return f"""ClusterName=tklab
@@ -107,7 +108,7 @@ SlurmdPidFile={layout.spool}/%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 TaskProlog={layout.slurm}/task_prolog
-JobAcctGatherType=jobacct_gather/none
+{_memory(info)}
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 SwitchType=switch/none
@@ -115,7 +116,6 @@ MpiDefault=none
 MailProg=/bin/true
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 GresTypes=gpu
 ReturnToService=2
 # A lab is small and its people impatient: look for startable jobs all the time,
@@ -137,6 +137,17 @@ PartitionName=gpu Nodes=ALL Default=YES DefaultTime=1:00:00 MaxTime=8:00:00 Prio
 PartitionName=short Nodes=ALL MaxTime=10:00 PriorityTier=10 State=UP
 PartitionName=scavenge Nodes=ALL MaxTime=8:00:00 PriorityTier=1 State=UP
 """
+
+
+def _memory(info: LabInfo) -> str:
+    """Return what Slurm does about memory: it measures each second and kills, without cgroups."""
+    if not info.memory_limits:
+        return "JobAcctGatherType=jobacct_gather/none\nSelectTypeParameters=CR_Core"
+    return (
+        "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherParams=OverMemoryKill\n"
+        "JobAcctGatherFrequency=task=1\nSelectTypeParameters=CR_Core_Memory\n"
+        f"DefMemPerCPU={_MEM_MB // info.cpus}"
+    )
 
 
 def _gres_conf() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from tunnelkit.diagnosis.evidence.box import (
 )
 from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Certainty, Stage
+from tunnelkit.diagnosis.verdict import Certainty, Stage, Verdict
 
 PROVEN, LIKELY, UNKNOWN = Certainty.PROVEN, Certainty.LIKELY, Certainty.UNKNOWN
 TRACEBACK = """\
@@ -230,7 +232,22 @@ def test_counters_prove_whose_limit_it_was() -> None:
     assert found.sentence == (
         "failed: the kernel killed python (rank 2 on n1) for memory, at the job's limit of 64 GB"
     )
-    assert found.next_steps[0].command == "tk up --mem 80G"
+    assert found.next_steps[0].command == "sbatch --mem=80G train.sh"
+
+
+def test_a_site_whose_slurm_measures_memory_itself() -> None:
+    line = "slurmstepd-n1: error: StepId=7.batch exceeded memory limit (198389760 > 157286400), "
+    found = verdict(job("FAILED", 0, 9), line + "being killed\n")
+    assert (found.code, found.certainty) == ("oom-limit", LIKELY)
+    assert found.predicate == (
+        "failed, most likely: Slurm killed it for memory: it used 189 MB, and its limit is 150 MB"
+    )
+
+
+def test_a_likely_verdict_says_so_behind_the_jobs_number() -> None:
+    found = Verdict("hang", "stands still", LIKELY)
+    assert found.predicate == "most likely stands still"
+    assert replace(found, certainty=PROVEN).predicate == "stands still"
 
 
 def test_the_node_ran_out_only_if_all_levels_were_counted() -> None:

@@ -20,6 +20,9 @@ _INNER = {"ended-by-slurm"}
 
 #: Real words: from issues of torch, JAX, NCCL, from Slurm, OpenPBS and the loader.
 FAULTS = (
+    ("oom-limit", "slurmstepd-node1: error: StepId=1.batch exceeded memory limit "
+        "(198389760 > 157286400), being killed"),
+    ("oom-limit", "slurmstepd: error: Job 77 exceeded memory limit (4276 > 1024), being killed"),
     ("oom-limit", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=11.batch. Some of "
      "your processes may have been killed by the cgroup out-of-memory handler."),
     ("oom-limit", "slurmstepd-n1: error: Detected 2 oom_kill events in StepId=3.0. Some of the "

@@ -146,11 +146,15 @@ class Case:
 
 def black_box(case: Case) -> NextStep:
     """Return how to have the next end on record: keep the job if it fails."""
+    command = f"tk submit --keep-on-failure {script_name(case) or 'SCRIPT'}"
+    return NextStep("have the next run kept if it fails", command)
+
+
+def script_name(case: Case) -> str:
+    """Return the file name of the job's own script; "" if it has none, or a name to be quoted."""
     script = case.job.command if case.job is not None else ""
     plain = re.fullmatch(r"[A-Za-z0-9_./+@-]{1,200}", script) is not None
-    name = script.rpartition("/")[2] if plain else "SCRIPT"
-    command = f"tk submit --keep-on-failure {name or 'SCRIPT'}"
-    return NextStep("have the next run kept if it fails", command)
+    return script.rpartition("/")[2] if plain else ""
 
 
 def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import OOM_CODE, Case
+from tunnelkit.diagnosis.ended.case import OOM_CODE, Case, script_name
 from tunnelkit.diagnosis.ended.words import KILL, memory_option, size
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
@@ -29,7 +29,7 @@ def counted_at_limit(case: Case) -> Verdict | None:
         f"failed: the kernel killed {victim_words(box)} for memory, at the {where}'s limit{limit}",
         Certainty.PROVEN,
         because,
-        next_steps=_more(level.limit_bytes or case.memory_limit),
+        next_steps=_more(case, level.limit_bytes or case.memory_limit),
     )
 
 
@@ -65,15 +65,28 @@ def recorded(case: Case) -> Verdict | None:
     if not found:
         return None
     limit = case.memory_limit
-    asked = f"; it asked for {size(limit)} on a node" if limit else ""
     proven = any(sure for _, sure in found)
     return Verdict(
         "oom-limit",
-        f"failed: the kernel killed a process of it for memory{asked}",
+        f"failed: {_by_slurm(case) or _by_kernel(limit)}",
         Certainty.PROVEN if proven else Certainty.LIKELY,
         tuple(one for one, _ in found),
-        next_steps=_more(limit),
+        next_steps=_more(case, limit),
     )
+
+
+def _by_kernel(limit: int | None) -> str:
+    asked = f"; it asked for {size(limit)} on a node" if limit else ""
+    return f"the kernel killed a process of it for memory{asked}"
+
+
+def _by_slurm(case: Case) -> str:
+    """Return in words that Slurm's own measuring killed it; "" if it did not."""
+    hit = case.hit("oom-limit")
+    if hit is None or not hit.group("used").isdecimal() or "StepId=" not in hit.text:
+        return ""
+    used, limit = int(hit.group("used")), int(hit.group("limit"))
+    return f"Slurm killed it for memory: it used {size(used)}, and its limit is {size(limit)}"
 
 
 def _records(case: Case) -> list[tuple[Evidence, bool]]:
@@ -95,13 +108,12 @@ def _records(case: Case) -> list[tuple[Evidence, bool]]:
     return found
 
 
-def _more(limit: int | None) -> tuple[NextStep, ...]:
+def _more(case: Case, limit: int | None) -> tuple[NextStep, ...]:
     if not limit:
         return (NextStep("with more memory: --mem"), _LEAK)
-    return (
-        NextStep("with more memory", f"tk up --mem {memory_option(limit * 1.25)}"),
-        _LEAK,
-    )
+    asked, script = memory_option(limit * 1.25), script_name(case)
+    command = f"sbatch --mem={asked} {script}" if script else f"tk up --mem {asked}"
+    return (NextStep("with more memory", command), _LEAK)
 
 
 def _kills(box: BoxView) -> int:

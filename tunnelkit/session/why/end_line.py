@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 
-from tunnelkit.diagnosis.verdict import Certainty
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import Completed, JobStatus
 from tunnelkit.scheduler.base import Command, Scheduler
@@ -49,5 +48,4 @@ async def end_line(
     first = judge(found, status.job_id).verdicts[0]
     if first.code in _SAID_BY_STATE:
         return None
-    likely = "most likely: " if first.certainty is Certainty.LIKELY else ""
-    return likely + shown(first.sentence[:_MOST_CHARACTERS])
+    return shown(first.predicate[:_MOST_CHARACTERS])

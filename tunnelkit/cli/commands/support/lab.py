@@ -45,6 +45,10 @@ def up(
         int | None,
         typer.Option("--cpus", metavar="N", help="CPUs that Slurm counts on each node (4)."),
     ] = None,
+    memory_limits: Annotated[
+        bool,
+        typer.Option("--memory-limits", help="Slurm kills a job that uses more than its --mem."),
+    ] = False,
     dir: DirOption = None,
 ) -> None:
     """Start the cluster and write the profile `lab`.
@@ -59,6 +63,7 @@ def up(
         scheduler=scheduler,
         rtt_ms=rtt,
         cpus=cpus,
+        memory_limits=memory_limits,
         progress=lambda text: typer.echo(f"lab: {text}", err=True),
     )
     for note in found.notes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.cli.terminal.wait_line import asking
 from tunnelkit.diagnosis.codes.registry import CODES
-from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
+from tunnelkit.diagnosis.verdict import Diagnosis, Stage, Verdict
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, from_json
 from tunnelkit.errors import ExitCode, UsageError
 from tunnelkit.text_format import shown
@@ -109,13 +109,7 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _verdict_lines(verdict: Verdict, diagnosis: Diagnosis) -> Iterator[str]:
     name = f"job {diagnosis.job_id}" if diagnosis.job_id else "the session"
-    likely = "most likely: " if verdict.certainty is Certainty.LIKELY else ""
-    first = (
-        shown(f"{name} {verdict.sentence}")
-        if not likely
-        else shown(f"{name}: {likely}{verdict.sentence}")
-    )
-    yield paint(first, _COLOURS[diagnosis.stage])
+    yield paint(shown(f"{name} {verdict.predicate}"), _COLOURS[diagnosis.stage])
     last = ""
     for one in verdict.because:
         label = one.label if one.label != last else ""

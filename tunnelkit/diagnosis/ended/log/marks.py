@@ -63,6 +63,10 @@ MARKS: tuple[Mark, ...] = (
     # -- memory of the node
     _mark("oom-limit", _SLURMSTEPD + r"Detected (?P<count>\d{1,9}) oom[-_]kill event(?:s|\(s\))? "
           r"in (?:StepId=|step )(?P<step>\S+?)\.? ", "Slurm counted an oom-kill in step {step}"),
+    # Sites without cgroups: Slurm measures, and kills (JobAcctGatherParams=OverMemoryKill).
+    _mark("oom-limit", _SLURMSTEPD + r"(?:StepId=|Step |Job )(?P<step>[\d.+_a-z]+) exceeded "
+          r"memory limit \((?P<used>\d{1,18}) > (?P<limit>\d{1,18})\), being killed",
+          "Slurm measured more memory in {step} than its limit, and killed it"),
     _mark("oom-limit", _SRUN + r"Out Of Memory", "task {rank} on {node} ran out of memory"),
     _mark("oom-limit", r"^=>> PBS: job killed: v?mem (?P<used>\S+) exceeded limit (?P<limit>\S+)",
           "PBS killed it: memory {used} over the limit {limit}"),
