@@ -33,6 +33,10 @@ def activities_of(answer: dict[str, Any]) -> dict[int, str]:
     return {rank: one["activity"] for one in answer["classes"] for rank in one["ranks"]}
 
 
+def states_of(answer: dict[str, Any]) -> dict[int, str]:
+    return {one["rank"]: one["state"] for one in answer["ranks"]}
+
+
 async def started(project: Project, ranks: int, *command: str) -> Terminal:
     terminal = await project.terminal("run", *command, "spread.py")
     begun = [project.remote() / f"begun{rank}" for rank in range(ranks)]
@@ -92,8 +96,9 @@ async def test_an_attached_rank_answers_beside_those_without_a_debugger(project:
     await project.up("--nodes", "2", "--cpus", "2")
     await started(project, 2, "srun", "-n", "2", "python")
     await project.tk("attach", "1", timeout_s=PATIENCE_S)
-    answer = await looked(project)
-    states = {one["rank"]: one["state"] for one in answer["ranks"]}
+    # A debugger that comes late is there once the program is back in Python.
+    answer = await until(project, lambda answer: states_of(answer)[1] != "undebugged")
+    states = states_of(answer)
     assert states.pop(0) == "undebugged" and states[1] in ("running", "waiting")
     assert "1 of 2 answered" in (await project.tk("ranks")).out
     project.remote("enough").touch()

@@ -28,6 +28,7 @@ import pytest
 
 from tests.lab_fixtures import lab_environ
 from tests.support import processes
+from tests.support.hang import what_hangs
 from tests.support.places import short_dir
 from tests.support.processes import Seen
 from tests.support.terminal import PATIENCE_S, Done, Terminal
@@ -150,9 +151,10 @@ class Project:
             async with asyncio.timeout(timeout_s):
                 out, err = await process.communicate(stdin)
         except TimeoutError:
+            doing = await asyncio.to_thread(what_hangs, process.pid, self.lab.dir)
             process.kill()
             await process.wait()
-            what = f"tk {' '.join(args)} took over {timeout_s} s"
+            what = f"tk {' '.join(args)} took over {timeout_s} s\n{doing}"
             raise AssertionError(f"{what}\n{self.session_log()}") from None
         assert process.returncode is not None
         done = Done(args, process.returncode, out.decode(errors="replace"), err.decode())

@@ -81,8 +81,12 @@ async def test_20_000_files_while_its_thread_stands_still(
         (watched.root / "d0/f0").write_text("later")
     await watched.until(watched.complete, 60.0)
     told |= {found.everything for found in watched.batches}
-    # Or it was noticed that directories have no watch yet.
-    assert told & ({"many"} if source == WATCHDOG else {"many", "overflow", "restart"})
+    # Inotify may also name the new directories, each with everything in it, in small batches.
+    if source == WATCHDOG:
+        assert "many" in told
+    else:
+        named = any(found.paths for found in watched.batches)
+        assert named or told & {"many", "overflow", "restart"}
     # Once it has caught up, a flush is enough again.
     async with asyncio.timeout(60):
         while not await watched.exact():
