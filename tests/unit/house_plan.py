@@ -115,6 +115,7 @@ FOLDERS = {
         "connection",
         "allocation files local_loop",
         "why submit",
+        "top",
         "agents job_monitor cleanup report host logs",
         "session",
         "handlers",
@@ -141,7 +142,12 @@ FOLDERS = {
         "proof push_worker",
         "mirror",
     ),
-    "diagnosis": ("verdict evidence", "codes black_box", "verdict_json waiting ended running"),
+    "diagnosis": (
+        "verdict evidence",
+        "codes black_box",
+        "verdict_json waiting ended running",
+        "top",
+    ),
     "mount": ("mount_table", "sshfs", "mounts"),
     "debug": (
         "dap",

@@ -27,6 +27,7 @@ COMMANDS = {
     "trust": "start.trust:trust",
     "vscode": "debug.vscode:vscode",
     "why": "jobs.why:why",
+    "top": "jobs.top:top",
     "submit": "jobs.submit:submit",
     "keep": "jobs.keep:keep",
     "doctor": "support.doctor:doctor",

@@ -54,7 +54,7 @@ def to_json(diagnosis: Diagnosis) -> DiagnosisInfo:
     return {
         "job_id": diagnosis.job_id,
         "stage": diagnosis.stage.value,
-        "verdicts": [_verdict_info(one) for one in diagnosis.verdicts],
+        "verdicts": [verdict_info(one) for one in diagnosis.verdicts],
         "not_asked": list(diagnosis.not_asked),
         "notes": list(diagnosis.notes),
         "asked_s": diagnosis.asked_s,
@@ -73,7 +73,8 @@ def from_json(info: DiagnosisInfo) -> Diagnosis:
     )
 
 
-def _verdict_info(verdict: Verdict) -> VerdictInfo:
+def verdict_info(verdict: Verdict) -> VerdictInfo:
+    """Return one verdict as JSON."""
     return {
         "code": verdict.code,
         "sentence": verdict.sentence,

@@ -1,4 +1,4 @@
-"""The probe's commands, each a module of its own, imported when it runs: `sample` and `box`."""
+"""The probe's commands, a module each, imported when one runs: `sample`, `stream`, `box`."""
 
 import sys
 from typing import Callable, Dict, List
@@ -16,8 +16,18 @@ def _sample(words: List[str]) -> int:
     return sample(words)
 
 
+def _stream(words: List[str]) -> int:
+    from tunnelkit.probe.stream import main as stream
+
+    return stream(words)
+
+
 #: name -> takes the words after it, returns the exit code.
-COMMANDS: Dict[str, Callable[[List[str]], int]] = {"box": _box, "sample": _sample}
+COMMANDS: Dict[str, Callable[[List[str]], int]] = {
+    "box": _box,
+    "sample": _sample,
+    "stream": _stream,
+}
 
 
 def main(words: List[str]) -> int:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from tunnelkit.probe import cpu_quota, memory_pressure, proc, threads
 from tunnelkit.probe.gpu import watch as gpus
@@ -65,8 +65,8 @@ class Window:
         now = self._job.look()
         seconds = time.monotonic() - begun
         after = Counters(now)
-        result = self._result(before, after, seconds, places)
-        result.update(self._threads(sampled, before, after, seconds, rounds))
+        result = window(before, after, seconds, places)
+        result.update(thread_rows(sampled, before, after, seconds, rounds))
         for one in sampled:
             one.close()
         result["places"] = places.result(seconds)
@@ -79,55 +79,61 @@ class Window:
         result["own_cpu_s"] = round(time.process_time() - spent_s, 3)
         return result
 
-    def _result(
-        self, before: "Counters", after: "Counters", seconds: float, places: PlaceWatch
-    ) -> Dict[str, object]:
-        shares = threads.shares(before.threads, after.threads, seconds)
-        processes = [
-            {**_process(one, before, after, shares, seconds), "mounts": places.of(one.pid)}
-            for one in list(after.processes.values())
-        ]
-        processes.sort(key=lambda row: -(float(str(row["run"])) + float(str(row["wait"]))))
-        return {
-            "version": VERSION,
-            "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
-            "seconds": round(seconds, 3),
-            "process_count": len(processes),
-            "ended": len(set(before.processes) - set(after.processes)),
-            "processes": processes[:_MOST_PROCESSES],
-            "cpu_busy": _busy(before.cpus, after.cpus),
-            "stolen": _stolen(before.cpus, after.cpus, seconds),
-            "quotas": cpu_quota.differences(before.quotas, after.quotas),
-            "frozen": after.frozen,
-            "memory": memory_pressure.differences(before.memory, after.memory, seconds),
-            "host_pids": proc.link_of("/proc/self/ns/pid") == "pid:[4026531836]",
-        }
 
-    def _threads(
-        self,
-        sampled: List[Sampled],
-        before: "Counters",
-        after: "Counters",
-        seconds: float,
-        rounds: int,
-    ) -> Dict[str, object]:
-        shares = threads.shares(before.threads, after.threads, seconds)
-        rows = []
-        for one in sampled:
-            run, wait = shares.get(one.key, (0.0, 0.0))
-            rows.append(
-                {
-                    "pid": one.key[0],
-                    "tid": one.key[1],
-                    "name": one.name,
-                    "run": round(run, 4),
-                    "wait": round(wait, 4),
-                    "states": one.states,
-                    "waits": one.waits,
-                    "wchans": one.wchans,
-                }
-            )
-        return {"rounds": rounds, "thread_count": len(after.threads), "threads": rows}
+def window(
+    before: "Counters", after: "Counters", seconds: float, places: Optional[PlaceWatch]
+) -> Dict[str, object]:
+    """Return what happened between two moments. places: None: file systems are left out."""
+    shares = threads.shares(before.threads, after.threads, seconds)
+    processes = [
+        {
+            **_process(one, before, after, shares, seconds),
+            "mounts": places.of(one.pid) if places else [],
+        }
+        for one in list(after.processes.values())
+    ]
+    processes.sort(key=lambda row: -(float(str(row["run"])) + float(str(row["wait"]))))
+    return {
+        "version": VERSION,
+        "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        "seconds": round(seconds, 3),
+        "process_count": len(processes),
+        "ended": len(set(before.processes) - set(after.processes)),
+        "processes": processes[:_MOST_PROCESSES],
+        "cpu_busy": _busy(before.cpus, after.cpus),
+        "stolen": _stolen(before.cpus, after.cpus, seconds),
+        "quotas": cpu_quota.differences(before.quotas, after.quotas),
+        "frozen": after.frozen,
+        "memory": memory_pressure.differences(before.memory, after.memory, seconds),
+        "host_pids": proc.link_of("/proc/self/ns/pid") == "pid:[4026531836]",
+    }
+
+
+def thread_rows(
+    sampled: List[Sampled],
+    before: "Counters",
+    after: "Counters",
+    seconds: float,
+    rounds: int,
+) -> Dict[str, object]:
+    """Return the threads whose states were sampled."""
+    shares = threads.shares(before.threads, after.threads, seconds)
+    rows = []
+    for one in sampled:
+        run, wait = shares.get(one.key, (0.0, 0.0))
+        rows.append(
+            {
+                "pid": one.key[0],
+                "tid": one.key[1],
+                "name": one.name,
+                "run": round(run, 4),
+                "wait": round(wait, 4),
+                "states": one.states,
+                "waits": one.waits,
+                "wchans": one.wchans,
+            }
+        )
+    return {"rounds": rounds, "thread_count": len(after.threads), "threads": rows}
 
 
 class Counters:

@@ -90,6 +90,20 @@ class Nvml:
                     gpu.add_reasons(reasons.value)
                     break
 
+    def window(self, seconds: float, period_s: float) -> List[GpuRecord]:
+        """Read for a while, and return what was seen in it."""
+        ends = time.monotonic() + seconds
+        for _, gpu in self.gpus:
+            gpu.clear()
+        self.read_once()
+        while True:
+            self.read()
+            if time.monotonic() + period_s > ends:
+                break
+            time.sleep(period_s)
+        self.read_once()
+        return [gpu for _, gpu in self.gpus]
+
     def read_once(self) -> None:
         """Read what changes little: memory, limits, processes."""
         for handle, gpu in self.gpus:
@@ -145,13 +159,4 @@ class Nvml:
 
 def watch(seconds: float, period_s: float) -> List[GpuRecord]:
     """Read for a while. Raises NvmlError."""
-    nvml = Nvml()
-    ends = time.monotonic() + seconds
-    nvml.read_once()
-    while True:
-        nvml.read()
-        if time.monotonic() + period_s > ends:
-            break
-        time.sleep(period_s)
-    nvml.read_once()
-    return [gpu for _, gpu in nvml.gpus]
+    return Nvml().window(seconds, period_s)

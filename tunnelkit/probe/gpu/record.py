@@ -23,6 +23,12 @@ class GpuRecord:
         self.used_bytes = 0
         self.processes: Optional[Dict[int, int]] = None
 
+    def clear(self) -> None:
+        """Forget the samples."""
+        for samples in (self.busy, self.memory_busy, self.power_w, self.clock_mhz, self.reasons):
+            samples.clear()
+        self.reason_samples = 0
+
     def add_reasons(self, bits: int) -> None:
         """Count the reasons of one sample."""
         self.reason_samples += 1

@@ -15,7 +15,7 @@ _SMI_PERIOD_S = 3.0
 
 def start(seconds: float) -> Child:
     """Start to read; the answer comes after that time."""
-    return Child(lambda: _watch(seconds))
+    return Child(lambda: look(seconds))
 
 
 def none_seen(error: str) -> Dict[str, object]:
@@ -23,7 +23,8 @@ def none_seen(error: str) -> Dict[str, object]:
     return {"source": "", "error": error, "gpus": []}
 
 
-def _watch(seconds: float) -> Dict[str, object]:
+def look(seconds: float) -> Dict[str, object]:
+    """Read for so long, and return what was seen."""
     # Imports cost CPU time: only what this node needs.
     from tunnelkit.probe.gpu import nvml
 

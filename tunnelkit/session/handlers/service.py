@@ -26,6 +26,7 @@ from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
 from tunnelkit.session.handlers.jobs.start_sooner import shorten_limit
 from tunnelkit.session.handlers.jobs.submit import submit_handlers
+from tunnelkit.session.handlers.jobs.top import show_top
 from tunnelkit.session.handlers.jobs.why import why
 from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
@@ -49,6 +50,7 @@ from tunnelkit.session.runtime.control_answers import (
 from tunnelkit.session.runtime.control_server import ControlConnection, Header
 from tunnelkit.session.runtime.status import SessionStatus
 from tunnelkit.session.session import Session
+from tunnelkit.session.top.shared import SharedTops
 
 
 class ControlHandlers:
@@ -65,6 +67,7 @@ class ControlHandlers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._processes = Processes(session)
         self._rank_looks = RankLooks(session)
+        self._tops = SharedTops()
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
         """Return the handlers for one connected command."""
@@ -130,6 +133,9 @@ class ControlHandlers:
             elif kind == calls.JobLogStream.NAME:
                 log = calls.JobLogStream.parse(header)
                 start(self._tasks, show_log(self._session.cluster, channel, log))
+            elif kind == calls.TopStream.NAME:
+                top = calls.TopStream.parse(header)
+                start(self._tasks, show_top(self._session, self._tops, channel, top))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:

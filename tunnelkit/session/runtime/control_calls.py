@@ -355,6 +355,13 @@ class JobLogStream(Message):
     last_bytes: int | None = None
 
 
+class TopStream(Message):
+    """A running job's frames, one `TopInfo` a line. job: None: the session's, else the newest."""
+
+    NAME = "top"
+    job: str | None = None
+
+
 class ConsoleStream(Message):
     """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest.
 

@@ -68,18 +68,23 @@ async def own_cluster(settings: Settings, prompter: Prompter | None) -> AsyncIte
 async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIterator[WhySources]:
     """Connect without a session. Raises as `own_cluster`."""
     async with own_cluster(settings, prompter) as found:
+        yield sources_by(found, settings)
 
-        async def run(argv: Sequence[str]) -> Completed:
-            return await found.link.run(argv, timeout_s=_LIMIT_S)
 
-        yield WhySources(
-            run,
-            found.inspector,
-            found.link.name,
-            settings.cluster.directory,
-            enter=by_scheduler(found.scheduler, found.link),
-            python=settings.cluster.python,
-        )
+def sources_by(found: OwnCluster, settings: Settings) -> WhySources:
+    """Return a connection of one command as a source."""
+
+    async def run(argv: Sequence[str]) -> Completed:
+        return await found.link.run(argv, timeout_s=_LIMIT_S)
+
+    return WhySources(
+        run,
+        found.inspector,
+        found.link.name,
+        settings.cluster.directory,
+        enter=by_scheduler(found.scheduler, found.link),
+        python=settings.cluster.python,
+    )
 
 
 def cluster_sources(cluster: AllocationManager) -> WhySources | None:

@@ -1,0 +1,1 @@
+"""`tk top`: tables as text, and the live screen."""

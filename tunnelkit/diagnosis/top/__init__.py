@@ -1,0 +1,1 @@
+"""`tk top`: what a job's nodes, ranks and GPUs do now, and which one differs most."""

@@ -1,0 +1,1 @@
+"""`tk top`: the probe's streams from a job's nodes, joined into frames."""
