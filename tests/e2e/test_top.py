@@ -63,7 +63,7 @@ async def test_the_rank_that_differs_is_marked(project: Project) -> None:
         "job_id", "time_s", "state", "remaining_s", "sampled_s", "nodes", "rows", "gpus",
         "threads", "verdict", "notes", "history",
     }  # fmt: skip
-    # Piped, it is one look as text.
+    # Piped, it is one sample as text.
     lines = (await project.tk("top")).out.splitlines()
     assert lines[0].startswith(f"job {frame['job_id']} · running · ")
     assert "▲  node2" in next(line for line in lines if "differs: CPU" in line)

@@ -23,7 +23,7 @@ from tunnelkit.probe.threads import Sampled
 _FIRST_S, _PERIOD_S = 0.35, 2.0
 #: Of the periods that belong to a whole one.
 _WHOLE = 5
-#: The share of a core that the looks may cost; many threads are looked at less often.
+#: The share of a core that sampling may cost; many threads are sampled less often.
 _SHARE = 0.01
 _LONGEST_S = 20.0
 #: A reader that has taken nothing for so long has gone.

@@ -203,7 +203,7 @@ def test_the_version_is_shown_by_each_usual_word(
         ("stauts", "'status'"),
         ("stat", "'status'"),
         ("pul", "'pull'"),
-        ("lop", "'loop'"),
+        ("looop", "'loop'"),
         ("xyzzy", None),
     ],
 )

@@ -41,7 +41,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 class ProbeStream(Protocol):
-    """What the probe on one node prints."""
+    """The output of the probe on one node."""
 
     async def read(self) -> bytes:
         """Return the next bytes; b"" once it has ended. Raises TunnelkitError, OSError."""

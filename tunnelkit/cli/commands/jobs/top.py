@@ -13,7 +13,7 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="Print one look as text, and leave.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one look as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one sample as JSON.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="A row for each GPU.")] = False,
     ranks: Annotated[
         bool, typer.Option("--ranks", help="A row for each rank or program (as without it).")
@@ -32,7 +32,7 @@ def top(
     textual: pip install 'tunnelkit[top]'. What it calls the reason is `tk why`'s.
 
     tk top                 the session's job, else your newest
-    tk top 4711 --once     one look as text
+    tk top 4711 --once     one sample as text
     tk top --gpu
     tk top --json | jq '.rows[] | select(.worst != "")'
     """

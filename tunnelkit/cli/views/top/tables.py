@@ -17,7 +17,7 @@ _KEPT = 24
 
 
 class Show(Enum):
-    """What the rows are: ranks or programs, GPUs, threads, nodes."""
+    """The kind of rows: ranks or programs, GPUs, threads, nodes."""
 
     RANKS = "ranks"
     GPUS = "gpus"
