@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from tests.lab_fixtures import ssh
 from tests.support.pty_terminal import on_a_terminal
 from tests.support.slow_rig import prefer, pretend_nvml
-from tests.support.tkrig import Project, eventually
+from tests.support.tkrig import PROGRAM, Project, eventually, line_of
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +101,29 @@ async def test_all_nodes_of_a_job_are_asked(project: Project, submit: Submit) ->
     assert {"on node1" in text for text in waits} == {True, False}
 
 
+async def test_a_program_at_a_breakpoint_does_not_hang(project: Project) -> None:
+    """With its session: the debugger's place. From elsewhere it is not known, and no hang."""
+    stop = line_of(PROGRAM, "total += step")
+    await project.up("--nodes", "1", "--cpus", "1")
+    job = (await project.tk("status", "--json")).json["job"]["id"]
+    terminal = await project.loop("python", "2.py")
+    editor = await project.f5(stop, file="2.py")
+    thread, frame = await editor.stopped(60)
+    found = await why(project, "--sample", "2")
+    assert codes(found) == ["at-breakpoint"], found
+    [verdict] = found["verdicts"]
+    assert verdict["certainty"] == "proven" and f"/2.py:{stop}" in verdict["sentence"]
+    assert verdict["because"][0]["source"] == "the session's debugger"
+    (project.base / "o").mkdir()
+    other = Project(project.lab, project.base / "o")
+    found = await why(other, job, "--sample", "2")
+    assert codes(found)[0] in ("at-breakpoint", "nothing"), found
+    assert found["verdicts"][0]["certainty"] in ("likely", "unknown")
+    await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+    await editor.finish(thread, timeout_s=60)
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
 async def test_a_server_without_clients_has_no_finding(project: Project, submit: Submit) -> None:
     job = await submit("-w node1 -c 1", f'python3 -c "{SERVE}"')
     found = await why(project, job, "--sample", "2")
@@ -118,6 +142,7 @@ async def test_a_session_asks_its_agents_and_other_jobs_by_steps(
     await terminal.line("ready")
     found = await why(project, "--sample", "2")
     assert codes(found) == ["hang"], found
+    assert re.search(r"; python3? \(pid \d+.*\) waits ", found["verdicts"][0]["sentence"])
     other = await submit("-w node2 -c 1", f'python3 -c "{SERVE}"')
     assert codes(await why(project, other, "--sample", "2")) == ["nothing"]
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Dict, List, Optional, Tuple
 
-from tunnelkit.probe import cpu_quota, memory_pressure, proc, threads
+from tunnelkit.probe import cpu_quota, debugger, memory_pressure, proc, threads
 from tunnelkit.probe.gpu import watch as gpus
 from tunnelkit.probe.job_processes import JobProcess, JobProcesses
 from tunnelkit.probe.places import PlaceWatch
@@ -18,6 +18,8 @@ from tunnelkit.probe.threads import Sampled
 VERSION = 1
 _MOST_PROCESSES = 256
 _LEAST_S, _MOST_S = 1.0, 120.0
+#: A process that used less of a core stands; its debugger is looked for.
+_STANDS = 0.05
 _IO = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
 
 
@@ -181,6 +183,8 @@ def _process(
     status, stat = after.status[pid], after.stat[pid]
     was = before.stat.get(pid, [])
     io, io_was = after.io[pid], before.io.get(pid, {})
+    # Threads that ended are in the process's own count alone.
+    run = max(sum(run for run, _ in own), _ticks(stat, was, (11, 12), seconds))
     return {
         "pid": pid,
         "parent": one.parent,
@@ -189,8 +193,7 @@ def _process(
         "argv": one.argv,
         "env": one.env,
         "threads": len(own),
-        # Threads that ended are in the process's own count alone.
-        "run": round(max(sum(run for run, _ in own), _ticks(stat, was, (11, 12), seconds)), 4),
+        "run": round(run, 4),
         "wait": round(sum(wait for _, wait in own), 4),
         "wanting": sum(run + wait > 0.5 for run, wait in own),
         "children": round(_ticks(stat, was, (13, 14), seconds), 4),
@@ -199,6 +202,7 @@ def _process(
         "swap_bytes_before": _kib(before.status.get(pid, ""), "VmSwap"),
         "rss_bytes": _kib(status, "VmRSS"),
         "cpus_allowed": proc.field_of(status, "Cpus_allowed_list")[:400],
+        "debugger": debugger.loaded(pid, one.argv) if run <= _STANDS else "",
         "traced": proc.field_of(status, "TracerPid") not in ("", "0"),
         "nspid": [int(word) for word in proc.field_of(status, "NSpid").split() if word.isdigit()],
         "io": {name: round((io[name] - io_was.get(name, 0)) / seconds, 1) for name in _IO}

@@ -72,7 +72,8 @@ class Sampled:
         if with_call:
             call = waits.by_call(_read(self._call))
             # "read" may be of a pipe, a terminal or a disk: there the function says more.
-            word = word if call in ("", "read", "write") and word else call or word
+            if not (word == "terminal" or (word and call in ("", "read", "write"))):
+                word = call or word
             self.waits[word or "unknown"] = self.waits.get(word or "unknown", 0) + 1
         if name and name != "0" and (name in self.wchans or len(self.wchans) < 12):
             self.wchans[name] = self.wchans.get(name, 0) + 1

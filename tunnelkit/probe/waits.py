@@ -40,6 +40,8 @@ _FUNCTIONS = (
     ("swap", "swap"),
 )  # fmt: skip
 _MACHINE = os.uname().machine
+#: read(2), whose first argument is the descriptor.
+_READ = {"x86_64": 0, "aarch64": 63}
 
 
 def by_function(name: str) -> str:
@@ -48,12 +50,15 @@ def by_function(name: str) -> str:
 
 
 def by_call(text: str, machine: str = _MACHINE) -> str:
-    """Return the word for /proc/PID/task/TID/syscall; with `-timed` if the wait has a limit."""
+    """Return the word for /proc/PID/task/TID/syscall; with `-timed` if the wait has a limit.
+    `stdin`: a read of descriptor 0."""
     words = text.split()
     if len(words) < 7 or not words[0].isdigit():
         return ""
     number = int(words[0])
     word = _CALLS.get(machine, {}).get(number, "")
+    if number == _READ.get(machine) and words[1] == "0x0":
+        return "stdin"
     at = _LIMIT_AT.get(machine, {}).get(number)
     if not word or at is None:
         return word

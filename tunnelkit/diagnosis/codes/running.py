@@ -7,6 +7,26 @@ from tunnelkit.diagnosis.verdict import Actor, Stage
 
 RUNNING = (
     Code(
+        "at-breakpoint",
+        Stage.RUNNING,
+        Actor.YOU,
+        "A debugger holds the program: at a breakpoint, a step, a pause or an uncaught exception, "
+        "or until an editor connects. It does not hang.",
+        "The session's debugger says so (proven); or py-spy finds the main thread in the "
+        "debugger's own waiting function (likely). Where neither could be asked, and debugpy is "
+        "loaded in a process that stands still, it is not known whether that hangs (unknown).",
+        "Let it go on in the editor or console that debugs it: F5, `tk console`, `tk loop`.",
+    ),
+    Code(
+        "waits-for-input",
+        Stage.RUNNING,
+        Actor.YOU,
+        "The program waits for a line of input: a prompt of pdb, `input()`, a read of stdin.",
+        "Nothing of the job runs, and a main thread is in read(2) of descriptor 0, which no other "
+        "program of the job writes.",
+        "Answer it where it was started; give a job that is to read nothing `</dev/null`.",
+    ),
+    Code(
         "stopped",
         Stage.RUNNING,
         Actor.YOU,
@@ -37,7 +57,9 @@ RUNNING = (
         "written, no log grew, and a main thread waits in futex, a pipe or a socket without a "
         "limit of time. Programs that wait in sleep, accept or epoll are not counted: that is how "
         "servers wait.",
-        "See where each rank waits: `tk ranks --native`, or py-spy dump on the node.",
+        "The verdict names the line where a Python program waits, if the session's debugger or "
+        "py-spy (on the node, or `pip install 'tunnelkit[native]'` here) could read its stack. "
+        "Else `tk ranks --native` in a session, or py-spy dump on the node.",
     ),
     Code(
         "throttled",

@@ -56,7 +56,8 @@ class IoView:
 class ProcessView:
     """One process. run, wait: of all its threads, in CPUs; children: of children that ended.
     wanting: threads that want a CPU for half of the time. cpus: those that it may use. mounts:
-    where it has files. pids: its number in each namespace."""
+    where it has files. pids: its number in each namespace. debugger: `debugpy`, if it is loaded
+    in a process that does not run."""
 
     pid: int
     parent: int = 0
@@ -75,6 +76,7 @@ class ProcessView:
     rss_bytes: int = 0
     cpus: frozenset[int] = frozenset()
     traced: bool = False
+    debugger: str = ""
     pids: tuple[int, ...] = ()
     io: IoView | None = None
     is_new: bool = False
@@ -236,6 +238,7 @@ def _process(one: Fields) -> ProcessView:
         rss_bytes=one.whole("rss_bytes"),
         cpus=cpu_set(one.text("cpus_allowed")),
         traced=one.flag("traced"),
+        debugger=one.text("debugger"),
         pids=tuple(int(pid) for pid in one.numbers("nspid")[:32]),
         io=_io(one.inner("io")) if one.has("io") else None,
         is_new=one.flag("is_new"),

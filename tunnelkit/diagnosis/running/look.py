@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.diagnosis.evidence.window import (
     GpuView,
     NodeWindow,
@@ -22,6 +23,8 @@ _HELPERS = frozenset(
         *("mpiexec.hydra", "torchrun", "slurmstepd", "pbs_attach", "ssh", "sshd", "tmux", "screen"),
     }
 )
+#: debugpy's adapter, which a program under debugpy may have started.
+_ADAPTER = "/debugpy/adapter"
 _ALL_GPUS = ("all", "void")
 
 
@@ -51,10 +54,16 @@ class CpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A job and the windows of its nodes."""
+    """A job, the windows of its nodes, and the stacks of processes that stand still."""
 
     job: JobView
     windows: tuple[NodeWindow, ...]
+    stacks: tuple[StackView, ...] = ()
+
+    def stack_of(self, window: NodeWindow, one: ProcessView) -> StackView | None:
+        """Return the Python stack of a process; None if it was not read."""
+        mine = (each for each in self.stacks if (each.node, each.pid) == (window.node, one.pid))
+        return next(mine, None)
 
     def processes(self) -> Iterator[tuple[NodeWindow, ProcessView]]:
         """Return all processes, each with its node."""
@@ -64,7 +73,11 @@ class Look:
 
     def programs(self) -> list[tuple[NodeWindow, ProcessView]]:
         """Return the processes without shells, launchers and the like."""
-        return [(window, one) for window, one in self.processes() if one.name not in _HELPERS]
+        return [
+            (window, one)
+            for window, one in self.processes()
+            if one.name not in _HELPERS and _ADAPTER not in one.argv
+        ]
 
     def leaves(self) -> list[tuple[NodeWindow, ProcessView]]:
         """Return the programs that have started no other program."""
@@ -130,7 +143,7 @@ class Look:
             if mine:
                 threads = tuple(one for one in window.threads if one.pid in pids)
                 windows.append(replace(window, processes=mine, threads=threads))
-        return Look(self.job, tuple(windows))
+        return Look(self.job, tuple(windows), self.stacks)
 
 
 def main_thread(window: NodeWindow, one: ProcessView) -> ThreadView | None:

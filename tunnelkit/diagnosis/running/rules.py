@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.stacks import StackView, by_debugger
 from tunnelkit.diagnosis.evidence.window import NodeWindow
-from tunnelkit.diagnosis.running import cpus, gpus, ranks, still, storage
+from tunnelkit.diagnosis.running import cpus, debugged, gpus, ranks, still, storage
 from tunnelkit.diagnosis.running.look import Look, percent
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question. label: for the line of what was excluded. of_gpus: it needs a GPU. explains:
-    codes of findings that follow from this one."""
+    """One question. label: for the line of what was excluded, or "". of_gpus: it needs a GPU.
+    explains: codes of findings that follow from this one."""
 
     code: str
     label: str
@@ -30,9 +31,11 @@ _STANDS = frozenset(
         *("swap", "storage-slow", "gpu-unused", "gpu-waits-for-data", "one-thread"),
     }
 )
+_HELD = frozenset({"stopped", "storage-gone", "hang", "gpu-waits-for-data", "gpu-unused"})
 _LACKS_CPU = frozenset({"too-many-threads", "neighbours", "one-thread", "gpu-waits-for-data"})
 
 QUESTIONS = (
+    Question("at-breakpoint", "", debugged.at_breakpoint, _HELD),
     Question("stopped", "stopped", still.stopped, _STANDS),
     Question("storage-gone", "storage gone", still.storage_gone, _STANDS),
     Question("hang", "hang", still.hang, _STANDS),
@@ -57,14 +60,17 @@ QUESTIONS = (
     Question("gpu-memory", "GPU memory", gpus.memory, of_gpus=True),
 )
 _MOST = 2
+_MOST_STACKS = 64
 
 
-def judge_running(job: JobView, windows: Sequence[NodeWindow], now_s: float) -> tuple[Verdict, ...]:
+def judge_running(
+    job: JobView, windows: Sequence[NodeWindow], now_s: float, stacks: Sequence[StackView] = ()
+) -> tuple[Verdict, ...]:
     """Return what holds a running job back, at most two verdicts. now_s: as in other rooms."""
-    look = Look(job, tuple(windows))
+    look = Look(job, tuple(windows), tuple(by_debugger(one) for one in stacks))
     if not look.windows and job.native_state != "SUSPENDED":
         return (Verdict("running", "runs", Certainty.UNKNOWN),)
-    found = ranks.straggler(look)
+    found = None if debugged.at_breakpoint(look) else ranks.straggler(look)
     if found is not None:
         rank, verdict = found
         causes, asked = _findings(look.only_rank(rank))
@@ -80,6 +86,19 @@ def judge_running(job: JobView, windows: Sequence[NodeWindow], now_s: float) -> 
     if not verdicts:
         return (replace(_nothing(look), excluded=excluded),)
     return (replace(verdicts[0], excluded=excluded), *verdicts[1:])
+
+
+def to_ask(job: JobView, windows: Sequence[NodeWindow]) -> tuple[tuple[str, int], ...]:
+    """Return the processes whose Python stacks would say more: node and pid, at most 64.
+
+    They do not run, and a debugger may hold them, or all of the job stands still."""
+    look = Look(job, tuple(windows))
+    all_stand = still.stands(look)
+    return tuple(
+        (window.node, one.pid)
+        for window, one in look.leaves()
+        if one.run + one.children <= debugged.STANDS and (all_stand or one.debugger)
+    )[:_MOST_STACKS]
 
 
 def _findings(look: Look) -> tuple[list[Verdict], list[Question]]:
@@ -103,7 +122,7 @@ def _findings(look: Look) -> tuple[list[Verdict], list[Question]]:
 
 def _excluded(look: Look, asked: Sequence[Question]) -> tuple[str, ...]:
     has_gpus = bool(look.gpus())
-    labels = [one.label for one in asked if has_gpus or not one.of_gpus]
+    labels = [one.label for one in asked if one.label and (has_gpus or not one.of_gpus)]
     return (*labels, "ranks") if look.has_ranks else tuple(labels)
 
 
@@ -116,7 +135,8 @@ def _nothing(look: Look) -> Verdict:
             "nothing",
             f"runs, and no program of it was found on {nodes}",
             Certainty.UNKNOWN,
-            (Evidence("only its script and launchers were seen", "/proc"),),
+            (Evidence("only its script, launchers and processes of tk were seen", "/proc"),),
+            next_steps=(NextStep("a program of `tk loop` is known to its session", "tk ranks"),),
         )
     busiest = sorted(programs, key=lambda row: -row[1].run)[:3]
     rows = [
@@ -128,7 +148,7 @@ def _nothing(look: Look) -> Verdict:
     sentence = (
         "runs; nothing holds it back that can be seen from outside"
         if rows
-        else f"runs, and used no CPU in {seconds:.0f} s: it waits for a timer or for the network"
+        else f"runs, and used no CPU in {seconds:.0f} s: it waits for a timer, input or the network"
     )
     return Verdict(
         "nothing",

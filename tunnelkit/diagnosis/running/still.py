@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.evidence.window import NodeWindow, PlaceView, ProcessView
+from tunnelkit.diagnosis.running import debugged, hang_places
 from tunnelkit.diagnosis.running.look import Look, main_thread, percent
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
@@ -16,13 +17,6 @@ _FOR_OTHERS = frozenset({"futex", "pipe", "receive", "read", "write", "nfs", "lu
 _BY_ITSELF = frozenset(
     {"sleep", "poll-timed", "futex-timed", "accept", "terminal", "pause", "poll", "child"}
 )
-_WORDS = {
-    "futex": "a lock or another thread (futex)",
-    "pipe": "data from a pipe",
-    "receive": "data from a socket",
-    "read": "a read",
-    "write": "a write",
-}
 _NOT_STORAGE = frozenset({"gpu-driver", "swap", "stopped"})
 _REAL = "statvfs in a process of its own"
 
@@ -153,36 +147,43 @@ def _counter(place: PlaceView) -> str:
     return "/proc/self/mountstats" if place.nfs is not None else "/sys/dev/block/*/stat"
 
 
+def stands(look: Look, ran: float = _RAN) -> bool:
+    """True if nothing of the job moves. ran: of a core on each node, at most."""
+    return look.run <= ran * max(1, len(look.windows)) and not _something_moves(look)
+
+
 def hang(look: Look) -> Verdict | None:
-    """No thread runs, no GPU works, no log grows, and programs wait for others without end."""
-    if look.run > _RAN * max(1, len(look.windows)) or _something_moves(look):
-        return None
+    """No thread runs, no GPU works, no log grows, and programs wait for others without end; or
+    for a person, as far as that is known."""
+    if stands(look, debugged.STANDS) and (found := debugged.debugger_loaded(look)):
+        return found
+    return (debugged.waits_for_input(look) or _hangs(look)) if stands(look) else None
+
+
+def _hangs(look: Look) -> Verdict | None:
     waits = []
     for window, one in look.leaves():
         thread = main_thread(window, one)
         word = thread.waits_for if thread is not None else ""
+        # Its stdin is a pipe from another program of the job.
+        word = "pipe" if word == "stdin" else word
         if word in _BY_ITSELF and word != "child":
             return None
         if word in _FOR_OTHERS and thread is not None and one.run + one.children <= _RAN:
             waits.append((window, one, word))
     if not waits:
         return None
-    window, one, word = waits[0]
-    lines = [
-        Evidence(
-            f"{look.who(window, one)} waits for {_WORDS.get(word, word)}",
-            "/proc/PID/syscall, wchan",
-        )
-        for window, one, word in waits[:4]
-    ]
+    window, one, _ = waits[0]
     threads = sum(window.thread_count for window in look.windows)
+    at = hang_places.sentence(look, waits)
     return Verdict(
         "hang",
-        f"stands still: none of its {threads} threads ran in {window.seconds:.0f} s",
+        f"stands still: none of its {threads} threads ran in {window.seconds:.0f} s"
+        + (f"; {at}" if at else ""),
         Certainty.LIKELY,
         (
             Evidence(f"CPU {percent(look.run)} of a core", "/proc/PID/task/TID/schedstat"),
-            *lines,
+            *hang_places.lines(look, waits),
             *_quiet(look),
         ),
         next_steps=(

@@ -33,6 +33,8 @@ def judge_reason(job: JobView, cluster: ClusterView, now_s: float) -> Verdict | 
         return _preparing(job, cluster, now_s, reason)
     if job.native_state == "RESV_DEL_HOLD" and reason.code == "not-looked":
         reason = reason_of("ReservationDeleted")
+    if job.native_state == "COMPLETING" and reason.code == "not-looked":
+        reason = reason_of("Cleaning")
     if reason.by_nodes or not reason.known:
         return None
     return _RULES.get(reason.code, _plain)(job, cluster, now_s, reason)

@@ -9,8 +9,10 @@ from dataclasses import replace
 from tunnelkit.diagnosis.black_box.record import choose_box
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.end import EndView
+from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.diagnosis.evidence.window import NodeWindow
-from tunnelkit.diagnosis.running.rules import judge_running
+from tunnelkit.diagnosis.running.rules import judge_running, to_ask
 from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.errors import SchedulerError
@@ -19,6 +21,7 @@ from tunnelkit.scheduler.inspector import Inspection
 from tunnelkit.session.job.log_paths import remember_job_logs
 from tunnelkit.session.why.running import MOST_S, sample
 from tunnelkit.session.why.sources import WhySources
+from tunnelkit.session.why.stacks import py_spy_stacks
 
 #: Seconds for which a running job is sampled.
 SAMPLE_S = 10
@@ -37,12 +40,29 @@ async def diagnose(sources: WhySources, job_id: str | None, *, sample_s: int = 0
     if found.job is not None:
         remember_job_logs(sources.cluster, found.job, time.time())
     windows: tuple[NodeWindow, ...] = ()
-    if found.job is not None and found.job.state is JobState.RUNNING and sample_s > 0:
+    job = found.job
+    if job is not None and job.state is JobState.RUNNING and sample_s > 0:
         seconds = min(sample_s, MOST_S)
-        if found.job.native_state != "SUSPENDED":
-            windows, missing = await sample(sources.enter, found.job, seconds, sources.python)
+        if job.native_state != "SUSPENDED":
+            windows, missing = await sample(sources.enter, job, seconds, sources.python)
             found = replace(found, missing=found.missing + missing)
+        stacks, missing = await _stacks(sources, job, windows)
+        return judge(replace(found, missing=found.missing + missing), job_id, windows, stacks)
     return judge(found, job_id, windows)
+
+
+async def _stacks(
+    sources: WhySources, job: JobView, windows: tuple[NodeWindow, ...]
+) -> tuple[tuple[StackView, ...], tuple[str, ...]]:
+    """Return where the processes of a job stand that do not run: from their debuggers, else from
+    py-spy if all of the job stands; and why stacks are missing."""
+    asked = () if sources.debugged is None else await sources.debugged(job.job_id)
+    known = {(one.node, one.pid) for one in asked}
+    wanted = [one for one in to_ask(job, windows) if one not in known]
+    if not wanted or sources.enter is None:
+        return asked, ()
+    found, missing = await py_spy_stacks(sources.enter, job.job_id, wanted, sources.python)
+    return asked + found, missing
 
 
 async def newest_job(sources: WhySources) -> str:
@@ -56,14 +76,19 @@ async def newest_job(sources: WhySources) -> str:
     return found
 
 
-def judge(found: Inspection, job_id: str, windows: tuple[NodeWindow, ...] = ()) -> Diagnosis:
-    """Return the diagnosis of what was found. windows: of a running job's nodes."""
+def judge(
+    found: Inspection,
+    job_id: str,
+    windows: tuple[NodeWindow, ...] = (),
+    stacks: tuple[StackView, ...] = (),
+) -> Diagnosis:
+    """Return the diagnosis of what was found. windows, stacks: of a running job's nodes."""
     now_s = found.asked_s
     if found.job is not None and found.cluster is not None:
         stage, verdicts = Stage.WAITING, judge_waiting(found.job, found.cluster, now_s)
         missing = found.missing + found.cluster.missing
     elif found.job is not None and found.end is None:
-        stage, verdicts = Stage.RUNNING, judge_running(found.job, windows, now_s)
+        stage, verdicts = Stage.RUNNING, judge_running(found.job, windows, now_s, stacks)
         missing = found.missing + _silent_gpus(windows)
     else:
         end = found.end or EndView()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunnelkit.config.schema import Settings
+from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.errors import SchedulerError
 from tunnelkit.link.base import Link, LinkSetup, Prompter
 from tunnelkit.model import Completed
@@ -28,7 +29,8 @@ class WhySources:
     """run: runs an argv on the login host. cluster: the login host's name, for messages.
 
     directory: `[cluster] directory`, which has the black boxes; "" if they do not matter.
-    enter: the way into running jobs; None if there is none. python: `[cluster] python`."""
+    enter: the way into running jobs; None if there is none. python: `[cluster] python`.
+    debugged: asks the session's debuggees where a job's processes are."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector
@@ -36,6 +38,7 @@ class WhySources:
     directory: str
     enter: Enter | None = None
     python: str = DEFAULT
+    debugged: Callable[[str], Awaitable[tuple[StackView, ...]]] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
 from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
 from tunnelkit.scheduler.slurm.job_id import check_job_id
+from tunnelkit.scheduler.slurm.states import state_of
 
 # $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section. squeue's
 # filters in the environment would hide jobs.
@@ -27,12 +28,30 @@ section now date +%s
 record=$(timeout 10 scontrol show job -d -o "$id" 2>&1 </dev/null)
 code=$?
 printf '\n%s job\n%s\n%s-code %s\n' "$mark" "$record" "$mark" "$code"
-case $record in
-*" JobState=PENDING "*)
+field() {
+  value=${record#*" $1="}
+  [ "$value" = "$record" ] && value= || value=${value%%" "*}
+}
+field JobState
+state=$value
+# Of a job that was requeued while it ran, Slurm clears the run away first. Its record then has the
+# times of that run as planned; a job that is over has its end.
+if [ "$state" = COMPLETING ]; then
+  field RunTime && run=$value
+  field StartTime && begin=$value
+  field EndTime
+  case $run.$begin.$value in
+  00:00:00.*.Unknown) state=REQUEUED ;;
+  00:00:00.*[!0-9]*.* | 00:00:00..* | 00:00:00.*.*[!0-9]* | *.) ;;
+  00:00:00.*) [ $((value - begin)) -lt 60 ] || state=REQUEUED ;;
+  esac
+fi
+case $state in
+PENDING|CONFIGURING|POWER_UP_NODE|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOLD|SPECIAL_EXIT)
 """
 _OTHERS = r"""
 ;;
-*" JobState=RUNNING "*|*" JobState=SUSPENDED "*) ;;
+RUNNING|RESIZING|SIGNALING|SUSPENDED|STOPPED) ;;
 *)
 """
 _END = "\n;;\nesac\nexit 0\n"
@@ -67,7 +86,7 @@ class SlurmInspector(LoginPrograms):
                 transient=True,
             )
         rows = [one.groups() for one in _ROW.finditer(done.text)]
-        alive = [row for row in rows if row[2] in ("PENDING", "RUNNING", "SUSPENDED")]
+        alive = [row for row in rows if state_of(row[2])[0] in (JobState.PENDING, JobState.RUNNING)]
         if alive:
             best = max(alive, key=lambda row: int(row[0]))
         elif rows:

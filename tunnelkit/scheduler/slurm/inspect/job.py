@@ -32,6 +32,8 @@ _KEYS = (
 )
 _KEY = re.compile(r"(?:^| )({})=".format("|".join(re.escape(key) for key in _KEYS.split())))
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
+#: Slurm's time limits are whole minutes.
+_LEAST_LIMIT_S = 60
 _UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
 _GPU = re.compile(r"(?:gres[:/])?gpu(?:[:/]([A-Za-z][\w.-]*))?(?:[:=]([0-9]+))?$")
 
@@ -58,6 +60,8 @@ def job_view(text: str) -> JobView | None:
         return "" if text in _ABSENT else text
 
     state, _ = state_of(value("JobState"))
+    if _is_back(found):
+        state = JobState.PENDING
     code, signal = _codes(value("ExitCode"))
     start_s = _time(value("StartTime"))
     pending = state is JobState.PENDING
@@ -97,6 +101,17 @@ def job_view(text: str) -> JobView | None:
         comment=value("Comment"),
         shape=_shape(found),
     )
+
+
+def _is_back(found: dict[str, str]) -> bool:
+    """True if Slurm clears a run away, after which the job is in the queue again: its record has
+    that run's planned end, and no time that it ran."""
+    if found.get("JobState") != "COMPLETING" or found.get("RunTime") != "00:00:00":
+        return False
+    begun_s, end_s = _time(found.get("StartTime", "")), _time(found.get("EndTime", ""))
+    if begun_s is None or end_s is None:
+        return found.get("EndTime") == "Unknown"
+    return end_s - begun_s >= _LEAST_LIMIT_S
 
 
 def nodes_of(text: str) -> tuple[str, ...]:

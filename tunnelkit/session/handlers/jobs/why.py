@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from tunnelkit.debug.rank_looks import look
+from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, to_json
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.agent.command_output import output_of
@@ -13,6 +16,7 @@ from tunnelkit.session.session import Session
 from tunnelkit.session.why.diagnose import diagnose
 from tunnelkit.session.why.running import Enter, by_scheduler, no_way_in
 from tunnelkit.session.why.sources import WhySources, cluster_sources, no_inspector
+from tunnelkit.session.why.stacks import debugged_stacks
 
 
 async def why(session: Session, request: Why) -> DiagnosisInfo:
@@ -20,7 +24,11 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
     job = session.cluster.job
     own = None if job is None else job.job_id
     scheduler = None if job is None else job.scheduler
-    sources = replace(sources_of(session), enter=_way_in(session, scheduler, own))
+    sources = replace(
+        sources_of(session),
+        enter=_way_in(session, scheduler, own),
+        debugged=_debuggees(session, own),
+    )
     return to_json(await diagnose(sources, request.job or own, sample_s=request.sample))
 
 
@@ -47,3 +55,19 @@ def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> E
         return await by_step(job_id, node, argv, stdin=stdin, timeout_s=timeout_s)
 
     return enter
+
+
+def _debuggees(
+    session: Session, own: str | None
+) -> Callable[[str], Awaitable[tuple[StackView, ...]]]:
+    """Return what asks the debuggees of the session's loops and attachments, for its own job."""
+
+    async def ask(job_id: str) -> tuple[StackView, ...]:
+        if job_id != own:
+            return ()
+        runs = [run for one in session.loops.all() if (run := one.loop.first()) is not None]
+        found = await asyncio.gather(*(look(run.targets) for run in runs))
+        samples = [sample for some in found for sample in some]
+        return debugged_stacks(samples, "the session's debugger")
+
+    return ask
