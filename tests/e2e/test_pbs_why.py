@@ -45,6 +45,7 @@ async def commented(server: StandIn, job: str) -> None:
     await eventually(lambda: server.jobs()[job].get("comment"), "the scheduler has looked")
 
 
+@pytest.mark.why("waiting")
 async def test_a_job_that_waits_for_a_full_node(project: Project, server: StandIn) -> None:
     first = await qsub(project, *FULL_NODE)
     await eventually(lambda: server.jobs()[first]["job_state"] == "R", "the first runs")
@@ -60,6 +61,7 @@ async def test_a_job_that_waits_for_a_full_node(project: Project, server: StandI
     assert any("node1 2 GPUs, 0 CPUs" in one for one in told), told
 
 
+@pytest.mark.why("waiting")
 async def test_a_job_that_can_never_run(project: Project, server: StandIn) -> None:
     job = await qsub(project, "-l", "select=1:ngpus=9")
     await commented(server, job)
@@ -71,6 +73,7 @@ async def test_a_job_that_can_never_run(project: Project, server: StandIn) -> No
     assert found["next_steps"][0]["command"] == f"qdel {job}"
 
 
+@pytest.mark.why("waiting")
 async def test_nodes_that_are_offline(project: Project, server: StandIn) -> None:
     server.reset(nodes=["node2"])
     job = await qsub(project, "-l", "select=1:ncpus=1:host=node1")
@@ -80,6 +83,7 @@ async def test_nodes_that_are_offline(project: Project, server: StandIn) -> None
     assert any("fan replaced on Friday" in one["text"] for one in found["because"])
 
 
+@pytest.mark.why("waiting")
 @pytest.mark.parametrize("dialect", ["pbs", "torque"])
 async def test_a_held_job(project: Project, server: StandIn, dialect: str) -> None:
     server.reset(dialect=dialect)
@@ -89,6 +93,7 @@ async def test_a_held_job(project: Project, server: StandIn, dialect: str) -> No
     assert found["next_steps"][0]["command"] == f"qrls {job}"
 
 
+@pytest.mark.why("waiting")
 @pytest.mark.parametrize("what", ["started", "scheduling"])
 async def test_what_is_switched_off(project: Project, server: StandIn, what: str) -> None:
     server.reset(**{what: False})
@@ -98,6 +103,7 @@ async def test_what_is_switched_off(project: Project, server: StandIn, what: str
     assert f"({what} = False)" in found["sentence"]
 
 
+@pytest.mark.why("ended")
 async def test_a_job_that_ran_into_its_time_limit(project: Project, server: StandIn) -> None:
     job = await qsub(project, "-l", "walltime=1", "-N", "short", "-o", "short.out",
                      script="echo step 7\nsleep 600\n")  # fmt: skip
@@ -110,6 +116,7 @@ async def test_a_job_that_ran_into_its_time_limit(project: Project, server: Stan
     assert diagnosis["not_asked"] == [], "its log was found"
 
 
+@pytest.mark.why("ended")
 @pytest.mark.parametrize("dialect", ["pbs", "torque"])
 async def test_a_job_that_was_deleted(project: Project, server: StandIn, dialect: str) -> None:
     server.reset(dialect=dialect)
@@ -126,6 +133,7 @@ async def test_a_job_that_was_deleted(project: Project, server: StandIn, dialect
         assert "271" in str(found) or "TERM" in str(found)
 
 
+@pytest.mark.why("ended")
 async def test_a_server_without_a_history(project: Project, server: StandIn) -> None:
     server.reset(history=False)
     job = await qsub(project, *FULL_NODE)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,99 +16,11 @@ import pytest
 from tests.support.places import short_dir
 from tests.support.terminal import PATIENCE_S
 from tests.support.tkrig import Project, eventually
+from tests.support.why_cases.ended import CASES, FILES, FULL, Case
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 
 _ENDS_S = 120.0
-_RANKS = """
-import os, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-if dist.get_rank() == 2:
-    time.sleep(1)
-    {}["label"]
-dist.all_reduce(torch.ones(1))
-dist.barrier()
-"""
-_COLLATE = """
-def collate(row):
-    return row["label"]
-collate({})
-"""
-_CUDA_OOM = """
-class OutOfMemoryError(RuntimeError): pass
-OutOfMemoryError.__module__ = "torch"
-raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity "
-    "of 39.39 GiB of which 1.75 GiB is free. Process 77 has 30.10 GiB memory in use.")
-"""
-_FULL = """
-with open("{small}/x.bin", "wb", buffering=0) as file:
-    for part in range(16):
-        file.write(bytes(1 << 20))
-"""
-_HANDLED = """
-import sys, traceback
-try:
-    {}["a"]
-except KeyError:
-    traceback.print_exc()
-"""
-
-
-@dataclass(frozen=True)
-class Case:
-    """script: sh, where {py} is a Python and {dir} the test's directory. code, certainty: of the
-    first verdict. words: in its sentence. also: the second verdict's code."""
-
-    script: str
-    code: str
-    certainty: str
-    words: str = ""
-    also: str = ""
-    first_line: str = "#!/bin/bash"
-    options: tuple[str, ...] = ()
-
-
-CASES: dict[str, Case] = {
-    "exception": Case("{py} {dir}/collate.py", "exception", "proven",
-                      "KeyError: 'label' at collate.py:3 in collate"),
-    "exit code": Case("echo working; exit 7", "exit-unknown", "unknown", "exit code 7"),
-    "no directory for the log": Case("echo x", "launch-output", "proven",
-                                     options=("-o", "{dir}/absent/%j.log")),
-    "bad interpreter": Case("x", "launch-interpreter", "proven", "/no/such/python",
-                            first_line="#!/no/such/python"),
-    "command not found": Case("module load x; tranline --x", "not-found", "proven", "tranline"),
-    "not executable": Case("echo > {dir}/plain; {dir}/plain", "not-executable", "proven"),
-    "no such program": Case("{py} {dir}/absent.py", "not-found", "proven", "absent.py"),
-    "segfault": Case("{py} -X faulthandler -c 'import ctypes; ctypes.string_at(0)'", "segfault",
-                     "proven", "segmentation fault, at <string>:1"),
-    "abort": Case("{py} -c 'import os; os.abort()'", "abort", "proven"),
-    "killed by itself": Case("kill -KILL $$", "killed-unknown", "unknown"),
-    "killed child": Case("{py} -c 'import os; os.kill(os.getpid(), 9)'", "killed-unknown",
-                         "unknown"),
-    "hidden step": Case("srun -n1 sh -c 'exit 3'\necho done\nexit 0", "step-failed", "likely",
-                        "Exited with exit code 3"),
-    "hidden exception": Case("srun -n1 {py} {dir}/collate.py\nexit 0", "exception", "proven",
-                             "KeyError: 'label'", also="step-failed"),
-    "memory refused": Case("ulimit -v 2000000\n{py} -c 'bytearray(10 << 30)'", "exception",
-                           "proven", "MemoryError"),
-    "GPU memory": Case("{py} {dir}/cuda_oom.py", "gpu-oom", "proven", "2.50 GiB"),
-    "missing module": Case("{py} -c 'import notthere'", "missing-module", "proven", "notthere"),
-    "time limit": Case("echo step 1/10\nsleep 300", "timeout", "proven"),
-    "cancelled": Case("sleep 300", "cancelled", "proven"),
-    "healthy": Case("echo fine", "ok", "proven"),
-    "healthy, with a handled exception": Case("{py} {dir}/handled.py", "ok", "proven"),
-    "healthy, ends its own helper": Case(
-        "srun -n1 sh -c 'touch {dir}/begun; sleep 300' &\n"
-        "until [ -e {dir}/begun ]; do sleep 0.1; done\nkill $!; wait; exit 0", "ok", "proven"),
-    "handled exception, then a code": Case(
-        "{py} {dir}/handled.py\nfor i in $(seq 40); do echo step $i; done; exit 5",
-        "exit-unknown", "unknown"),
-}  # fmt: skip
-if importlib.util.find_spec("torch") is not None:
-    CASES["torchrun"] = Case(
-        "{py} -m torch.distributed.run --standalone --nproc-per-node 4 {dir}/ranks.py",
-        "exception", "proven", "KeyError: 'label' at ranks.py:6 (rank 2)", options=("-n", "4"),
-    )  # fmt: skip
 
 
 class Jobs:
@@ -119,8 +29,7 @@ class Jobs:
     def __init__(self, lab: LabInfo, base: Path) -> None:
         self.lab, self.base = lab, base
         self.ids: dict[str, str] = {}
-        for name, text in (("collate", _COLLATE), ("cuda_oom", _CUDA_OOM), ("ranks", _RANKS),
-                           ("handled", _HANDLED)):  # fmt: skip
+        for name, text in FILES.items():
             (base / f"{name}.py").write_text(text)
 
     def on(self, *argv: str) -> str:
@@ -192,7 +101,13 @@ async def why(project: Project, job_id: str) -> list[dict[str, Any]]:
     return list(info["verdicts"])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.why(name[:7] if name[:7] == "healthy" else "ended"))
+        for name in CASES
+    ],
+)
 async def test_why_it_ended(project: Project, jobs: Jobs, name: str) -> None:
     case = CASES[name]
     first, *others = await why(project, jobs.ids[name])
@@ -212,10 +127,11 @@ async def test_the_text_says_what_happened_and_what_to_type(project: Project, jo
 
 
 @pytest.mark.root
+@pytest.mark.why("ended")
 async def test_a_full_file_system(project: Project, jobs: Jobs) -> None:
     # The job mounts it: a node of the lab has its own mounts.
     (jobs.base / "small").mkdir()
-    (jobs.base / "full.py").write_text(_FULL.format(small=jobs.base / "small"))
+    (jobs.base / "full.py").write_text(FULL.format(small=jobs.base / "small"))
     mount = "mount -t tmpfs -o size=2m tmpfs {dir}/small || exit 99"
     script = f"{mount}\n{{py}} {{dir}}/full.py; code=$?\numount {{dir}}/small\nexit $code"
     jobs.submit("full", Case(script, "", ""))

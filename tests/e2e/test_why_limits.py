@@ -16,7 +16,7 @@ from tests.support.accounting_rig import account, accounting_lab, why_no_account
 from tests.support.tkrig import Project, project_on
 from tunnelkit.lab import LabInfo
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.why("waiting")]
 
 _REASON_S = 40.0
 #: A job of one CPU and 20 minutes; `job` prints its id, `runs ID` waits until it runs.

@@ -75,6 +75,7 @@ def codes(found: dict[str, Any]) -> list[str]:
     return [one["code"] for one in found["verdicts"]]
 
 
+@pytest.mark.why("slow")
 async def test_a_job_that_tk_did_not_make_is_sampled_without_a_session(
     project: Project, submit: Submit
 ) -> None:
@@ -92,6 +93,7 @@ async def test_a_job_that_tk_did_not_make_is_sampled_without_a_session(
     assert codes(found) == ["running"]
 
 
+@pytest.mark.why("slow")
 async def test_all_nodes_of_a_job_are_asked(project: Project, submit: Submit) -> None:
     job = await submit("-N 2 -n 2 -c 1", f'srun python3 -c "{WAIT}"', count=2)
     found = await why(project, job, "--sample", "2")
@@ -101,6 +103,7 @@ async def test_all_nodes_of_a_job_are_asked(project: Project, submit: Submit) ->
     assert {"on node1" in text for text in waits} == {True, False}
 
 
+@pytest.mark.why("healthy")
 async def test_a_program_at_a_breakpoint_does_not_hang(project: Project) -> None:
     """With its session: the debugger's place. From elsewhere it is not known, and no hang."""
     stop = line_of(PROGRAM, "total += step")
@@ -124,6 +127,7 @@ async def test_a_program_at_a_breakpoint_does_not_hang(project: Project) -> None
     await terminal.line(r"run 1 · ended: exit code 0")
 
 
+@pytest.mark.why("healthy")
 async def test_a_server_without_clients_has_no_finding(project: Project, submit: Submit) -> None:
     job = await submit("-w node1 -c 1", f'python3 -c "{SERVE}"')
     found = await why(project, job, "--sample", "2")
@@ -155,6 +159,7 @@ def nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.why("slow")
 async def test_a_gpu_that_waits_for_data(project: Project, submit: Submit, nvml: Path) -> None:
     """The node's driver is a pretend one, which the cluster's Python finds."""
     script = project.base / "train.py"

@@ -14,7 +14,7 @@ import pytest
 from tests.support.slow_rig import Job, prefer, pretend_job, pretend_nvml
 from tunnelkit.diagnosis.verdict import Certainty, Verdict
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.why("slow")]
 
 SPIN = """\
     print("ready", flush=True)
@@ -406,6 +406,7 @@ HEALTHY = {
 }  # fmt: skip
 
 
+@pytest.mark.why("healthy")
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_program_has_no_finding(name: str, job: Job, gpus: Gpus) -> None:
     source, cpus, recording = HEALTHY[name]

@@ -20,7 +20,7 @@ from tunnelkit.diagnosis.verdict import Certainty, Verdict
 from tunnelkit.model import JobState
 from tunnelkit.session.why.stacks import py_spy_stacks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.why("slow")]
 
 RECEIVE = """\
     import socket

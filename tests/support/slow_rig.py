@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.why_report import saw
 from tunnelkit import probe_zip
 from tunnelkit.diagnosis.evidence.job import JobView, NodeNeed
 from tunnelkit.diagnosis.evidence.window import NodeWindow, parse_window
@@ -76,7 +77,9 @@ class Job:
 
     def judge(self, window: NodeWindow, cpus: int = 2) -> tuple[Verdict, ...]:
         view = JobView(self.id, JobState.RUNNING, "RUNNING", need=NodeNeed(cpus=cpus))
-        return judge_running(view, [window], 0.0)
+        found = judge_running(view, [window], 0.0)
+        saw(found[0].code, found[0].certainty.value)
+        return found
 
     def verdicts(self, seconds: float = 3, cpus: int = 2, **env: str) -> tuple[Verdict, ...]:
         """Sample and judge. While other programs of this machine take the job's CPUs, the rules

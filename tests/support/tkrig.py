@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import random
 import secrets
@@ -32,6 +33,7 @@ from tests.support.hang import what_hangs
 from tests.support.places import short_dir
 from tests.support.processes import Seen
 from tests.support.terminal import PATIENCE_S, Done, Terminal
+from tests.support.why_report import saw
 from tunnelkit import lab as tk_lab
 from tunnelkit.demo.dap_client import DapClient, Message
 from tunnelkit.lab import LabInfo
@@ -77,6 +79,13 @@ def free_port() -> int:
 def line_of(source: str, text: str) -> int:
     """The 1-based line that holds `text`."""
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+def _note_verdict(done: Done) -> None:
+    """Keep the verdict for the table of scripts/why-cases."""
+    with contextlib.suppress(ValueError, KeyError, IndexError):
+        first = json.loads(done.out)["verdicts"][0]
+        saw(first["code"], first["certainty"])
 
 
 class Project:
@@ -158,6 +167,8 @@ class Project:
             raise AssertionError(f"{what}\n{self.session_log()}") from None
         assert process.returncode is not None
         done = Done(args, process.returncode, out.decode(errors="replace"), err.decode())
+        if args[:1] == ("why",) and "--json" in args:
+            _note_verdict(done)
         assert code is None or done.code == code, f"{done}\n{self.session_log()}"
         return done
 

@@ -18,7 +18,7 @@ from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
 from tunnelkit.session.why.diagnose import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.why("waiting")]
 
 _PREAMBLE = r"""
 set -e

@@ -20,6 +20,18 @@ _INNER = {"ended-by-slurm"}
 
 #: Real words: from issues of torch, JAX, NCCL, from Slurm, OpenPBS and the loader.
 FAULTS = (
+    ("environment-module", "Lmod has detected the following error: The following module(s) are "
+     'unknown: "cuda/99"'),
+    ("environment-module", "ERROR: Unable to locate a modulefile for 'gcc/99'"),
+    ("conda-not-set-up", "CommandNotFoundError: Your shell has not been properly configured to use "
+     "'conda activate'."),
+    ("conda-not-set-up", "CondaError: Run 'conda init' before 'conda activate'"),
+    ("step-refused", "srun: error: Unable to create step for job 24: More processors requested "
+     "than permitted"),
+    ("mpi-abort", "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD with errorcode "
+     "7."),
+    ("mpi-abort", "Abort(6) on node 2 (rank 2 in comm 0): application called MPI_Abort"),
+    ("missing-module", "/usr/bin/python3: No module named notthere"),
     ("oom-limit", "slurmstepd-node1: error: StepId=1.batch exceeded memory limit "
         "(198389760 > 157286400), being killed"),
     ("oom-limit", "slurmstepd: error: Job 77 exceeded memory limit (4276 > 1024), being killed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.codes.code import Code
 from tunnelkit.diagnosis.codes.ended_program import PROGRAM
+from tunnelkit.diagnosis.codes.ended_script import SCRIPT
 from tunnelkit.diagnosis.verdict import Actor, Stage
 
 _SCHEDULER = (
@@ -203,4 +204,4 @@ _SCHEDULER = (
     ),
 )
 
-ENDED = (*_SCHEDULER, *PROGRAM)
+ENDED = (*_SCHEDULER, *PROGRAM, *SCRIPT)

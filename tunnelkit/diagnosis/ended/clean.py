@@ -54,6 +54,9 @@ def well(case: Case) -> Verdict | None:
     if ran_s is not None and long and job.time_limit_s and ran_s < job.time_limit_s * _LITTLE:
         of = f"{clock(ran_s)} of {clock(job.time_limit_s)}"
         steps.append(NextStep(f"it took {of}: a shorter --time may start sooner"))
+    if case.failure is not None and not case.lines_after(case.failure.last_line - 1):
+        text = f"its log ends with an exception, yet it ended with 0: {one_line(case.failure)}"
+        because.append(Evidence(text, "log", "seen"))
     # A signal ended it: another task of it may have failed before, and only the log would say so.
     unsure = any(one.state == "CANCELLED" for one in case.end.steps) and not case.text.strip()
     certainty = Certainty.LIKELY if unsure else Certainty.PROVEN

@@ -126,6 +126,11 @@ def consequences(case: Case, found: Traceback) -> tuple[str, ...]:
         ranks = sorted({one.rank for one in victims if one.rank is not None})
         who = f"rank {', '.join(map(str, ranks[:8]))}" if ranks else "other ranks"
         texts.append(f"{who}: {victims[0].sentence}")
+    if len(found.raised) > 1:
+        last = found.raised[-1]
+        if (last.type, last.message) != (found.type, found.message):
+            first_line = (last.message.split("\n") or [""])[0][:200]
+            texts.append(f"it was raised again as {last.type}: {first_line}")
     if case.hidden:
         texts.append(f"{case.failed_steps[0].text}; the script went on and ended with 0")
     return tuple(texts)

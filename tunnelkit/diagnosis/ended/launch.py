@@ -157,6 +157,8 @@ def _named(
     steps = [_look(code, name)]
     if any(re.search(r"\bmodule: (?:command )?not found$", one) for one in case.lines):
         steps.insert(0, _LOGIN_SHELL)
+    if name.endswith("\r") or "\\r" in name[-3:]:
+        return _windows(case, line)
     what = (
         f"the command {name} was not found" if code == "not-found" else f"{name} can't be executed"
     )
@@ -166,6 +168,17 @@ def _named(
         Certainty.PROVEN if last and case.exit.code == number else Certainty.LIKELY,
         (Evidence(line[:200], "log"), case.record()),
         next_steps=tuple(steps),
+    )
+
+
+def _windows(case: Case, line: str) -> Verdict:
+    """Its first line names a program whose name ends with a carriage return."""
+    return Verdict(
+        "not-found",
+        "failed: a script that it runs has the line ends of Windows (CRLF)",
+        Certainty.LIKELY,
+        (Evidence(line[:200], "log"), case.record()),
+        next_steps=(NextStep("change them: sed -i 's/\\r$//' FILE"),),
     )
 
 

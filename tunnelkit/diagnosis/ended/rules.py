@@ -16,6 +16,7 @@ from tunnelkit.diagnosis.ended.memory import counted_at_limit, counted_on_node, 
 from tunnelkit.diagnosis.ended.pbs import PBS_ENDS, pbs_ending, pbs_moved, pbs_record
 from tunnelkit.diagnosis.ended.ranks import collective, first_rank_signalled, worker
 from tunnelkit.diagnosis.ended.scheduler_end import cancelled, ended_by_scheduler
+from tunnelkit.diagnosis.ended.shell import set_up, shell
 from tunnelkit.diagnosis.ended.signals import crashed, killed, terminated, unexplained
 from tunnelkit.diagnosis.ended.time_limit import time_limit
 from tunnelkit.diagnosis.evidence.box import BoxView
@@ -58,6 +59,8 @@ RULES: tuple[Rule, ...] = (
     crashed,
     killed,
     terminated,
+    set_up,
+    shell,
     unexplained,
     hidden_step,
     well,

@@ -37,10 +37,12 @@ _CRASHES: dict[int, tuple[str, str, tuple[NextStep, ...]]] = {
     ABRT: ("abort", "aborted itself (ABRT): a C or C++ library gave up", (_STACK,)),
     BUS: ("bus", "crashed: bus error", (
         NextStep("/dev/shm full, or a mapped file that was cut: fewer workers"), _STACK)),
-    ILL: ("illegal-instruction", "crashed: an instruction that this CPU has not", (
+    ILL: ("illegal-instruction",
+          "crashed: illegal instruction, most often one that this CPU lacks", (
         NextStep("built for another CPU: build it on the node, or ask for another",
                  "tk up --constraint"),)),
-    FPE: ("arithmetic-error", "crashed: an integer divided by zero", (_STACK,)),
+    FPE: ("arithmetic-error", "crashed: arithmetic error, most often an integer divided by zero",
+          (_STACK,)),
     XFSZ: ("file-size", "wrote a file larger than its limit", (
         NextStep("`ulimit -f` is the limit"),)),
     XCPU: ("cpu-time", "used more CPU time than its limit", (
@@ -52,6 +54,12 @@ _WORDS = {
     "File size limit exceeded": XFSZ, "CPU time limit exceeded": XCPU, "Broken pipe": PIPE,
 }  # fmt: skip
 _NAMES = "|".join(_WORDS)
+#: Codes that common programs end with.
+_HINTS = {
+    124: "124 is the code of `timeout` when the time is over",
+    125: "125 is the code of `timeout` or docker when it fails itself",
+    128: "128 is git's code for a fatal error",
+}
 #: bash, dash, srun, mpirun.
 _SHAPES = (
     re.compile(rf"^\S+: line \d+: +\d+ (?P<how>{_NAMES})\b(?P<rest>.*)"),
@@ -158,10 +166,13 @@ def unexplained(case: Case) -> Verdict | None:
         because.append(Evidence("its log is empty", "log", "seen"))
     if case.failure is not None:
         because.append(Evidence(f"earlier in the log: {one_line(case.failure)}", "log", "also"))
+    if case.exit.code in _HINTS and not signal:
+        because.append(Evidence(_HINTS[case.exit.code or 0], "sysexits, timeout(1)", "maybe"))
     if signal == KILL:
+        who = "was killed" if case.exit.signal == KILL else "failed: a process of it was killed"
         return Verdict(
             "killed-unknown",
-            "was killed (KILL); who or what sent it is not on record",
+            f"{who} (KILL); who or what sent it is not on record",
             Certainty.UNKNOWN,
             tuple(because),
             excluded=looked_at(case),

@@ -163,11 +163,28 @@ MARKS: tuple[Mark, ...] = (
     # -- what is not there
     _mark("missing-module", r"\bModuleNotFoundError: No module named '(?P<name>[^']+)'",
           "Python found no module {name}"),
+    _mark("missing-module", r"^\S*python[\d.]*: No module named (?P<name>[\w.]+)$",
+          "Python found no module {name}"),
     _mark("glibc-too-old", r"version [`'](?P<name>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found",
           "the node's library has no {name}"),
     _mark("missing-library", r"(?:(?:Import|OS|Runtime)Error: |error while loading shared "
           r"libraries: )(?P<name>\S+?\.so[\d.]*): cannot open shared object file",
           "the library {name} is not there"),
+    # -- what the script sets up, and its launchers
+    _mark("environment-module", r"^Lmod has detected the following error:.*The following module"
+          r"\(s\) are unknown: \"?(?P<name>[^\s\"]+)", "there is no environment module {name}"),
+    _mark("environment-module", r"\bERROR:(?:\d+:)? Unable to locate a modulefile for "
+          r"'(?P<name>[^']+)'", "there is no environment module {name}"),
+    _mark("conda-not-set-up", r"^CommandNotFoundError: Your shell has not been properly configured "
+          r"to use 'conda (?P<name>\w+)'", "conda is not set up in the script's shell"),
+    _mark("conda-not-set-up", r"^CondaError: Run 'conda init' before 'conda (?P<name>\w+)'",
+          "conda is not set up in the script's shell"),
+    _mark("step-refused", r"^srun: error: Unable to create step for job \S+: (?P<why>.+)",
+          "srun could not start its step: {why}"),
+    _mark("mpi-abort", r"^MPI_ABORT was invoked on rank (?P<rank>\d{1,6}) in communicator .* with "
+          r"errorcode (?P<code>-?\d{1,9})", "rank {rank} called MPI_Abort with code {code}"),
+    _mark("mpi-abort", r"^[Aa]bort\((?P<code>-?\d{1,10})\) on node (?P<rank>\d{1,6}) \(rank \d+ in "
+          r"comm \d+\)", "rank {rank} called MPI_Abort with code {code}"),
     # -- memory that malloc refused
     _mark("exception", r"^terminate called after throwing an instance of 'std::bad_alloc'",
           "malloc had no memory to give (std::bad_alloc)"),

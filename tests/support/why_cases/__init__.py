@@ -1,0 +1,1 @@
+"""The cases of `scripts/why-cases` that are tables."""
