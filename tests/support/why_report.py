@@ -1,6 +1,6 @@
 """A plugin of pytest: a table of the cases of `tk why`, with what each got. See scripts/why-cases.
 
-A case is a test with the mark `why`; it is right if it passes. `saw` notes a verdict that a test has got.
+A case is a test with the mark `why`; it is right if it passes. `saw` notes a verdict that it got.
 """
 
 from __future__ import annotations
