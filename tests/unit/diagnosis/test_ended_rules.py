@@ -226,6 +226,14 @@ def test_progress_gives_a_figure_for_the_time() -> None:
     assert found.next_steps[0].command == "tk up --time 2:30:00"
 
 
+@pytest.mark.parametrize("name", ["tk-agent", "tk-step"])
+def test_a_step_of_tk_is_no_hidden_failure_of_the_script(name: str) -> None:
+    step = StepView("1", name, "FAILED", 137, 9)
+    assert verdict(job("COMPLETED"), steps=(step,)).code == "ok"
+    other = StepView("1", "python", "FAILED", 137, 9)
+    assert verdict(job("COMPLETED"), steps=(other,)).code == "step-failed"
+
+
 def test_peaks_and_what_could_be_asked_for_less() -> None:
     steps = (StepView("0", "python", "COMPLETED", 0, 0, max_rss_bytes=4 << 30),)
     found = verdict(job("COMPLETED", ran_s=300), steps=steps)

@@ -58,6 +58,8 @@ _STEP = (
     'exec 4>&1; code=$({ { "$@" 3>&- 4>&-; echo $? >&3; } | cat >&4; } 3>&1); '
     'sleep 1; exit "${code:-1}"'
 )
+#: Of steps that tk starts in a job from outside; diagnosis/ended/case.py leaves them out.
+_STEP_NAME = "tk-step"
 
 
 # The names for completion; see scheduler/names.py.
@@ -182,8 +184,9 @@ class Slurm(LoginPrograms):
         step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}"]
         if cpus is not None:
             step.append(f"--cpus-per-task={cpus}")
-        step += ["--mpi=none", "--unbuffered", "--quiet", "--"]
-        return [*step, "sh", "-c", _STEP, "tk-step", *argv]
+        # The name keeps `tk why` from taking it for a step of the script.
+        step += [f"--job-name={_STEP_NAME}", "--mpi=none", "--unbuffered", "--quiet", "--"]
+        return [*step, "sh", "-c", _STEP, _STEP_NAME, *argv]
 
     def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
         """Return a command for the login host or a node of the job that runs `argv` in a step.

@@ -117,6 +117,7 @@ def test_enter_names_the_node_and_repeats_the_cpus() -> None:
     assert argv[:7] == ["srun", "--jobid=7", "--overlap", "--nodes=1", "--ntasks=1",
                         "--nodelist=node4", "--cpus-per-task=2"]  # fmt: skip
     assert argv[-3:] == ["python3", "-c", "a b"]
+    assert "--job-name=tk-step" in argv
     with pytest.raises(UsageError):
         slurm.enter("7", "--pty", ["sh"])
 
