@@ -41,6 +41,12 @@ _QOS = (
     "qos twogpus set MaxTRESPerUser=gres/gpu=2",
     "account poor set GrpTRESMins=cpu=0",
     "account few set GrpJobs=1",
+    "account dept set GrpTRES=cpu=2",
+    "account group parent=dept",
+    "account leaf parent=group",
+    "account spentdept set GrpTRESMins=cpu=0",
+    "account spentleaf parent=spentdept",
+    "qos inpart set GrpJobs=1",
 )
 
 
@@ -74,6 +80,14 @@ CASES = (
          "it asks for 20 min, and QOS brief allows 10 min for one job", works=True),
     Case("too little left of a budget", "job -q left -c4", "QOSGrpCPUMinutesLimit", "budget",
          "it may use 80 CPU minutes; 0 of 60 CPU minutes are used", works=True),
+    Case("CPUs of an account two above", "state $(job -A leaf -c2) RUNNING; job -A leaf",
+         "AssocGrpCpuLimit", "limit-account",
+         "account dept: 2 CPUs for all its jobs together, 2 in use"),
+    Case("a budget of the account above", "job -A spentleaf", "AssocGrpCPUMinutesLimit", "budget",
+         "account spentdept has used up its budget, 0 of 0 CPU minutes"),
+    Case("a limit of the partition's QOS", "state $(job -p short -t5) RUNNING; job -p short -t5",
+         "QOSGrpJobsLimit", "limit-qos",
+         "QOS inpart of partition short: 1 job at once for all its jobs together, 1 in use"),
     Case("a budget of nothing", "job -A poor", "AssocGrpCPUMinutesLimit", "budget",
          "account poor has used up its budget, 0 of 0 CPU minutes"),
     Case("licences", "state $(job -L matlab:1) RUNNING; job -L matlab:1", "Licenses", "licenses",
@@ -116,10 +130,11 @@ def accounts() -> Iterator[LabInfo]:
     with accounting_lab() as info:
         for one in _QOS:
             account(info, f"add {one}")
-        for name in ("poor", "few"):
+        for name in ("poor", "few", "leaf", "spentleaf"):
             account(info, f"add user $USER Account={name}")
         names = "tiny,one,brief,left,spent,twogpus"
         account(info, f"modify user $USER set qos+={names}")
+        ssh(info, "login", "scontrol update partitionname=short qos=inpart")
         yield info
 
 
