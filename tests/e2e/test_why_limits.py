@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tests.lab_fixtures import ssh
 from tests.support.accounting_rig import account, accounting_lab, why_no_accounting
 from tests.support.tkrig import Project, project_on
 from tunnelkit.lab import LabInfo
+from tunnelkit.scheduler.slurm.adapter import Slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -198,3 +200,17 @@ async def test_a_budget_that_jobs_have_spent(at: Project) -> None:
     assert "timelimit" not in str(found["next_steps"])
     text = (await at.tk("why", job)).out
     assert f"job {job} will not start: QOS spent has used up its budget" in text
+
+
+async def test_a_failed_step_of_tk_is_not_the_scripts(at: Project) -> None:
+    """`tk why` samples a job by a step of it; the accounting has that step's end, too."""
+    script = "id=$(body='sleep 25' job); state $id RUNNING; echo $id"
+    job = await _sh(at, script)
+    entered = Slurm().enter(
+        job, (await _sh(at, f"squeue -h -j {job} -o %N")), ["sh", "-c", "exit 3"]
+    )
+    await _sh(at, f"{shlex.join(entered)} || true; state {job} COMPLETED")
+    rows = await _sh(at, f"sacct -n -P -j {job} -o jobname,exitcode")
+    assert "tk-step|3:0" in rows.splitlines()
+    found = (await at.tk("why", job, "--json")).json
+    assert found["verdicts"][0]["code"] == "ok"

@@ -132,6 +132,14 @@ def test_a_step_out_of_memory_behind_another_code() -> None:
     assert [one.code for one in hidden] == ["oom-limit", "step-failed"]
 
 
+def test_a_step_that_tk_started_is_no_failure_that_the_script_hid() -> None:
+    for name in ("tk-agent", "tk-relay", "tk-step"):
+        found = verdict(job("COMPLETED"), steps=(StepView("0", name, "FAILED", 3, 0),))
+        assert found.code == "ok"
+    found = verdict(job("COMPLETED"), steps=(StepView("0", "train", "FAILED", 3, 0),))
+    assert found.code == "step-failed"
+
+
 def test_a_missing_directory_of_the_output_is_proven() -> None:
     absent = LogView("/h/logs/7.log", "", problem="its directory is not there", no_directory=True)
     found = verdict(job("FAILED", 0, 53, ran_s=0), end=EndView(logs=(absent,)))

@@ -27,7 +27,9 @@ _NOT_THE_PROGRAM = re.compile(
     r"slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
 #: The script itself, and Slurm's own; tk's agent in a job that it was started in.
-_NO_STEPS, _TK_STEP = frozenset({"batch", "extern"}), "tk-agent"
+_NO_STEPS = frozenset({"batch", "extern"})
+#: Steps that tk itself starts in a job: agents, relays of ranks, and commands such as `tk run`.
+_TK_STEPS = frozenset({"tk-agent", "tk-relay", "tk-step"})
 #: Signals by which a script ends its own helpers; a helper has not failed then.
 _HELPERS_END = frozenset({1, 2, 13, TERM})
 #: The script or a user cancelled a step. Another task that failed has a line of its own.
@@ -172,7 +174,8 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
         lines=lines,
         hits=find_marks(lines),
         failure=first_failure(text),
-        failed_steps=_failed_steps(end.steps, lines),
+        # In a job that only holds the agent, a user started them by hand, as by `tk run srun`.
+        failed_steps=() if box is not None and box.holds_agent else _failed_steps(end.steps, lines),
     )
 
 
@@ -214,7 +217,7 @@ def _failed_rows(steps: tuple[StepView, ...], cancelled: set[str]) -> list[Faile
     for step in steps:
         signal, helper = step.signal or None, step.step in cancelled
         ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
-        if step.step in _NO_STEPS or step.name == _TK_STEP or not (step.exit_code or signal):
+        if step.step in _NO_STEPS or step.name in _TK_STEPS or not (step.exit_code or signal):
             continue
         # By a uid: the script or a user cancelled it. Without one: a signal ended it.
         if step.state.startswith("CANCELLED by") or (not step.exit_code and signal in ends):

@@ -182,7 +182,8 @@ class Slurm(LoginPrograms):
         step += ["--nodes=1", "--ntasks=1", f"--nodelist={check_host(node)}"]
         if cpus is not None:
             step.append(f"--cpus-per-task={cpus}")
-        step += ["--mpi=none", "--unbuffered", "--quiet", "--"]
+        # `tk why` knows the step by this name: its end is none of the job's script.
+        step += ["--mpi=none", "--job-name=tk-step", "--unbuffered", "--quiet", "--"]
         return [*step, "sh", "-c", _STEP, "tk-step", *argv]
 
     def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:

@@ -116,7 +116,7 @@ def test_enter_names_the_node_and_repeats_the_cpus() -> None:
     argv = slurm.enter("7", "node4", ["python3", "-c", "a b"], cpus=2)
     assert argv[:7] == ["srun", "--jobid=7", "--overlap", "--nodes=1", "--ntasks=1",
                         "--nodelist=node4", "--cpus-per-task=2"]  # fmt: skip
-    assert argv[-3:] == ["python3", "-c", "a b"]
+    assert "--job-name=tk-step" in argv and argv[-3:] == ["python3", "-c", "a b"]
     with pytest.raises(UsageError):
         slurm.enter("7", "--pty", ["sh"])
 
