@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tests.lab_fixtures import ssh
 from tests.support.accounting_rig import account, accounting_lab, why_no_accounting
 from tests.support.tkrig import Project, project_on
 from tunnelkit.lab import LabInfo
+from tunnelkit.scheduler.slurm.adapter import Slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.why("waiting")]
 
@@ -41,6 +43,12 @@ _QOS = (
     "qos twogpus set MaxTRESPerUser=gres/gpu=2",
     "account poor set GrpTRESMins=cpu=0",
     "account few set GrpJobs=1",
+    "account dept set GrpTRES=cpu=2",
+    "account group parent=dept",
+    "account leaf parent=group",
+    "account spentdept set GrpTRESMins=cpu=0",
+    "account spentleaf parent=spentdept",
+    "qos inpart set GrpJobs=1",
 )
 
 
@@ -74,6 +82,14 @@ CASES = (
          "it asks for 20 min, and QOS brief allows 10 min for one job", works=True),
     Case("too little left of a budget", "job -q left -c4", "QOSGrpCPUMinutesLimit", "budget",
          "it may use 80 CPU minutes; 0 of 60 CPU minutes are used", works=True),
+    Case("CPUs of an account two above", "state $(job -A leaf -c2) RUNNING; job -A leaf",
+         "AssocGrpCpuLimit", "limit-account",
+         "account dept: 2 CPUs for all its jobs together, 2 in use"),
+    Case("a budget of the account above", "job -A spentleaf", "AssocGrpCPUMinutesLimit", "budget",
+         "account spentdept has used up its budget, 0 of 0 CPU minutes"),
+    Case("a limit of the partition's QOS", "state $(job -p short -t5) RUNNING; job -p short -t5",
+         "QOSGrpJobsLimit", "limit-qos",
+         "QOS inpart of partition short: 1 job at once for all its jobs together, 1 in use"),
     Case("a budget of nothing", "job -A poor", "AssocGrpCPUMinutesLimit", "budget",
          "account poor has used up its budget, 0 of 0 CPU minutes"),
     Case("licences", "state $(job -L matlab:1) RUNNING; job -L matlab:1", "Licenses", "licenses",
@@ -116,10 +132,11 @@ def accounts() -> Iterator[LabInfo]:
     with accounting_lab() as info:
         for one in _QOS:
             account(info, f"add {one}")
-        for name in ("poor", "few"):
+        for name in ("poor", "few", "leaf", "spentleaf"):
             account(info, f"add user $USER Account={name}")
         names = "tiny,one,brief,left,spent,twogpus"
         account(info, f"modify user $USER set qos+={names}")
+        ssh(info, "login", "scontrol update partitionname=short qos=inpart")
         yield info
 
 
@@ -183,3 +200,17 @@ async def test_a_budget_that_jobs_have_spent(at: Project) -> None:
     assert "timelimit" not in str(found["next_steps"])
     text = (await at.tk("why", job)).out
     assert f"job {job} will not start: QOS spent has used up its budget" in text
+
+
+async def test_a_failed_step_of_tk_is_not_the_scripts(at: Project) -> None:
+    """`tk why` samples a job by a step of it; the accounting has that step's end, too."""
+    script = "id=$(body='sleep 25' job); state $id RUNNING; echo $id"
+    job = await _sh(at, script)
+    entered = Slurm().enter(
+        job, (await _sh(at, f"squeue -h -j {job} -o %N")), ["sh", "-c", "exit 3"]
+    )
+    await _sh(at, f"{shlex.join(entered)} || true; state {job} COMPLETED")
+    rows = await _sh(at, f"sacct -n -P -j {job} -o jobname,exitcode")
+    assert "tk-step|3:0" in rows.splitlines()
+    found = (await at.tk("why", job, "--json")).json
+    assert found["verdicts"][0]["code"] == "ok"

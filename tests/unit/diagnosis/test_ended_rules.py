@@ -153,6 +153,14 @@ def test_a_step_out_of_memory_behind_another_code() -> None:
     assert [one.code for one in hidden] == ["oom-limit", "step-failed"]
 
 
+def test_a_step_that_tk_started_is_no_failure_that_the_script_hid() -> None:
+    for name in ("tk-agent", "tk-relay", "tk-step"):
+        found = verdict(job("COMPLETED"), steps=(StepView("0", name, "FAILED", 3, 0),))
+        assert found.code == "ok"
+    found = verdict(job("COMPLETED"), steps=(StepView("0", "train", "FAILED", 3, 0),))
+    assert found.code == "step-failed"
+
+
 def test_a_missing_directory_of_the_output_is_proven() -> None:
     absent = LogView("/h/logs/7.log", "", problem="its directory is not there", no_directory=True)
     found = verdict(job("FAILED", 0, 53, ran_s=0), end=EndView(logs=(absent,)))
@@ -224,14 +232,6 @@ def test_a_full_file_system_is_looked_at() -> None:
 def test_progress_gives_a_figure_for_the_time() -> None:
     found = verdict(job("TIMEOUT", 0, 15, ran_s=3600), "step 500/1000 loss 0.1\n")
     assert found.next_steps[0].command == "tk up --time 2:30:00"
-
-
-@pytest.mark.parametrize("name", ["tk-agent", "tk-step"])
-def test_a_step_of_tk_is_no_hidden_failure_of_the_script(name: str) -> None:
-    step = StepView("1", name, "FAILED", 137, 9)
-    assert verdict(job("COMPLETED"), steps=(step,)).code == "ok"
-    other = StepView("1", "python", "FAILED", 137, 9)
-    assert verdict(job("COMPLETED"), steps=(other,)).code == "step-failed"
 
 
 def test_peaks_and_what_could_be_asked_for_less() -> None:

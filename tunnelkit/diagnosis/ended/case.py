@@ -27,7 +27,10 @@ _NOT_THE_PROGRAM = re.compile(
     r"slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
 #: The script itself, and Slurm's own; tk's agent and steps in a job that the user made.
-_NO_STEPS, _TK_STEPS = frozenset({"batch", "extern"}), frozenset({"tk-agent", "tk-step"})
+_NO_STEPS, _TK_STEPS = (
+    frozenset({"batch", "extern"}),
+    frozenset({"tk-agent", "tk-relay", "tk-step"}),
+)
 #: Signals by which a script ends its own helpers; a helper has not failed then.
 _HELPERS_END = frozenset({1, 2, 13, TERM})
 #: The script or a user cancelled a step. Another task that failed has a line of its own.

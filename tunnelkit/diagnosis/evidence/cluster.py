@@ -65,7 +65,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition or queue. tier: jobs of a higher one go first. None: no limit."""
+    """A partition or queue. tier: jobs of a higher one go first. None: no limit. qos: its own."""
 
     name: str
     nodes: frozenset[str]
@@ -74,6 +74,7 @@ class PartitionView:
     time_most_s: int | None = None
     nodes_most: int | None = None
     nodes_least: int = 0
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,15 @@ class PriorityPart:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on jobs together. owner: such as "QOS tiny". what: "gres/gpu", "jobs", "cpu"."""
+    """A limit on jobs together. owner: such as "QOS tiny". what: "gres/gpu", "jobs", "cpu".
+    partition: whose own QOS it is of, for sure."""
 
     owner: str
     name: str
     what: str
     limit: float
     used: float
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,8 @@ def _code(word: LimitWord, limit: Limit) -> str:
 
 def _is_its_own(job: JobView, limit: Limit) -> bool:
     """True if the limit is surely one of this job: not of a QOS that may be its partition's."""
-    return not limit.owner.startswith("QOS ") or limit.owner == f"QOS {job.qos}"
+    is_qos = limit.owner.startswith("QOS ") and not limit.partition
+    return not is_qos or limit.owner == f"QOS {job.qos}"
 
 
 def _too_much(job: JobView, limit: Limit, because: tuple[Evidence, ...]) -> Verdict:
@@ -190,6 +191,8 @@ def _steps(
     if code == "budget":
         steps.append(NextStep("ask the owner of the account or an administrator for more"))
     what = "qos" if code == "limit-qos" or (limit and limit.owner.startswith("QOS")) else "account"
+    if limit is not None and limit.partition:
+        what = "partition"
     if code != "limit-job":
         name = f"{what}=NAME"
         steps.append(NextStep("take another", f"scontrol update jobid={job.job_id} {name}"))

@@ -7,10 +7,10 @@ one line a record (`-o`) or several.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tunnelkit.diagnosis.evidence.cluster import Limit
+from tunnelkit.diagnosis.evidence.cluster import Limit, PartitionView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.waiting.reasons.limit_words import LimitWord, counts
 from tunnelkit.diagnosis.waiting.slurm_reasons import reason_of
@@ -45,19 +45,22 @@ class _Record:
     used_by: Mapping[str, Mapping[str, str]]
 
 
-def limits_of(text: str, job: JobView) -> tuple[Limit, ...]:
+def limits_of(
+    text: str, job: JobView, partitions: Sequence[PartitionView] = ()
+) -> tuple[Limit, ...]:
     """Return the limits that the job's reason can mean; none if it names no limit.
 
-    Of the job's association and the accounts above it, or of its QOS. A partition may have a QOS
-    of its own, which the job's record does not name: if the job's QOS has no such limit, the one
-    other QOS that is full. Malformed text has no limits."""
+    Of the job's association and the accounts above it, or of its QOS and its partition's own. If
+    neither has such a limit, the one other QOS that is full. Malformed text has no limits."""
     word = reason_of(job.reason).limit
     if word is None:
         return ()
     records = [_record(part) for part in _RECORD.split(text[:_MOST_CHARACTERS])[1:]]
     if word.owner == "account":
         return tuple(_of_associations(records, job, word))
-    return tuple(_of_qos(records, job, word))
+    names = job.partition.split(",")
+    own = {one.qos: one.name for one in partitions if one.qos and one.name in names}
+    return tuple(_of_qos(records, job, word, own))
 
 
 def _record(text: str) -> _Record:
@@ -104,7 +107,10 @@ def _association(
     return max(found, key=lambda one: one.get("Partition", ""), default=None)
 
 
-def _of_qos(records: list[_Record], job: JobView, word: LimitWord) -> Iterator[Limit]:
+def _of_qos(
+    records: list[_Record], job: JobView, word: LimitWord, partitions: Mapping[str, str]
+) -> Iterator[Limit]:
+    """partitions: names by their own QOS."""
     uids = {
         one.fields["UserName"].partition("(")[2].rstrip(")")
         for one in records
@@ -112,14 +118,32 @@ def _of_qos(records: list[_Record], job: JobView, word: LimitWord) -> Iterator[L
     }
     names = {job.user, *uids} if word.field.endswith("PU") else {job.account}
     own: list[Limit] = []
+    theirs: list[Limit] = []
     others: list[Limit] = []
     for one in records:
         name = one.fields.get("QOS", "").partition("(")[0]
-        if name:
-            found = _of_one_qos(one, f"QOS {name}", names, word)
+        if not name:
+            continue
+        found = list(_of_one_qos(one, f"QOS {name}", names, word))
+        if name in partitions:
+            owner = f"QOS {name} of partition {partitions[name]}"
+            theirs += [replace(each, owner=owner, partition=partitions[name]) for each in found]
+        else:
             (own if name == job.qos else others).extend(found)
+    if own or theirs:
+        yield from _both(own, theirs)
+        return
     full = [one for one in others if one.used >= one.limit]
-    yield from own or (full if len({one.owner for one in full}) == 1 else ())
+    yield from full if len({one.owner for one in full}) == 1 else ()
+
+
+def _both(own: list[Limit], theirs: list[Limit]) -> Iterator[Limit]:
+    """A limit of the partition's QOS stands in for the same one of the job's QOS, unless that has
+    the flag OverPartQOS, which is not known here."""
+    mine = {one.what for one in own}
+    yield from (replace(one, partition="") if one.what in mine else one for one in theirs)
+    both = {one.what for one in theirs}
+    yield from (one for one in own if one.what not in both)
 
 
 def _of_one_qos(one: _Record, owner: str, names: set[str], word: LimitWord) -> Iterator[Limit]:

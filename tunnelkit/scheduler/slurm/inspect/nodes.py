@@ -155,6 +155,7 @@ def parse_partitions(text: str) -> tuple[PartitionView, ...]:
                     time_most_s=parse_duration(values.get("MaxTime", "")),
                     nodes_most=_number(values.get("MaxNodes", "")),
                     nodes_least=_number(values.get("MinNodes", "")) or 0,
+                    qos="" if values.get("QoS") == "N/A" else values.get("QoS", ""),
                 )
             )
     return tuple(found)

@@ -36,15 +36,29 @@ fields='NodeList:0|,StateLong:0|,CPUsState:0|,Memory:0|,AllocMem:0|,Gres:0|,Gres
 fields="$fields,Features:0|,User:0|,Timestamp:0|,Reason:0|"
 section nodes sh -c "$once" sh sinfo -N -h -O "$fields"
 section queue squeue -h -t PD,R,CF,CG,S -o '%t|%i|%u|%P|%Q|%S|%e|%C|%Y|%N|%r'
-section partitions scontrol show partition -o
+partitions=$(timeout 10 scontrol show partition -o 2>&1 </dev/null)
+code=$?
+printf '\n%s partitions\n%s\n%s-code %s\n' "$mark" "$partitions" "$mark" "$code"
 section windows scontrol show reservation -o
-value=${record#*" Account="}
-account=${value%%" "*}
-value=${record#*" QOS="}
-qos=${value%%" "*}
+field Account; account=$value
+field QOS; qos=$value
+field UserId; user=${value%%"("*}
+field Partition; names=$value
+# A partition may have a QOS of its own.
+qos=$(printf '%s\n' "$partitions" | awk -v names=",$names," -v own="$qos" '
+{ split($1, name, "=") }
+index(names, "," name[2] ",") { for (at = 2; at <= NF; at++) if ($at ~ /^QoS=/ && $at != "QoS=N/A")
+  own = own "," substr($at, 5) }
+END { print own }')
+# The accounts above the own one have limits, too, and are known by their records alone.
+tree='out=$(scontrol show assoc_mgr -o flags=assoc,qos "qos=$1") ||
+  { printf "%s\n" "$out"; exit 1; }
+printf "%s\n" "$out" | awk -v user=" UserName=$2(" "
+!/^ClusterName=/ || / UserName= / || index(\$0, user)"'
 case $record in
 *" Reason=Priority "*) section priority sprio -h -j "$id" -o '%Y|%S|%A|%F|%J|%P|%Q' ;;
-*" Reason=Assoc"*|*" Reason=QOS"*|*" Reason=Max"*)
+*" Reason=Assoc"*|*" Reason=Max"*) section limits sh -c "$tree" sh "$qos" "$user" ;;
+*" Reason=QOS"*)
   section limits scontrol show assoc_mgr flags=assoc,qos "accounts=$account" "qos=$qos" ;;
 esac
 """
@@ -79,7 +93,7 @@ def cluster_view(sections: Mapping[str, Section], job: JobView) -> ClusterView:
     if (text := _answer(sections, "windows")) is not None:
         windows = parse_windows(text)
     if (text := _answer(sections, "limits")) is not None:
-        limits = limits_of(text, job)
+        limits = limits_of(text, job, partitions)
     if (text := _answer(sections, "priority")) is not None:
         parts = parse_priority(text)
     missing = _missing(sections, nodes, partitions)

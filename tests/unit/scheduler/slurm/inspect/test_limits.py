@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.slurm_reasons import words
-from tunnelkit.diagnosis.evidence.cluster import Limit
+from tunnelkit.diagnosis.evidence.cluster import Limit, PartitionView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.slurm.inspect.limits import limits_of
@@ -141,3 +141,25 @@ def test_any_text_has_limits_or_none(text: str, reason: str) -> None:
 @given(st.integers(0, len(LINES)), st.sampled_from(words()))
 def test_an_answer_that_is_cut_has_limits_or_none(size: int, reason: str) -> None:
     limits_of(LINES[:size], replace(JOB, reason=reason, qos="one"))
+
+
+def qos(name: str, jobs: str) -> str:
+    return f"QOS={name}(3)\n    GrpJobs={jobs}(1) GrpTRES=cpu=N(1)\n"
+
+
+PARTITIONS = (PartitionView("gpu", frozenset(), qos="inpart"), PartitionView("other", frozenset()))
+
+
+def test_the_qos_of_the_partition_is_named_as_such() -> None:
+    job = replace(JOB, reason="QOSGrpJobsLimit")
+    text = qos("tiny", "N") + qos("inpart", "1") + qos("elsewhere", "1")
+    [found] = limits_of(text, job, PARTITIONS)
+    assert found == Limit("QOS inpart of partition gpu", "GrpJobs", "jobs", 1, 1, "gpu")
+
+
+def test_a_limit_in_both_may_be_either() -> None:
+    """The partition's counts, unless the job's QOS has the flag OverPartQOS."""
+    job = replace(JOB, reason="QOSGrpJobsLimit")
+    text = qos("tiny", "5") + qos("inpart", "1")
+    [found] = limits_of(text, job, PARTITIONS)
+    assert (found.owner, found.partition) == ("QOS inpart of partition gpu", "")
