@@ -3,7 +3,8 @@
 probe stream [--job ID]
 
 Each object has the form of `sample`'s. Every ten seconds another one comes, `whole`: of all that
-time, with file systems. It ends when stdin does, or when nobody reads.
+time, with file systems. It ends when stdin does, when nobody has sent a byte for half a minute, or
+when nobody reads.
 """
 
 import json
@@ -28,6 +29,8 @@ _SHARE = 0.01
 _LONGEST_S = 20.0
 #: A reader that has taken nothing for so long has gone.
 _PATIENCE_S = 60.0
+#: So long without a byte on stdin: who looks sends one every eight seconds.
+_SILENT_S = 30.0
 #: A pipe that can be written to takes so much at once.
 _PIECE_BYTES = 4096
 
@@ -56,6 +59,7 @@ class Stream:
         self._gpu = GpuStream(_PERIOD_S)
         self._sampled: List[Sampled] = []
         self._rounds = 0
+        self._heard_s = time.monotonic()
 
     def run(self) -> None:
         """Print until stdin ends. Raises OSError if nobody reads."""
@@ -103,7 +107,17 @@ class Stream:
             chosen = threads.busiest(before.threads, threads.run_and_wait(busy))
             self._sampled = [Sampled(key) for key in chosen]
         self._rounds += threads.sample_until(self._sampled, ends)
-        return not _is_over()
+        return not self._is_over()
+
+    def _is_over(self) -> bool:
+        if select.select([0], [], [], 0)[0]:
+            try:
+                if not os.read(0, 4096):
+                    return True
+            except OSError:
+                return True
+            self._heard_s = time.monotonic()
+        return time.monotonic() - self._heard_s > _SILENT_S
 
     def _period(self, before: Counters) -> Counters:
         now, since_s = Counters(self._job.look()), self._since_s
@@ -128,12 +142,3 @@ class Stream:
             if not select.select([], [1], [], _PATIENCE_S)[1]:
                 raise TimeoutError("nobody reads")
             data = data[os.write(1, data[:_PIECE_BYTES]) :]
-
-
-def _is_over() -> bool:
-    if not select.select([0], [], [], 0)[0]:
-        return False
-    try:
-        return not os.read(0, 4096)
-    except OSError:
-        return True

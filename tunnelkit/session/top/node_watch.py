@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 from tunnelkit.diagnosis.evidence.window import MOST_BYTES, NodeWindow, parse_window
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.top.probe_stream import OpenProbe, ProbeStream
 
 _AGAIN_S = 3.0
+#: The probe ends by itself when it hears nothing for half a minute.
+_BEAT_S = 8.0
 #: The probe prints every two seconds, on nodes with very many threads less often.
 _SILENT_S = 45.0
 
@@ -35,9 +38,11 @@ class NodeWatch:
         while True:
             try:
                 probe = await self._start(self._job_id, self.node)
+                beating = asyncio.create_task(_beat(probe))
                 try:
                     await self._read(probe)
                 finally:
+                    await cancel_all(beating)
                     await probe.close()
             except TunnelkitError as error:
                 self._is_silent(error.one_line())
@@ -76,3 +81,13 @@ class NodeWatch:
         self.newest = self.whole = None
         self.problem = why
         self._changed()
+
+
+async def _beat(probe: ProbeStream) -> None:
+    """Tell the probe now and then that somebody looks; reading notices its end."""
+    while True:
+        await asyncio.sleep(_BEAT_S)
+        try:
+            await probe.beat()
+        except (TunnelkitError, OSError):
+            return

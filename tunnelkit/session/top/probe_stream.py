@@ -47,6 +47,10 @@ class ProbeStream(Protocol):
         """Return the next bytes; b"" once it has ended. Raises TunnelkitError, OSError."""
         ...
 
+    async def beat(self) -> None:
+        """Tell the probe that somebody looks. Raises TunnelkitError, OSError."""
+        ...
+
     def why(self) -> str:
         """Return the last words of its stderr, for a message."""
         ...
@@ -75,6 +79,10 @@ class ByAgent:
     async def read(self) -> bytes:
         """See `ProbeStream.read`."""
         return await self._channel.read()
+
+    async def beat(self) -> None:
+        """See `ProbeStream.beat`."""
+        await self._channel.write(b"\n")
 
     def why(self) -> str:
         """See `ProbeStream.why`."""
@@ -107,6 +115,10 @@ class ByStep:
     async def send(self, data: bytes) -> None:
         """Write to its stdin. Raises OSError."""
         await asyncio.get_running_loop().sock_sendall(self._sock, data)
+
+    async def beat(self) -> None:
+        """See `ProbeStream.beat`."""
+        await self.send(b"\n")
 
     async def read(self) -> bytes:
         """See `ProbeStream.read`."""

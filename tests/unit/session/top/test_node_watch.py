@@ -27,12 +27,16 @@ class Probe:
     def __init__(self, pieces: Iterator[bytes], *, ends: bool = True, words: str = "") -> None:
         self._pieces, self._ends, self._words = pieces, ends, words
         self.closed = False
+        self.beats = 0
 
     async def read(self) -> bytes:
         piece = next(self._pieces, None)
         if piece is None and not self._ends:
             await asyncio.Event().wait()
         return piece or b""
+
+    async def beat(self) -> None:
+        self.beats += 1
 
     def why(self) -> str:
         return self._words
