@@ -9,6 +9,7 @@ from hypothesis import settings
 pytest_plugins = [
     "tests.lab_fixtures",
     "tests.support.hunt",
+    "tests.support.run_limits",
     "tests.support.logins",
     "tests.support.other_user",
     "tests.support.tkrig",
