@@ -7,6 +7,7 @@ import graphlib
 import statistics
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,17 @@ def room_of(file: Path) -> str:
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
-def imports_of(file: Path) -> Iterator[str]:
+def imports_of(file: Path) -> tuple[str, ...]:
     """Every module that the file imports, wherever in it, in full dotted form."""
+    return _imports_of(file, file.stat().st_mtime_ns)
+
+
+@cache
+def _imports_of(file: Path, changed_ns: int) -> tuple[str, ...]:
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[str]:
     package = ("tunnelkit", *file.relative_to(PACKAGE).parts[:-1])
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
         if isinstance(node, ast.Import):

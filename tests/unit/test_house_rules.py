@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "tunnelkit"
@@ -20,6 +21,16 @@ Def = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def _modules() -> Iterator[tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
+
+
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
+def _nodes(text: str) -> list[ast.AST]:
+    return list(ast.walk(_tree(text)))
 
 
 def _public(body: list[ast.stmt], before: str = "") -> Iterator[tuple[str, Def]]:
@@ -39,7 +50,7 @@ def test_no_function_is_too_long():
     long = {
         f"{name}:{node.name}"
         for name, text in _modules()
-        for node in ast.walk(ast.parse(text))
+        for node in _nodes(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
     }
@@ -51,7 +62,7 @@ def test_every_public_name_has_a_docstring():
         f"{name}:{qualified}"
         for name, text in _modules()
         if not name.startswith(UNDOCUMENTED)
-        for qualified, node in _public(ast.parse(text).body)
+        for qualified, node in _public(_tree(text).body)
         if ast.get_docstring(node) is None
     ]
     assert not bare
@@ -65,10 +76,7 @@ def test_types_are_checked():
 def test_any_is_rare():
     found = Counter(
         {
-            name: sum(
-                isinstance(node, ast.Name) and node.id == "Any"
-                for node in ast.walk(ast.parse(text))
-            )
+            name: sum(isinstance(node, ast.Name) and node.id == "Any" for node in _nodes(text))
             for name, text in _modules()
         }
     )

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
-from tunnelkit.scheduler.batch_scripts import BatchScripts
-from tunnelkit.scheduler.inspector import JobInspector
+
+if TYPE_CHECKING:
+    from tunnelkit.scheduler.batch_scripts import BatchScripts
+    from tunnelkit.scheduler.inspector import JobInspector
 
 
 class Where(Enum):

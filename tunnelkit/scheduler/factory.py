@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from tunnelkit.errors import SchedulerError
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.scheduler.detect import Detected
-from tunnelkit.scheduler.pbs.adapter import PBS
-from tunnelkit.scheduler.pbs.torque import Torque
-from tunnelkit.scheduler.slurm.adapter import Slurm
 
 
 @dataclass(frozen=True)
@@ -28,22 +25,28 @@ class SchedulerKind:
     make: Callable[[Detected, bool], Scheduler]
 
 
+def _slurm(found: Detected, requeues: bool) -> Scheduler:
+    from tunnelkit.scheduler.slurm.adapter import Slurm  # of the adapters a session needs one
+
+    return Slurm(bin_dirs=found.bin_dirs, requeues=requeues)
+
+
+def _pbs(found: Detected, requeues: bool) -> Scheduler:
+    from tunnelkit.scheduler.pbs.adapter import PBS
+
+    return PBS(bin_dirs=found.bin_dirs, history=found.history)
+
+
+def _torque(found: Detected, requeues: bool) -> Scheduler:
+    from tunnelkit.scheduler.pbs.torque import Torque
+
+    return Torque(bin_dirs=found.bin_dirs)
+
+
 SCHEDULERS = (
-    SchedulerKind(
-        "slurm",
-        "sbatch",
-        ("squeue", "scancel"),
-        lambda found, requeues: Slurm(bin_dirs=found.bin_dirs, requeues=requeues),
-    ),
-    SchedulerKind(
-        "pbs",
-        "qsub",
-        ("qstat", "qdel"),
-        lambda found, requeues: PBS(bin_dirs=found.bin_dirs, history=found.history),
-    ),
-    SchedulerKind(
-        "torque", "qsub", ("qstat", "qdel"), lambda found, requeues: Torque(bin_dirs=found.bin_dirs)
-    ),
+    SchedulerKind("slurm", "sbatch", ("squeue", "scancel"), _slurm),
+    SchedulerKind("pbs", "qsub", ("qstat", "qdel"), _pbs),
+    SchedulerKind("torque", "qsub", ("qstat", "qdel"), _torque),
 )
 
 

@@ -13,7 +13,6 @@ from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.job.job import JobHandle, in_words
 from tunnelkit.session.job.outcome import JobOutcome, describe_end
 from tunnelkit.session.job.time_limit import TimeLimit
-from tunnelkit.session.why.end_line import end_line
 
 #: Limit of the wait for a job's outcome while the scheduler ends its processes.
 _LAST_STATE_S = 120.0
@@ -77,6 +76,8 @@ class JobMonitor:
 
     async def _describe(self, job: JobHandle, status: JobStatus) -> str:
         """Return in plain words how the job ended: the verdict, if there is one at once."""
+        from tunnelkit.session.why.end_line import end_line
+
         run = self.cluster.run
         box_dir = self.cluster.setup.settings.cluster.directory
         verdict = await end_line(job.scheduler, run, status, box_dir)

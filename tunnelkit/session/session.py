@@ -30,6 +30,7 @@ from tunnelkit.session.runtime.background_tasks import BackgroundTasks
 from tunnelkit.session.runtime.event_log import EventLog
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
+from tunnelkit.session.runtime.preload import preload
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
 from tunnelkit.session.runtime.state import SessionState, StateMachine
 from tunnelkit.session.why.waiting_words import WaitingWords
@@ -176,6 +177,7 @@ class Session:
                 await cancel_all(*ways)
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
             self._tasks.spawn(self.cluster.learn_names())
+            self._tasks.spawn(preload())
         except TunnelkitError as error:
             self.states.fail(SessionState.FAILED, error)
             raise

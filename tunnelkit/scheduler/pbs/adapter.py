@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tunnelkit.diagnosis.waiting.pbs.holds import dependency_words
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, check_job_name
 from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, PendingCause
-from tunnelkit.scheduler.batch_scripts import BatchScripts
-from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
-from tunnelkit.scheduler.pbs.inspect.inspector import QstatInspector
 from tunnelkit.scheduler.pbs.parse import (
     JobRecord,
     check_job_id,
@@ -29,6 +27,10 @@ from tunnelkit.scheduler.pbs.parse import (
     time_left_s,
 )
 from tunnelkit.scheduler.pbs.states import deleted_by, ending, hold_reason, judge, state_of
+
+if TYPE_CHECKING:
+    from tunnelkit.scheduler.batch_scripts import BatchScripts
+    from tunnelkit.scheduler.inspector import JobInspector
 
 # qstat can't select by name; qselect can, and prints ids only. Both know the user's name there.
 # Without qselect all users' jobs are queried: once, when `tk up` begins or ends.
@@ -296,6 +298,8 @@ class PBS(Qstat):
 
     def inspector(self) -> JobInspector | None:
         """See `Scheduler.inspector`."""
+        from tunnelkit.scheduler.pbs.inspect.inspector import QstatInspector
+
         return QstatInspector(self._bin_dir, bin_dirs=self._bin_dirs, history=self._history)
 
     def _read(self, done: Completed) -> list[JobRecord]:

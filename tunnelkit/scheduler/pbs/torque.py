@@ -6,13 +6,16 @@ finished jobs are `C` for a while and then unknown.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tunnelkit.model import ResourceRequest
-from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.pbs import attach, submit
 from tunnelkit.scheduler.pbs.adapter import Qstat
-from tunnelkit.scheduler.pbs.inspect.inspector import TorqueInspector
 from tunnelkit.scheduler.pbs.parse import JobRecord
 from tunnelkit.scheduler.pbs.states import ending
+
+if TYPE_CHECKING:
+    from tunnelkit.scheduler.inspector import JobInspector
 
 
 class Torque(Qstat):
@@ -30,4 +33,6 @@ class Torque(Qstat):
 
     def inspector(self) -> JobInspector | None:
         """See `Scheduler.inspector`."""
+        from tunnelkit.scheduler.pbs.inspect.inspector import TorqueInspector
+
         return TorqueInspector(self._bin_dir, bin_dirs=self._bin_dirs)

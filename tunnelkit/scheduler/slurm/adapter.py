@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tunnelkit.model import (
     Completed,
@@ -22,11 +23,13 @@ from tunnelkit.scheduler.base import Capabilities, Command, LoginPrograms, Pendi
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
-from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.scheduler.slurm.duration import parse_duration
-from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
 from tunnelkit.scheduler.slurm.job_id import JOB_ID, check_job_id
 from tunnelkit.scheduler.slurm.states import judge, state_of
+
+if TYPE_CHECKING:
+    from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
+    from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
 
 _ABSENT = {"", "N/A", "n/a", "(null)", "None"}
 
@@ -95,10 +98,14 @@ class Slurm(LoginPrograms):
 
     def inspector(self) -> SlurmInspector:
         """See `Scheduler.inspector`."""
+        from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
+
         return SlurmInspector(self._bin_dir, bin_dirs=self._bin_dirs)
 
     def batch_scripts(self) -> SlurmBatchScripts:
         """See `Scheduler.batch_scripts`."""
+        from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
+
         return SlurmBatchScripts(self._bin_dir, bin_dirs=self._bin_dirs)
 
     def submit(

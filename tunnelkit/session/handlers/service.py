@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from tunnelkit.diagnosis.verdict_json import DiagnosisInfo
 from tunnelkit.errors import DebugError, MirrorError, NoSessionError, TunnelkitError
 from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
@@ -24,15 +23,11 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
-from tunnelkit.session.handlers.jobs.start_sooner import shorten_limit
 from tunnelkit.session.handlers.jobs.submit import submit_handlers
-from tunnelkit.session.handlers.jobs.top import show_top
-from tunnelkit.session.handlers.jobs.why import why
 from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
-from tunnelkit.session.logs.stream import show_log
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
     AttachAnswer,
@@ -50,7 +45,10 @@ from tunnelkit.session.runtime.control_answers import (
 from tunnelkit.session.runtime.control_server import ControlConnection, Header
 from tunnelkit.session.runtime.status import SessionStatus
 from tunnelkit.session.session import Session
-from tunnelkit.session.top.shared import SharedTops
+
+if TYPE_CHECKING:
+    from tunnelkit.diagnosis.verdict_json import DiagnosisInfo
+    from tunnelkit.session.top.shared import SharedTops
 
 
 class ControlHandlers:
@@ -67,7 +65,7 @@ class ControlHandlers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._processes = Processes(session)
         self._rank_looks = RankLooks(session)
-        self._tops = SharedTops()
+        self._tops: SharedTops | None = None
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
         """Return the handlers for one connected command."""
@@ -132,10 +130,10 @@ class ControlHandlers:
                 start(self._tasks, self._pdb(connection.mux, channel, program))
             elif kind == calls.JobLogStream.NAME:
                 log = calls.JobLogStream.parse(header)
-                start(self._tasks, show_log(self._session.cluster, channel, log))
+                start(self._tasks, self._job_log(channel, log))
             elif kind == calls.TopStream.NAME:
                 top = calls.TopStream.parse(header)
-                start(self._tasks, show_top(self._session, self._tops, channel, top))
+                start(self._tasks, self._top(channel, top))
             elif kind == calls.ConsoleStream.NAME:
                 start(self._tasks, self._console(channel, calls.ConsoleStream.parse(header)))
             elif kind == calls.LoopStream.NAME and header.get("adopt") is not None:
@@ -154,10 +152,27 @@ class ControlHandlers:
         return status_of(self._session, closing=self._ending)
 
     async def _why(self, request: calls.Why) -> DiagnosisInfo:
+        from tunnelkit.session.handlers.jobs.why import why
+
         return await why(self._session, request)
 
     async def _shorten(self, request: calls.Shorten) -> ShortenAnswer:
+        from tunnelkit.session.handlers.jobs.start_sooner import shorten_limit
+
         return await shorten_limit(self._session, request)
+
+    async def _job_log(self, channel: Channel, stream: calls.JobLogStream) -> None:
+        from tunnelkit.session.logs.stream import show_log
+
+        await show_log(self._session.cluster, channel, stream)
+
+    async def _top(self, channel: Channel, stream: calls.TopStream) -> None:
+        from tunnelkit.session.handlers.jobs.top import show_top
+        from tunnelkit.session.top.shared import SharedTops
+
+        if self._tops is None:
+            self._tops = SharedTops()
+        await show_top(self._session, self._tops, channel, stream)
 
     async def _status(self, request: calls.Status) -> SessionStatus:
         return self.status()

@@ -10,9 +10,12 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.session.runtime.paths import state_root, write_private
+
+if TYPE_CHECKING:
+    from tunnelkit.diagnosis.evidence.job import JobView
 
 _MOST_JOBS = 500
 _LONGEST_PATH = 4096

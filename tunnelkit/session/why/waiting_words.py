@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import JobStatus
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
-from tunnelkit.session.why.diagnose import diagnose
-from tunnelkit.session.why.sources import cluster_sources
+
+if TYPE_CHECKING:
+    from tunnelkit.diagnosis.verdict import Diagnosis
 
 log = logging.getLogger("tunnelkit.session")
 
@@ -107,6 +108,10 @@ class WaitingWords:
             self._say(_words(found))
 
     async def _diagnosis(self, status: JobStatus) -> Diagnosis | None:
+        from tunnelkit.diagnosis.verdict import Stage
+        from tunnelkit.session.why.diagnose import diagnose
+        from tunnelkit.session.why.sources import cluster_sources
+
         sources = cluster_sources(self._cluster)
         if sources is None:
             return None
