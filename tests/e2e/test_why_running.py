@@ -111,6 +111,9 @@ async def test_a_program_at_a_breakpoint_does_not_hang(project: Project) -> None
     await project.up("--nodes", "1", "--cpus", "1")
     job = (await project.tk("status", "--json")).json["job"]["id"]
     terminal = await project.loop("python", "2.py")
+    found = await why(project, "--sample", "1")
+    assert codes(found) == ["waits-for-editor"], found
+    assert found["verdicts"][0]["certainty"] == "proven"
     editor = await project.f5(stop, file="2.py")
     thread, frame = await editor.stopped(60)
     found = await why(project, "--sample", "2")

@@ -82,6 +82,14 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
     return Files(by_process, set(sorted(logs)[:16]))
 
 
+def kind_of_stdin(pid: int) -> str:
+    """Return `terminal` or `pipe` if a process may read lines from one; else ""."""
+    target = proc.link_of(f"/proc/{pid}/fd/0")
+    if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        return "terminal"
+    return "pipe" if target.startswith("pipe:") else ""
+
+
 class PlaceWatch:
     """Watches the file systems of a job for a while."""
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Dict, List, Optional, Tuple
 
-from tunnelkit.probe import cpu_quota, debugger, memory_pressure, proc, threads
+from tunnelkit.probe import cpu_quota, debugger, memory_pressure, places, proc, threads
 from tunnelkit.probe.gpu import watch as gpus
 from tunnelkit.probe.job_processes import JobProcess, JobProcesses
 from tunnelkit.probe.places import PlaceWatch
@@ -55,7 +55,7 @@ class Window:
         found = self._job.look()
         begun = time.monotonic()
         before = Counters(found)
-        places = PlaceWatch(found)
+        watch = PlaceWatch(found)
         # The first moment shows which threads are worth sampling.
         first = min(0.5, self._wanted_s / 4)
         time.sleep(first)
@@ -67,11 +67,11 @@ class Window:
         now = self._job.look()
         seconds = time.monotonic() - begun
         after = Counters(now)
-        result = window(before, after, seconds, places)
+        result = window(before, after, seconds, watch)
         result.update(thread_rows(sampled, before, after, seconds, rounds))
         for one in sampled:
             one.close()
-        result["places"] = places.result(seconds)
+        result["places"] = watch.result(seconds)
         answer = gpu.answer(max(0.0, end_s - time.monotonic()) + gpus.LIMIT_S)
         result["gpu"] = (
             answer
@@ -83,14 +83,14 @@ class Window:
 
 
 def window(
-    before: "Counters", after: "Counters", seconds: float, places: Optional[PlaceWatch]
+    before: "Counters", after: "Counters", seconds: float, watch: Optional[PlaceWatch]
 ) -> Dict[str, object]:
-    """Return what happened between two moments. places: None: file systems are left out."""
+    """Return what happened between two moments. watch: None: file systems are left out."""
     shares = threads.shares(before.threads, after.threads, seconds)
     processes = [
         {
             **_process(one, before, after, shares, seconds),
-            "mounts": places.of(one.pid) if places else [],
+            "mounts": watch.of(one.pid) if watch else [],
         }
         for one in list(after.processes.values())
     ]
@@ -203,6 +203,8 @@ def _process(
         "rss_bytes": _kib(status, "VmRSS"),
         "cpus_allowed": proc.field_of(status, "Cpus_allowed_list")[:400],
         "debugger": debugger.loaded(pid, one.argv) if run <= _STANDS else "",
+        "lacks_client": run <= _STANDS and debugger.lacks_client(pid, one.argv),
+        "stdin": places.kind_of_stdin(pid) if run <= _STANDS else "",
         "traced": proc.field_of(status, "TracerPid") not in ("", "0"),
         "nspid": [int(word) for word in proc.field_of(status, "NSpid").split() if word.isdigit()],
         "io": {name: round((io[name] - io_was.get(name, 0)) / seconds, 1) for name in _IO}

@@ -57,7 +57,8 @@ class ProcessView:
     """One process. run, wait: of all its threads, in CPUs; children: of children that ended.
     wanting: threads that want a CPU for half of the time. cpus: those that it may use. mounts:
     where it has files. pids: its number in each namespace. debugger: `debugpy`, if it is loaded
-    in a process that does not run."""
+    in a process that does not run. lacks_client: it was to wait for an editor, and none has
+    connected. stdin: `terminal`, `pipe`, or "" for anything else."""
 
     pid: int
     parent: int = 0
@@ -77,6 +78,8 @@ class ProcessView:
     cpus: frozenset[int] = frozenset()
     traced: bool = False
     debugger: str = ""
+    lacks_client: bool = False
+    stdin: str = ""
     pids: tuple[int, ...] = ()
     io: IoView | None = None
     is_new: bool = False
@@ -239,6 +242,8 @@ def _process(one: Fields) -> ProcessView:
         cpus=cpu_set(one.text("cpus_allowed")),
         traced=one.flag("traced"),
         debugger=one.text("debugger"),
+        lacks_client=one.flag("lacks_client"),
+        stdin=one.text("stdin"),
         pids=tuple(int(pid) for pid in one.numbers("nspid")[:32]),
         io=_io(one.inner("io")) if one.has("io") else None,
         is_new=one.flag("is_new"),

@@ -36,6 +36,7 @@ _LACKS_CPU = frozenset({"too-many-threads", "neighbours", "one-thread", "gpu-wai
 
 QUESTIONS = (
     Question("at-breakpoint", "", debugged.at_breakpoint, _HELD),
+    Question("waits-for-editor", "", debugged.waits_for_editor, _STANDS),
     Question("stopped", "stopped", still.stopped, _STANDS),
     Question("storage-gone", "storage gone", still.storage_gone, _STANDS),
     Question("hang", "hang", still.hang, _STANDS),
@@ -70,7 +71,8 @@ def judge_running(
     look = Look(job, tuple(windows), tuple(by_debugger(one) for one in stacks))
     if not look.windows and job.native_state != "SUSPENDED":
         return (Verdict("running", "runs", Certainty.UNKNOWN),)
-    found = None if debugged.at_breakpoint(look) else ranks.straggler(look)
+    held = debugged.at_breakpoint(look) or debugged.waits_for_editor(look)
+    found = None if held else ranks.straggler(look)
     if found is not None:
         rank, verdict = found
         causes, asked = _findings(look.only_rank(rank))
