@@ -12,6 +12,29 @@ from tunnelkit.model import Completed
 
 
 @dataclass(frozen=True, slots=True)
+class LogHint:
+    """The paths of an ended job's log on the login host, where the scheduler has forgotten them.
+
+    given: the user has named the file: then it counts, whatever the scheduler says."""
+
+    stdout: str = ""
+    stderr: str = ""
+    given: bool = False
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The three as arguments of a script; a path never begins with a dash."""
+        return _word(self.stdout), _word(self.stderr), "given" if self.given else ""
+
+
+NO_HINT = LogHint()
+
+
+def _word(path: str) -> str:
+    return f"./{path}" if path.startswith("-") else path
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """All that one command has brought about a job.
 
@@ -42,12 +65,15 @@ class JobInspector(Protocol):
         None if there is none. Raises SchedulerError if the scheduler did not answer."""
         ...
 
-    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
+    def inspect(
+        self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
+    ) -> list[str]:
         """Return one command that asks for the job and, by its state, for what matters about it.
 
         It is for the login host, with at most six commands of the scheduler. mark: see
         `sections`. box_dir: `[cluster] directory`, for the black boxes of an ended job; "" if they
-        do not matter. Raises UsageError if `job_id` is none of this scheduler's."""
+        do not matter. log: where the log of an ended job is. Raises UsageError if `job_id` is none
+        of this scheduler's."""
         ...
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:

@@ -141,6 +141,30 @@ def test_the_first_rule_that_holds(
     assert (first.code, first.certainty) == (code, certainty), first
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (TRACEBACK, "exception"),
+        (CUDA_OOM, "gpu-oom"),
+        (raised("OSError: [Errno 28] No space left on device: '/scratch/x'"), "disk-full"),
+        (raised("ModuleNotFoundError: No module named 'wandb'"), "missing-module"),
+        (f"{SLURM_END} DUE TO TIME LIMIT ***", "timeout"),
+        (f"{SLURM_END} DUE TO PREEMPTION ***", "preempted"),
+        (f"{SLURM_END} ***", "cancelled"),
+        ("=>> PBS: job killed: walltime 5 exceeded limit 3", "timeout"),
+        ("srun: error: n1: task 0: Out Of Memory", "oom-limit"),
+        ("Segmentation fault (core dumped)", "segfault"),
+        # What was handled, and what only ended, is no cause.
+        (TRACEBACK + "epoch\n" * 30, "no-record"),
+        ("epoch 1\nepoch 2\n", "no-record"),
+    ],
+)
+def test_a_log_alone_proves_nothing(text: str, code: str) -> None:
+    found = verdict(None, text)
+    assert found.code == code
+    assert found.certainty is (UNKNOWN if code == "no-record" else LIKELY)
+
+
 def test_the_job_was_killed_near_its_limit() -> None:
     found = verdict(job("FAILED", 0, 9, ran_s=3630, limit_s=3600))
     assert (found.code, found.certainty) == ("timeout", LIKELY)

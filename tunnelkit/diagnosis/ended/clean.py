@@ -70,7 +70,7 @@ def not_on_record(case: Case) -> Verdict | None:
     if case.failure is not None:
         seen.append(Evidence(one_line(case.failure), "log", "seen"))
     if case.job is None:
-        left = "only its log is left" if seen else "nor is its log where tk looks"
+        left = "only its log is left" if case.text.strip() else "nor is its log where tk looks"
         return Verdict(
             "no-record",
             f"is not on record any more, {left}",

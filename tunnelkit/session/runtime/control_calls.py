@@ -58,11 +58,13 @@ class Down(Request["a.DownAnswer"]):
 class Why(Request["DiagnosisInfo"]):
     """Ask why a job waits, is slow or failed. job: None: the session's, else the user's newest.
 
-    sample: for how many seconds a running job is sampled."""
+    sample: for how many seconds a running job is sampled. log: judge an ended job by this file of
+    the login host; "" for its own."""
 
     NAME = "why"
     job: str | None = None
     sample: int = 10
+    log: str = ""
 
 
 class Shorten(Request["a.ShortenAnswer"]):
@@ -343,11 +345,13 @@ class JobLogStream(Message):
     """A job's own log, as records: see session/logs/stream.py.
 
     job: None: the session's, else the user's newest. err: stderr's file. follow: until the job
-    ends. place_only: only where it is. lines, last_bytes: only the last so many.
+    ends. place_only: only where it is. lines, last_bytes: only the last so many. file: the user
+    says that this one is the log.
     """
 
     NAME = "job-log"
     job: str | None = None
+    file: str = ""
     err: bool = False
     follow: bool = False
     place_only: bool = False

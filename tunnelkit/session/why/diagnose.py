@@ -17,8 +17,8 @@ from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
-from tunnelkit.scheduler.inspector import Inspection
-from tunnelkit.session.job.log_paths import remember_job_logs
+from tunnelkit.scheduler.inspector import NO_HINT, Inspection, LogHint
+from tunnelkit.session.job.log_paths import recall_log_paths, remember_job_logs
 from tunnelkit.session.why.running import MOST_S, sample
 from tunnelkit.session.why.sources import WhySources
 from tunnelkit.session.why.stacks import py_spy_stacks
@@ -27,15 +27,19 @@ from tunnelkit.session.why.stacks import py_spy_stacks
 SAMPLE_S = 10
 
 
-async def diagnose(sources: WhySources, job_id: str | None, *, sample_s: int = 0) -> Diagnosis:
+async def diagnose(
+    sources: WhySources, job_id: str | None, *, sample_s: int = 0, log: str = ""
+) -> Diagnosis:
     """Return what is the matter with a job; None: the user's newest.
 
-    sample_s: for how long a running job is sampled; 0: not at all.
+    sample_s: for how long a running job is sampled; 0: not at all. log: the file on the login host
+    that an ended job is judged by; "" for the one that the scheduler names, or that tk saw.
     Raises SchedulerError, ConnectionFailed, UsageError."""
     if job_id is None:
         job_id = await newest_job(sources)
     mark = f"tk-{secrets.token_hex(8)}"
-    done = await sources.run(sources.inspector.inspect(job_id, mark, sources.directory))
+    hint = LogHint(log, given=True) if log else _seen(sources, job_id)
+    done = await sources.run(sources.inspector.inspect(job_id, mark, sources.directory, hint))
     found = sources.inspector.parse(done, job_id, mark)
     if found.job is not None:
         remember_job_logs(sources.cluster, found.job, time.time())
@@ -49,6 +53,11 @@ async def diagnose(sources: WhySources, job_id: str | None, *, sample_s: int = 0
         stacks, missing = await _stacks(sources, job, windows)
         return judge(replace(found, missing=found.missing + missing), job_id, windows, stacks)
     return judge(found, job_id, windows)
+
+
+def _seen(sources: WhySources, job_id: str) -> LogHint:
+    known = recall_log_paths(sources.cluster, job_id)
+    return NO_HINT if known is None else LogHint(known.stdout, known.stderr)
 
 
 async def _stacks(

@@ -187,9 +187,9 @@ def test_who_is_asked() -> None:
     pbs, torque = PBS().inspector(), Torque().inspector()
     assert isinstance(pbs, QstatInspector) and isinstance(torque, TorqueInspector)
     argv = pbs.inspect("14.login", MARK)
-    assert argv[4:] == [MARK, "14.login", "", "", "14", "-x"]
+    assert argv[4:] == [MARK, "14.login", "", "", "14", "-x", "", "", ""]
     assert "pbsnodes" in argv[2] and "pbsnodes" not in torque.inspect("14", MARK)[2]
-    assert torque.inspect("14", MARK)[-1] == ""
+    assert torque.inspect("14", MARK)[9] == ""
     for job_id in ("-x", "14;x", "$(id)", ""):
         with pytest.raises(UsageError):
             pbs.inspect(job_id, MARK)

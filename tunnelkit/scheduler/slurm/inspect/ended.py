@@ -9,6 +9,7 @@ from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.sections import Section
+from tunnelkit.scheduler.slurm.inspect import submit_line
 from tunnelkit.scheduler.slurm.inspect.accounting import (
     FIELDS,
     job_of,
@@ -24,8 +25,9 @@ _LOG_NAMES = ("out", "err")
 # database sacct exits 1. An unknown field would fail the whole call, so only old ones are asked
 # for. -D: the runs before a requeue, too. The separator can't be in a constraint or a job's name.
 #
-# Slurm's record has the paths of the logs for MinJobAge (300 s) after the end; then only the usual
-# names are left: sbatch's default, and that of tk's own jobs.
+# Slurm's record has the paths of the logs for MinJobAge (300 s) after the end; then there are those
+# that tk saw ($log_out), those of sbatch's -o and -e (SubmitLine, from Slurm 20.11 on; the script
+# where a site keeps it), and the usual names: sbatch's default, and that of tk's own jobs.
 #
 # The file systems are asked for because a message of a full disk may be gone before the log is
 # read, and a quota may have been the cause. A path in a log is only ever an argument of df.
@@ -42,8 +44,24 @@ value_of() {{
   printf '%s\n' "$record" | sed -n "s/.* $1=//p" | sed -e 's/ [A-Z][A-Za-z]*=.*//' -e 's/ *$//' -e q
 }}
 out=$(value_of StdOut) err=$(value_of StdErr) directory=$(value_of WorkDir)
-if [ -z "$out" ]; then
+if [ -z "$directory" ]; then
   directory=$(printf '%s\n' "$rows" | sed -n "s/.*$tab\(\/[^$tab]*\)\$/\1/p" | tail -n 1)
+fi
+if [ "$log_given" ]; then
+  out=$log_out err=
+elif [ -z "$out" ] && [ "$log_out" ]; then
+  out=$log_out err=$log_err
+elif [ -z "$out" ] && [ "$directory" ]; then
+  lines=$(timeout 10 sacct -B -j "$id" 2>/dev/null </dev/null | grep '^#SBATCH '
+    timeout 10 sacct -X -n -P -j "$id" -o SubmitLine 2>/dev/null </dev/null | tail -n 1)
+  name=$(printf '%s\n' "$rows" | sed -n "s/^[^$tab]*$tab\([^$tab]*\).*/\1/p" | head -n 1)
+  from_lines() {{
+    printf '%s\n' "$lines" | awk -v short="$1" -v long="$2" -v id="$id" -v name="$name" \
+      -v user="$(id -un)" -v directory="$directory" '{submit_line.AWK}'
+  }}
+  out=$(from_lines -o --output) err=$(from_lines -e --error)
+fi
+if [ -z "$out" ]; then
   own=$HOME/.cache/tunnelkit/jobs/${{id%%_*}}.log
   for path in "${{directory:+$directory/slurm-$id.out}}" "$own"; do
     [ -z "$path" ] || ! timeout 5 test -f "$path" || {{ out=$path; break; }}

@@ -9,18 +9,20 @@ from tunnelkit.model import Completed, JobState
 from tunnelkit.scheduler import box_section
 from tunnelkit.scheduler.base import LoginPrograms
 from tunnelkit.scheduler.box_section import with_boxes
-from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.scheduler.inspector import NO_HINT, Inspection, LogHint
 from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
 from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
 from tunnelkit.scheduler.slurm.job_id import check_job_id
 from tunnelkit.scheduler.slurm.states import state_of
 
-# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section. squeue's
+# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section, $5 to $7:
+# see LogHint. squeue's
 # filters in the environment would hide jobs.
 _BEGIN = r"""
 id=$1
 box_dir=$3 box_job=$4
+log_out=$5 log_err=$6 log_given=$7
 PATH=${2:+$2:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
 export SLURM_TIME_FORMAT=%s
@@ -96,11 +98,13 @@ class SlurmInspector(LoginPrograms):
         number, task = best[:2]
         return f"{number}{task}" if re.fullmatch(r"_[0-9]+", task) else f"{number}"
 
-    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
+    def inspect(
+        self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
+    ) -> list[str]:
         """See `JobInspector.inspect`."""
         job = check_job_id(job_id)
         boxes = (box_dir, box_section.job_file_name(job))
-        words = (mark, job, self.directory_of("squeue"), *boxes)
+        words = (mark, job, self.directory_of("squeue"), *boxes, *log.words)
         return ["sh", "-c", SCRIPT, "sh", *words]
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
