@@ -125,7 +125,8 @@ FOLDERS = {
     "scheduler": (
         "sections inspector batch_scripts",
         "base command_error nodelist",
-        "box_section",
+        "box_section quotas",
+        "rooms",
         "job_script detect poller",
         "names",
         "slurm pbs",
@@ -143,8 +144,8 @@ FOLDERS = {
         "mirror",
     ),
     "diagnosis": (
-        "verdict evidence",
-        "codes black_box",
+        "verdict evidence sizes",
+        "codes black_box storage",
         "verdict_json waiting ended running",
         "top",
     ),

@@ -17,6 +17,9 @@ _UNREAL = frozenset(
      "squashfs", "ramfs", "nsfs")
 )  # fmt: skip
 
+#: They have a size, and no server that may not answer.
+_IN_MEMORY = frozenset(("tmpfs", "ramfs"))
+
 
 class Mount(NamedTuple):
     """A mounted file system. device: `MAJOR:MINOR`."""
@@ -28,10 +31,12 @@ class Mount(NamedTuple):
 
 
 class Files(NamedTuple):
-    """mounts: by process. logs: regular files that stdout or stderr go to."""
+    """mounts: by process. logs: regular files that stdout or stderr go to. written: mounts where
+    a file is open for writing."""
 
     mounts: Dict[int, Set[str]]
     logs: Set[str]
+    written: Set[str]
 
 
 def mounts() -> List[Mount]:
@@ -57,6 +62,7 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
     """Return where these processes have files open, and their directory."""
     by_process: Dict[int, Set[str]] = {}
     logs: Set[str] = set()
+    written: Set[str] = set()
     looked = 0
     places: Dict[str, str] = {}
 
@@ -76,10 +82,12 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
             path = proc.link_of(f"/proc/{pid}/fd/{fd}")
             if path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/sys/")):
                 paths.append(path)
+                if _is_written(f"/proc/{pid}/fd/{fd}"):
+                    written.add(place_of(path))
                 if fd in (1, 2):
                     logs.add(path)
         by_process[pid] = {place_of(path) for path in paths if path.startswith("/")} - {""}
-    return Files(by_process, set(sorted(logs)[:16]))
+    return Files(by_process, set(sorted(logs)[:16]), written)
 
 
 def kind_of_stdin(pid: int) -> str:
@@ -136,7 +144,10 @@ class PlaceWatch:
             "kind": one.kind,
             "source": one.source[:200],
             "answers": answer is not None,
+            "written": one.place in self._files.written,
         }
+        if child is None and one.kind in _IN_MEMORY:
+            answer = _statvfs(one.place)
         if isinstance(answer, dict):
             found.update(answer)
         if one.place in after:
@@ -159,6 +170,14 @@ def _statvfs(path: str) -> Dict[str, object]:
         "files": found.f_files,
         "files_free": found.f_favail,
     }
+
+
+def _is_written(link: str) -> bool:
+    """True if a descriptor is open for writing: its link in /proc says so."""
+    try:
+        return bool(os.lstat(link).st_mode & 0o200)
+    except OSError:
+        return False
 
 
 def _sizes(paths: Iterable[str]) -> Dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Protocol
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.storage import NO_STORAGE, StorageView
 from tunnelkit.model import Completed
 
 
@@ -40,7 +41,7 @@ class Inspection:
 
     asked_s: Unix time, by the login host's clock. job: None if the scheduler does not know it
     (any more). cluster: of a job that waits. end: of a job that has ended, or is not known.
-    missing: what did not answer, and why.
+    storage: of a job that runs, if it was asked for. missing: what did not answer, and why.
     """
 
     asked_s: float
@@ -48,6 +49,7 @@ class Inspection:
     cluster: ClusterView | None = None
     end: EndView | None = None
     missing: tuple[str, ...] = ()
+    storage: StorageView = NO_STORAGE
 
 
 class JobInspector(Protocol):
@@ -71,9 +73,9 @@ class JobInspector(Protocol):
         """Return one command that asks for the job and, by its state, for what matters about it.
 
         It is for the login host, with at most six commands of the scheduler. mark: see
-        `sections`. box_dir: `[cluster] directory`, for the black boxes of an ended job; "" if they
-        do not matter. log: where the log of an ended job is. Raises UsageError if `job_id` is none
-        of this scheduler's."""
+        `sections`. box_dir: `[cluster] directory`, for the black boxes of an ended job and the
+        file system of a running one's log; "" if they do not matter. log: where the log of an
+        ended job is. Raises UsageError if `job_id` is none of this scheduler's."""
         ...
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:

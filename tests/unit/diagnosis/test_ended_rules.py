@@ -19,8 +19,9 @@ from tunnelkit.diagnosis.evidence.box import (
     ProcessEnd,
     SignalSeen,
 )
-from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView, StepView
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView
 from tunnelkit.diagnosis.verdict import Certainty, Stage, Verdict
 
 PROVEN, LIKELY, UNKNOWN = Certainty.PROVEN, Certainty.LIKELY, Certainty.UNKNOWN
@@ -251,6 +252,27 @@ def test_a_full_file_system_is_looked_at() -> None:
     assert verdict(job("FAILED", 1), end=EndView(logs=(log(text),), rooms=(many,))).code == (
         "inodes-full"
     )
+
+
+def test_a_quota_has_figures() -> None:
+    room = RoomView("/home/me", "/home", 1 << 40, 1 << 39, 0.5, None, "nfs1:/home")
+    full = QuotaView("nfs1:/home", "user", "me", Amount(50 << 30, 50 << 30))
+    for number, words in ((122, "Disk quota exceeded"), (28, "No space left on device")):
+        text = raised(f"OSError: [Errno {number}] {words}: '/home/me/x.pt'")
+        end = EndView(logs=(log(text),), rooms=(room,), quotas=(full,))
+        found = verdict(job("FAILED", 1), end=end)
+        assert (found.code, found.certainty) == ("quota-full", PROVEN)
+        assert found.sentence == (
+            "failed: you have used 50.0 of 50.0 GB of /home (user quota): /home/me/x.pt"
+        )
+        assert found.because[2].text == "/home: 50.0 of 50.0 GB used (user quota)"
+    # There is room again: the figures are told, and are no cause.
+    some = replace(full, blocks=Amount(40 << 30, 50 << 30))
+    end = EndView(logs=(log(text),), rooms=(room,), quotas=(some,))
+    found = verdict(job("FAILED", 1), end=end)
+    assert (found.code, found.because[2].text) == (
+        "disk-full", "/home: 40.0 of 50.0 GB used (user quota)",
+    )  # fmt: skip
 
 
 def test_progress_gives_a_figure_for_the_time() -> None:

@@ -61,6 +61,16 @@ RUNNING = (
         "and leave that node out.",
     ),
     Code(
+        "storage-full",
+        Stage.RUNNING,
+        Actor.YOU,
+        "The job runs, and can't write any more: a file system is full, or a quota is used up.",
+        "`statvfs` on the node finds no room or no inodes where the job has a file open for "
+        "writing; or df, quota or `lfs quota` on the login host find none where its log goes. A "
+        "full file system that the job only reads is no finding.",
+        "Delete or move files, or write elsewhere. A quota may also be one of a group or project.",
+    ),
+    Code(
         "hang",
         Stage.RUNNING,
         Actor.PROGRAM,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
-from tunnelkit.diagnosis.ended.words import clock, memory_option, size
+from tunnelkit.diagnosis.ended.words import clock, memory_option
+from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: Below it there is no word on efficiency.

@@ -123,7 +123,8 @@ class NfsView:
 @dataclass(frozen=True, slots=True)
 class PlaceView:
     """A file system where the job has files. answers: statvfs came back within 3 s. ops:
-    operations that it completed; None where nothing counts them."""
+    operations that it completed; None where nothing counts them. written: files are open there
+    for writing. size, free: in bytes; files: inodes, 0 where they are not counted."""
 
     path: str
     kind: str
@@ -132,6 +133,18 @@ class PlaceView:
     ops: int | None = None
     error: str = ""
     nfs: NfsView | None = None
+    written: bool = False
+    size_bytes: int = 0
+    free_bytes: int = 0
+    files: int = 0
+    files_free: int = 0
+
+    @property
+    def full(self) -> bool:
+        """True if an ordinary user can write nothing more."""
+        return (self.size_bytes > 0 and not self.free_bytes) or (
+            self.files > 0 and not self.files_free
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +326,11 @@ def _place(one: Fields) -> PlaceView:
         )
         if one.has("nfs")
         else None,
+        one.flag("written"),
+        one.whole("size_bytes"),
+        one.whole("free_bytes"),
+        one.whole("files"),
+        one.whole("files_free"),
     )
 
 

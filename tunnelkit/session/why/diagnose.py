@@ -97,7 +97,10 @@ def judge(
         stage, verdicts = Stage.WAITING, judge_waiting(found.job, found.cluster, now_s)
         missing = found.missing + found.cluster.missing
     elif found.job is not None and found.end is None:
-        stage, verdicts = Stage.RUNNING, judge_running(found.job, windows, now_s, stacks)
+        stage, verdicts = (
+            Stage.RUNNING,
+            judge_running(found.job, windows, now_s, stacks, found.storage),
+        )
         missing = found.missing + _silent_gpus(windows)
     else:
         end = found.end or EndView()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView
+from tunnelkit.diagnosis.evidence.end import EndView, LogView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.model import JobState
+from tunnelkit.scheduler import rooms
+from tunnelkit.scheduler.rooms import parse_rooms, quota_rows
 from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect import submit_line
 from tunnelkit.scheduler.slurm.inspect.accounting import (
@@ -78,16 +80,12 @@ else echo tk-no-directory; fi' sh "$2"
 }}
 log out "$out"
 log err "$err"
-named=$(for path in "$out" "$err"; do
+tails=$(for path in "$out" "$err"; do
   [ ! -f "$path" ] || timeout 5 tail -c {LOG_BYTES} -- "$path"
-done 2>/dev/null | sed -n "s/.*\[Errno [0-9]*\][^']*'\(\/[^']*\)'.*/\1/p" | tail -n 1)
-section rooms sh -c 'for path; do
-  while [ "$path" ] && [ ! -e "$path" ]; do path=${{path%/*}}; done
-  [ "$path" ] || continue
-  printf "tk-room %s\n" "$path"
-  df -P -k -- "$path" | tail -n 1
-  df -P -i -- "$path" | tail -n 1
-done 2>/dev/null; :' sh "$named" "$directory" "${{out%/*}}" "$HOME"
+done 2>/dev/null)
+{rooms.OF_LOG}
+rooms "$named" "$directory" "${{out%/*}}" "$HOME"
+[ -z "$full" ] || quotas "$named" "$directory" "${{out%/*}}" "$HOME"
 """
 
 _HEAD = re.compile(r"tk-file ([0-9]{1,18}) ([0-9]{1,12})\Z")
@@ -96,7 +94,6 @@ _PROBLEMS = {
     "tk-absent": "it is not there",
     "tk-no-directory": "its directory is not there",
 }
-_DF = re.compile(r"(.*?) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,3})% +(/.*)")
 
 
 def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
@@ -121,7 +118,8 @@ def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
         missing=tuple(missing),
         job=next((row.step for row in last if not row.step.step), None),
         earlier=tuple(row.step for row in earlier if not row.step.step),
-        rooms=_rooms(sections.get("rooms")),
+        rooms=parse_rooms(sections),
+        quotas=quota_rows(sections),
         users=users,
         own_uid=own_uid,
     )
@@ -157,21 +155,6 @@ def _logs(sections: Mapping[str, Section]) -> list[LogView]:
         problem = "" if section.code == 0 else section.failure
         found.append(LogView(path, text, size, float(match[2]), problem))
     return found
-
-
-def _rooms(section: Section | None) -> tuple[RoomView, ...]:
-    found = []
-    for part in ("" if section is None else f"\n{section.text}").split("\ntk-room ")[1:][:4]:
-        path, *lines = part.split("\n")
-        rows = [match for line in lines if (match := _DF.fullmatch(line.strip()))]
-        if not rows:
-            continue
-        size, _, free, used, mounted_on = rows[0].groups()[1:]
-        inodes = int(rows[1][5]) / 100 if len(rows) > 1 and int(rows[1][2]) else None
-        found.append(
-            RoomView(path, mounted_on, int(size) << 10, int(free) << 10, int(used) / 100, inodes)
-        )
-    return tuple(found)
 
 
 def _users(section: Section | None) -> tuple[int | None, tuple[tuple[int, str], ...]]:

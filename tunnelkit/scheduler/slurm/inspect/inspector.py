@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from tunnelkit.diagnosis.evidence.storage import NO_STORAGE
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState
-from tunnelkit.scheduler import box_section
+from tunnelkit.scheduler import box_section, rooms
 from tunnelkit.scheduler.base import LoginPrograms
 from tunnelkit.scheduler.box_section import with_boxes
 from tunnelkit.scheduler.inspector import NO_HINT, Inspection, LogHint
+from tunnelkit.scheduler.rooms import storage_of
 from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
 from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
@@ -53,12 +55,27 @@ PENDING|CONFIGURING|POWER_UP_NODE|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOL
 """
 _OTHERS = r"""
 ;;
-RUNNING|RESIZING|SIGNALING|SUSPENDED|STOPPED) ;;
+RUNNING|RESIZING|SIGNALING|SUSPENDED|STOPPED)
+if [ "$box_dir" ]; then
+  field StdOut
+  rooms "${value%/*}"
+  quotas "${value%/*}"
+fi
+;;
 *)
 """
 _END = "\n;;\nesac\nexit 0\n"
 SCRIPT = "".join(
-    (PREAMBLE, _BEGIN, waiting.SCRIPT, _OTHERS, ended.SCRIPT, box_section.SCRIPT, _END)
+    (
+        PREAMBLE,
+        rooms.SCRIPT,
+        _BEGIN,
+        waiting.SCRIPT,
+        _OTHERS,
+        ended.SCRIPT,
+        box_section.SCRIPT,
+        _END,
+    )
 )
 
 # The newest that waits or runs, else the one that ended last.
@@ -132,6 +149,7 @@ class SlurmInspector(LoginPrograms):
             cluster=waiting.cluster_view(sections, job) if job is not None and waits else None,
             end=None if waits or runs else with_boxes(ended.end_view(sections, job), sections),
             missing=tuple(missing),
+            storage=storage_of(sections) if runs else NO_STORAGE,
         )
 
     def shorten(self, job_id: str, minutes: int) -> list[str]:

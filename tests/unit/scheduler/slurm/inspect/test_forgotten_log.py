@@ -127,6 +127,19 @@ def test_what_tk_saw_needs_no_accounting_and_the_users_word_wins(cluster: Cluste
     assert verdict.sentence == "failed: KeyError: 'label' at train.py:88 in collate"
 
 
+def test_quotas_are_asked_for_where_a_log_names_one(cluster: Cluster) -> None:
+    full = "quota: x\n     /dev/x  100*  100  100  6days  7  0  0\n"
+    (cluster.base / "quota.txt").write_text(f"Disk quotas for user me (uid 7):\n{full}")
+    cluster.put("quota", f"cat '{cluster.base}/quota.txt'")
+    log = cluster.base / "a.log"
+    for text, known in ((TRACEBACK, 0), ("cp: error writing 'x': Disk quota exceeded\n", 2)):
+        log.write_text(text)
+        found = cluster.ask(LogHint(str(log), given=True))
+        assert found.end is not None and len(found.end.quotas) == known
+        assert found.end.rooms[0].path == str(cluster.base)
+    assert found.end.quotas[0].filesystem == "/dev/x"
+
+
 def test_it_asks_slurm_six_times_at_most(cluster: Cluster) -> None:
     cluster.accounts("sbatch -o a.log train.sh")
     cluster.ask()
