@@ -76,15 +76,17 @@ def make_job(state: State, given: dict[str, str], limits: dict[str, str]) -> Job
             "qsub: submit error (Job exceeds queue resource limits MSG=cannot "
             "locate feasible nodes (nodes file is empty or requested nodes exceed all systems))",
         )
+    job_id, name = state.next_id(), given.get("-N", "STDIN")
+    output = given.get("-o", f"{name}.o{job_id.partition('.')[0]}")
     return {
-        "id": state.next_id(),
-        "Job_Name": given.get("-N", "STDIN"),
+        "id": job_id,
+        "Job_Name": name,
         "Job_Owner": f"{user()}@login",
         "job_state": "H" if "-h" in given else "Q",
         "queue": "workq",
         "ctime": ctime(),
         "Hold_Types": "u" if "-h" in given else "n",
-        "Output_Path": "login:" + os.path.abspath(given.get("-o", "STDIN.o")),
+        "Output_Path": "login:" + os.path.abspath(output),
         "Resource_List": {**{f"n{k[1:]}": v for k, v in need.items()}, **limits},
         "shell": given.get("-S", "/bin/bash"),
         "environment": dict(
