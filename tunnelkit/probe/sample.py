@@ -1,17 +1,20 @@
 """`sample`: watch a job's processes on this node for some seconds; print one JSON object.
 
-probe sample [--seconds N] [--job ID]
+probe sample [--seconds N] [--job ID] [--programs PID,PID]
+
+--programs: of the processes of tk's loop those that run a user's program, as its session knows.
 """
 
+import copy
 import json
 import os
 import sys
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from tunnelkit.probe import cpu_quota, debugger, memory_pressure, places, proc, threads
 from tunnelkit.probe.gpu import watch as gpus
-from tunnelkit.probe.job_processes import JobProcess, JobProcesses
+from tunnelkit.probe.job_processes import JobProcess, JobProcesses, programs
 from tunnelkit.probe.places import PlaceWatch
 from tunnelkit.probe.threads import Sampled
 
@@ -26,26 +29,30 @@ _IO = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
 def main(words: List[str]) -> int:
     """Print the sample; 2 for words that are not known."""
     seconds, job = 10.0, ""
+    known: List[int] = []
     pairs = list(zip(words[::2], words[1::2]))
     for name, value in pairs:
         if name == "--seconds" and value.replace(".", "", 1).isdigit():
             seconds = min(max(float(value), _LEAST_S), _MOST_S)
         elif name == "--job":
             job = value
+        elif name == "--programs" and value.replace(",", "").isdigit():
+            known = [int(word) for word in value.split(",") if word]
         else:
             pairs = []
     if 2 * len(pairs) != len(words):
-        print("probe sample [--seconds N] [--job ID]", file=sys.stderr)
+        print("probe sample [--seconds N] [--job ID] [--programs PID,PID]", file=sys.stderr)
         return 2
-    print(json.dumps(Window(seconds, job).take(), separators=(",", ":")), flush=True)
+    print(json.dumps(Window(seconds, job, known).take(), separators=(",", ":")), flush=True)
     return 0
 
 
 class Window:
     """The job for some seconds."""
 
-    def __init__(self, seconds: float, job_id: str) -> None:
+    def __init__(self, seconds: float, job_id: str, known: Iterable[int] = ()) -> None:
         self._wanted_s = seconds
+        self._known = known
         self._job = JobProcesses(job_id)
 
     def take(self) -> Dict[str, object]:
@@ -67,6 +74,7 @@ class Window:
         now = self._job.look()
         seconds = time.monotonic() - begun
         after = Counters(now)
+        after = after.of_programs(before, seconds, self._known)
         result = window(before, after, seconds, watch)
         result.update(thread_rows(sampled, before, after, seconds, rounds))
         for one in sampled:
@@ -83,7 +91,10 @@ class Window:
 
 
 def window(
-    before: "Counters", after: "Counters", seconds: float, watch: Optional[PlaceWatch]
+    before: "Counters",
+    after: "Counters",
+    seconds: float,
+    watch: Optional[PlaceWatch],
 ) -> Dict[str, object]:
     """Return what happened between two moments. watch: None: file systems are left out."""
     shares = threads.shares(before.threads, after.threads, seconds)
@@ -100,7 +111,7 @@ def window(
         "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
         "seconds": round(seconds, 3),
         "process_count": len(processes),
-        "ended": len(set(before.processes) - set(after.processes)),
+        "ended": len(set(before.processes) - after.seen),
         "processes": processes[:_MOST_PROCESSES],
         "cpu_busy": _busy(before.cpus, after.cpus),
         "stolen": _stolen(before.cpus, after.cpus, seconds),
@@ -122,6 +133,8 @@ def thread_rows(
     shares = threads.shares(before.threads, after.threads, seconds)
     rows = []
     for one in sampled:
+        if one.key[0] not in after.processes:
+            continue
         run, wait = shares.get(one.key, (0.0, 0.0))
         rows.append(
             {
@@ -143,6 +156,7 @@ class Counters:
 
     def __init__(self, processes: Dict[int, JobProcess]) -> None:
         self.processes = processes
+        self.seen = set(processes)
         self.threads = threads.run_and_wait(processes)
         self.stat = {
             pid: proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048)) for pid in processes
@@ -163,6 +177,23 @@ class Counters:
         self.frozen = cpu_quota.is_frozen(of("freezer"))
         self.memory = memory_pressure.pressures(of("memory"))
         self.cpus = _cpu_times()
+
+    def of_programs(
+        self, before: "Counters", seconds: float, known: Iterable[int] = ()
+    ) -> "Counters":
+        """Return the counters without processes of tk's loop that run no program.
+
+        known: those that do run one."""
+        run: Dict[int, float] = {}
+        for key, share in threads.shares(before.threads, self.threads, seconds).items():
+            run[key[0]] = run.get(key[0], 0.0) + share[0]
+        pids = programs(self.processes, run, known)
+        if len(pids) == len(self.processes):
+            return self
+        mine = copy.copy(self)
+        mine.processes = {pid: one for pid, one in self.processes.items() if pid in pids}
+        mine.threads = {key: one for key, one in self.threads.items() if key[0] in pids}
+        return mine
 
 
 def ran(pid: int, was: List[str]) -> bool:

@@ -131,6 +131,7 @@ class Stream:
     def _print(
         self, before: Counters, now: Counters, seconds: float, places: Optional[PlaceWatch]
     ) -> None:
+        now = now.of_programs(before, seconds)
         found: Dict[str, object] = window(before, now, seconds, places)
         found.update(thread_rows(self._sampled, before, now, seconds, self._rounds))
         if places is not None:

@@ -167,11 +167,36 @@ def test_other_jobs_and_tks_own_are_left_out(tmp_path: Path) -> None:
         assert thread.waits_for == "sleep" and thread.share("S") == 1.0
 
 
+def test_a_program_of_tks_loop_is_one_of_the_job(tmp_path: Path) -> None:
+    """Its command line is that of the server that forked it; one that stands by does not run."""
+    text = "print('ready', flush=True)\n{}\n# tunnelkit.debuggee.fork_server\n"
+    stands = text.format("import threading; threading.Event().wait()")
+    runs = text.format("import os; os.fork()\nwhile True: pass")
+    with pretend_job(tmp_path) as job:
+        idle = job.start([sys.executable, "-c", stands])
+        busy = job.start([sys.executable, "-c", runs])
+        found = job.window(1)
+        pids = {one.pid for one in found.processes}
+        assert busy.pid in pids and idle.pid not in pids and len(pids) == 2
+        assert {one.pid for one in found.threads} == pids
+        assert {one.argv for one in found.processes} == {"python (tk loop)"}
+        # Its session knows that its program has begun.
+        zip_file = tmp_path / "probe.zip"
+        argv = [sys.executable, "-I", zip_file, "sample", "--seconds", "1", "--job", job.id]
+        done = subprocess.run(
+            [*argv, "--programs", f"1,{idle.pid}"],
+            check=True, capture_output=True, start_new_session=True,
+        )  # fmt: skip
+        told = {one["pid"] for one in json.loads(done.stdout)["processes"]}
+        assert told == pids | {idle.pid}
+
+
 def test_words_that_it_does_not_know() -> None:
     from tunnelkit.probe.main import main
 
     assert main(["sample", "--seconds"]) == 2
     assert main(["sample", "--what", "1"]) == 2
+    assert main(["sample", "--programs", "x"]) == 2
     assert main(["sample", "--seconds", "x"]) == 2
 
 

@@ -10,7 +10,7 @@ from tunnelkit.diagnosis.black_box.record import choose_box
 from tunnelkit.diagnosis.ended.rules import judge_end
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.evidence.stacks import StackView
+from tunnelkit.diagnosis.evidence.stacks import Held, StackView
 from tunnelkit.diagnosis.evidence.window import NodeWindow
 from tunnelkit.diagnosis.running.rules import judge_running, to_ask
 from tunnelkit.diagnosis.verdict import Diagnosis, Stage
@@ -48,7 +48,8 @@ async def diagnose(
     if job is not None and job.state is JobState.RUNNING and sample_s > 0:
         seconds = min(sample_s, MOST_S)
         if job.native_state != "SUSPENDED":
-            windows, missing = await sample(sources.enter, job, seconds, sources.python)
+            programs = await _begun(sources, job.job_id)
+            windows, missing = await sample(sources.enter, job, seconds, sources.python, programs)
             found = replace(found, missing=found.missing + missing)
         stacks, missing = await _stacks(sources, job, windows)
         return judge(replace(found, missing=found.missing + missing), job_id, windows, stacks)
@@ -58,6 +59,16 @@ async def diagnose(
 def _seen(sources: WhySources, job_id: str) -> LogHint:
     known = recall_log_paths(sources.cluster, job_id)
     return NO_HINT if known is None else LogHint(known.stdout, known.stderr)
+
+
+async def _begun(sources: WhySources, job_id: str) -> dict[str, list[int]]:
+    """Return the debuggees whose program has begun, by node: the probe can't tell them from those
+    that stand by."""
+    found: dict[str, list[int]] = {}
+    for one in () if sources.debugged is None else await sources.debugged(job_id):
+        if one.held is not Held.WAITING:
+            found.setdefault(one.node, []).append(one.pid)
+    return found
 
 
 async def _stacks(
