@@ -19,6 +19,7 @@ from benchlib import (
     mirror,
     mirrorcase,
     mirrorreport,
+    probe,
     ranks,
     ranksimrun,
     ranksreport,
@@ -195,6 +196,14 @@ def _ranks(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
     return ranksreport.measures(found), ranksreport.lines(found)
 
 
+def _probe(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    found = probe.run(rounds)
+    lines = table("probe", found, digits=0)
+    many = found[probe.COST][probe.MANY].median / (10 * probe.SECONDS)
+    lines += ["", verdict(f"% of a core, {probe.MANY}", many, 1.0, at_least=False)]
+    return found, lines
+
+
 _Part = Callable[[argparse.Namespace, int], tuple[Measures, list[str]]]
 _PARTS: dict[str, _Part | None] = {
     "forwards": _forwards,
@@ -203,6 +212,7 @@ _PARTS: dict[str, _Part | None] = {
     "cli": _cli,
     "mirror": None,
     "ranks": _ranks,
+    "probe": _probe,
 }
 
 if __name__ == "__main__":

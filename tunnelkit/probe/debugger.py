@@ -2,7 +2,7 @@
 whether an editor has connected to it."""
 
 import re
-from typing import Set
+from typing import Dict, Set, Tuple
 
 from tunnelkit.probe import proc
 
@@ -23,6 +23,21 @@ def loaded(pid: int, argv: str) -> str:
         return "debugpy"
     mapped = proc.whole_text_of(f"/proc/{pid}/maps", _MOST_BYTES)
     return "debugpy" if _MAPPED.search(mapped) else ""
+
+
+class Debuggers:
+    """Debuggers of many processes. Ranks are alike: of those with the same command line and as
+    many threads one is looked at, since each has thousands of mapped files."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[str, int], str] = {}
+
+    def of(self, pid: int, argv: str, threads: int) -> str:
+        """Return as `loaded`."""
+        key = (argv, threads)
+        if key not in self._known:
+            self._known[key] = loaded(pid, argv)
+        return self._known[key]
 
 
 def lacks_client(pid: int, argv: str) -> bool:

@@ -23,6 +23,8 @@ _DEBUGGEE = re.compile(r"tunnelkit[./]debuggee")
 #: tk's own: the agent and the probe.
 _OWN = re.compile(r"/(agent|probe)-[0-9a-f]{8,}[^/]*\.zip|tunnelkit[./](agent|probe)")
 _MOST = 512
+#: A pid that was another's may have become the job's: all are looked at so often.
+_FULL_LOOK = 10
 #: CPUs. pydevd's threads of one that stands by look at their queues.
 _RAN = 0.03
 
@@ -31,12 +33,13 @@ class JobProcess:
     """One process. rank: of its job step, or None. argv: its first words. of_loop: tk's loop has
     started it: the user's program, or one that stands by."""
 
-    __slots__ = ("argv", "env", "of_loop", "parent", "pid", "rank", "started")
+    __slots__ = ("argv", "cgroup", "env", "of_loop", "parent", "pid", "rank", "started")
 
     def __init__(self, pid: int, parent: int, started: str, argv: str, env: Dict[str, str]) -> None:
         self.pid = pid
         self.parent = parent
         self.started = started
+        self.cgroup = proc.text_of(f"/proc/{pid}/cgroup", 4096)
         self.of_loop = _DEBUGGEE.search(argv) is not None
         self.argv = "python (tk loop)" if self.of_loop else argv[:300]
         self.env = {name: env[name][:200] for name in _TELLING if name in env}
@@ -56,20 +59,34 @@ class JobProcesses:
         pattern = rf"/(?:{'|'.join(names)})(?:\.\w+)?(?:/|$)"
         self._cgroup = re.compile(pattern, re.M) if number else None
         self._known: Dict[int, Tuple[str, Optional[JobProcess]]] = {}
+        #: Pids of other processes, left out until the next full look.
+        self._others: Set[int] = set()
+        self._looks = 0
 
     def look(self) -> Dict[int, JobProcess]:
         """Return those that live now; a process that was seen before is not read again."""
         found: Dict[int, JobProcess] = {}
         own = os.getuid()
         group = os.getpgrp()
+        if self._looks % _FULL_LOOK == 0:
+            self._others = set()
+        self._looks += 1
         for pid in proc.numbers_in("/proc"):
+            if pid in self._others:
+                continue
+            known = pid in self._known
             try:
-                if os.stat(f"/proc/{pid}").st_uid != own or os.getpgid(pid) == group:
+                if not known and (
+                    os.stat(f"/proc/{pid}").st_uid != own or os.getpgid(pid) == group
+                ):
+                    self._others.add(pid)
                     continue
             except OSError:
                 continue
             one = self._one(pid)
-            if one is not None and len(found) < _MOST:
+            if one is None:
+                self._others.add(pid)
+            elif len(found) < _MOST:
                 found[pid] = one
         return found if self._job else {}
 

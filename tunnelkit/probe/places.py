@@ -2,10 +2,13 @@
 
 import os
 from functools import partial
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from tunnelkit.probe import nfs, proc
+from tunnelkit.probe import proc
 from tunnelkit.probe.child import Child
+
+if TYPE_CHECKING:
+    from tunnelkit.probe.nfs import Operations
 
 _LIMIT_S = 3.0
 _MOST_MOUNTS = 12
@@ -46,7 +49,7 @@ def mounts() -> List[Mount]:
         left, _, right = line.partition(" - ")
         fields, kinds = left.split(), right.split()
         if len(fields) >= 5 and len(kinds) >= 2:
-            found.append(Mount(nfs.proc_path(fields[4]), kinds[0], kinds[1], fields[2]))
+            found.append(Mount(proc.proc_path(fields[4]), kinds[0], kinds[1], fields[2]))
     return sorted(found, key=lambda one: -len(one.place))
 
 
@@ -113,13 +116,13 @@ class PlaceWatch:
             for one in self._mounts
             if one.kind not in _UNREAL
         }
-        self._nfs = nfs.read()
+        self._nfs = _nfs_counters(self._mounts)
         self._device_ops = {one.place: _device_ops(one.device) for one in self._mounts}
         self._log_child = Child(lambda: _sizes(self._files.logs))
 
     def result(self, seconds: float) -> Dict[str, object]:
         """Return what each file system did meanwhile, and whether a log has grown."""
-        after = nfs.read()
+        after = _nfs_counters(self._mounts)
         sizes_before = self._log_child.answer(_LIMIT_S)
         sizes = Child(lambda: _sizes(self._files.logs)).answer(_LIMIT_S)
         return {
@@ -135,7 +138,7 @@ class PlaceWatch:
         return sorted(self._files.mounts.get(pid, ()))[:_MOST_MOUNTS]
 
     def _place(
-        self, one: Mount, after: Dict[str, Dict[str, nfs.Operations]], seconds: float
+        self, one: Mount, after: Dict[str, Dict[str, "Operations"]], seconds: float
     ) -> Dict[str, object]:
         child = self._children.get(one.place)
         answer = child.answer(_LIMIT_S) if child is not None else {}
@@ -151,12 +154,23 @@ class PlaceWatch:
         if isinstance(answer, dict):
             found.update(answer)
         if one.place in after:
+            from tunnelkit.probe import nfs
+
             traffic = nfs.differences(self._nfs.get(one.place, {}), after[one.place], seconds)
             found.update({"nfs": traffic, "ops": traffic["ops"]})
         elif one.kind not in _UNREAL:
             ops, was = _device_ops(one.device), self._device_ops[one.place]
             found["ops"] = ops - was if ops is not None and was is not None else None
         return found
+
+
+def _nfs_counters(mounts: Iterable[Mount]) -> Dict[str, Dict[str, "Operations"]]:
+    """Return the operations of each mount; without an NFS of the job nothing is imported."""
+    if not any(one.kind.startswith("nfs") for one in mounts):
+        return {}
+    from tunnelkit.probe import nfs
+
+    return nfs.read()
 
 
 def _statvfs(path: str) -> Dict[str, object]:

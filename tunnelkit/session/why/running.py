@@ -22,7 +22,7 @@ _MARGIN_S = 20.0
 _MOST_NODES = 16
 _AT_ONCE = 8
 #: The probe's zip comes by stdin and stays in memory: nothing is written on the node.
-_BOOT = """
+BOOT = """
 import os, sys
 try:
     fd = os.memfd_create("tk-probe")
@@ -84,8 +84,8 @@ async def sample(
     if not nodes:
         return (), ("processes: the scheduler names no node of the job",)
     slots = asyncio.Semaphore(_AT_ONCE)
-    words = [_BOOT, "sample", "--seconds", str(seconds), "--job", job.job_id]
-    data = probe_zip.build().data
+    words = [BOOT, "sample", "--seconds", str(seconds), "--job", job.job_id]
+    data = probe_zip.build_sampler().data
 
     async def ask(node: str) -> NodeWindow | str:
         limit_s = seconds + _MARGIN_S
