@@ -23,6 +23,7 @@ from benchlib import (
     ranks,
     ranksimrun,
     ranksreport,
+    why,
 )
 from benchlib.disk import place
 from benchlib.measure import to_json
@@ -204,6 +205,11 @@ def _probe(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
     return found, lines
 
 
+def _why(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    found, notes = why.run(rounds, why.RTTS_MS if args.rtt is None else (args.rtt,))
+    return found, [*table("why", found, digits=2), "", *notes]
+
+
 _Part = Callable[[argparse.Namespace, int], tuple[Measures, list[str]]]
 _PARTS: dict[str, _Part | None] = {
     "forwards": _forwards,
@@ -213,6 +219,7 @@ _PARTS: dict[str, _Part | None] = {
     "mirror": None,
     "ranks": _ranks,
     "probe": _probe,
+    "why": _why,
 }
 
 if __name__ == "__main__":
