@@ -44,4 +44,5 @@ MEANING: Mapping[str, str] = {
     "debug.post_mortem": "As `tk loop --post-mortem`.",
     "debug.collective_timeouts": "`raise` torch's timeouts while ranks are debugged, or `keep`.",
     "debug.just_my_code": "Step over library code; what the editor asks for wins.",
+    "debug.read_ahead": "Ask a stopped program at once what the editor is about to ask.",
 }

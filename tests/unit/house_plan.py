@@ -154,7 +154,7 @@ FOLDERS = {
         "ranks",
         "ranks",
         "console ranks_view",
-        "adapter agent_api loop_command rank_set",
+        "adapter agent_api ahead loop_command rank_set",
         "pdb",
         "shared_debuggee loop_log loop_status rank_ports vscode",
         "debug_target",

@@ -115,7 +115,8 @@ class DebugSettings:
     """[debug]: `port` is the laptop's, for the editor. `standby`: keep the next debuggee ready
     while one runs; `preload`: modules that are imported once for all of them;
     `collective_timeouts`: "raise" those of torch while ranks are debugged, so that a rank at a
-    breakpoint kills no other."""
+    breakpoint kills no other; `read_ahead`: ask a stopped program at once what the editor is about
+    to ask."""
 
     port: Annotated[int, v.PORT] = 40056
     standby: Annotated[bool, v.BOOLEAN] = True
@@ -124,6 +125,7 @@ class DebugSettings:
     post_mortem: Annotated[bool, v.BOOLEAN] = False
     collective_timeouts: Annotated[CollectiveTimeouts, _COLLECTIVE_TIMEOUTS] = "raise"
     just_my_code: Annotated[bool, v.BOOLEAN] = True
+    read_ahead: Annotated[bool, v.BOOLEAN] = True
 
 
 @dataclass(frozen=True, slots=True)

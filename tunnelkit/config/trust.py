@@ -65,6 +65,7 @@ HARMLESS = frozenset(
         "debug.post_mortem",
         "debug.collective_timeouts",
         "debug.just_my_code",
+        "debug.read_ahead",
     }
 )
 #: Never mirrored for a project's file, nor what holds them or lies in them.

@@ -70,7 +70,14 @@ async def run_local(
     try:
         await agent.connect()
         on_disconnect = "continue" if keeps else settings.debug.on_disconnect
-        loop = DebugLoop(agent, port, adapters, on_disconnect=on_disconnect, on_record=view.show)
+        loop = DebugLoop(
+            agent,
+            port,
+            adapters,
+            on_disconnect=on_disconnect,
+            on_record=view.show,
+            read_ahead=settings.debug.read_ahead,
+        )
         loops.append(loop)
         view.mind_signals(lambda: loop.restart("restarted by you"))
         payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))

@@ -333,13 +333,21 @@ class Loops:
             on_disconnect="continue" if keeps else self._settings.on_disconnect,
             place=self._place,
             on_record=recorder.record,
+            read_ahead=self._settings.read_ahead,
         )
         recorder.loop = SessionLoop(loop, port, own)
         return recorder.loop
 
     def _make_attachment(self, port: EditorPort, agent: AgentApi, node: str) -> SessionLoop:
         recorder = _Recorder(self._log)
-        loop = Attachment(agent, port, self._adapters, place=self._place, on_record=recorder.record)
+        loop = Attachment(
+            agent,
+            port,
+            self._adapters,
+            place=self._place,
+            on_record=recorder.record,
+            read_ahead=self._settings.read_ahead,
+        )
         loop.node = node
         recorder.loop = SessionLoop(loop, port, port is not self._port)
         return recorder.loop
