@@ -39,7 +39,7 @@ from tunnelkit.errors import TunnelkitError
 
 _ROUNDS, _QUICK_ROUNDS = 10, 3
 _RANKS, _QUICK_RANKS = 64, 8
-_F5_RTTS_MS = (0.0, 40.0, 150.0)
+_F5_RTTS_MS = (0.0, 60.0, 150.0)
 _MIRROR_RTTS_MS = (0.0, 20.0, 60.0)
 
 
