@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from tunnelkit.config.schema import Settings
@@ -69,15 +70,9 @@ async def run_local(
     )
     try:
         await agent.connect()
+        make = partial(DebugLoop, agent, port, adapters, on_record=view.show)
         on_disconnect = "continue" if keeps else settings.debug.on_disconnect
-        loop = DebugLoop(
-            agent,
-            port,
-            adapters,
-            on_disconnect=on_disconnect,
-            on_record=view.show,
-            read_ahead=settings.debug.read_ahead,
-        )
+        loop = make(on_disconnect=on_disconnect, read_ahead=settings.debug.read_ahead)
         loops.append(loop)
         view.mind_signals(lambda: loop.restart("restarted by you"))
         payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
