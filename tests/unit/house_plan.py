@@ -27,8 +27,8 @@ def _room(purpose: str, may_import: str = "") -> Room:
 ROOMS = {
     "cli": _room(
         "parse, call, render; a command's module is imported only when it runs",
-        "config debug demo diagnosis errors file_changes lab mirror model mount mux session "
-        "text_format",
+        "config debug demo diagnosis errors file_changes lab link mirror model mount mux scheduler "
+        "session simulate text_format",
     ),
     "demo": _room("`tk demo`, and a small DAP client", "errors lab mux session"),
     "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
@@ -36,7 +36,7 @@ ROOMS = {
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process cluster_dir config debug diagnosis errors keeper link local_ports "
         "messages mirror model mount mux probe_zip remote_command remote_script scheduler "
-        "text_format wire",
+        "script_check_zip simulate text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
@@ -76,6 +76,12 @@ ROOMS = {
     ),
     "keeper": _room("runs in a user's job as his script's parent, and keeps the job if it fails"),
     "probe": _room("runs in a job beside the program: samples it, and keeps a black box"),
+    "script_check": _room("runs on the login host: looks at what a batch script needs"),
+    "simulate": _room(
+        "a batch script, checked from its text and the login host's answers, and run here",
+        "diagnosis errors model scheduler text_format",
+    ),
+    "script_check_zip": _room("packs script_check into one file", "agent_zip"),
     "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
@@ -96,7 +102,7 @@ ROOMS = {
 #: These never import one another.
 SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
 #: What is sent to the node: Python 3.8, standard library only.
-PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper")
+PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper", "script_check")
 
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {
@@ -115,7 +121,7 @@ FOLDERS = {
         "connection",
         "allocation files local_loop",
         "why submit",
-        "top",
+        "top simulate",
         "agents job_monitor cleanup report host logs",
         "session",
         "handlers",
@@ -123,7 +129,7 @@ FOLDERS = {
     ),
     "link": ("base options", "shared", "openssh paramiko_link", "factory"),
     "scheduler": (
-        "sections inspector batch_scripts",
+        "sections inspector batch_scripts script_options",
         "base command_error nodelist",
         "box_section",
         "job_script detect poller",
@@ -141,6 +147,14 @@ FOLDERS = {
         "passes",
         "proof push_worker",
         "mirror",
+    ),
+    "simulate": (
+        "finding shell_lines output_paths stand_ins",
+        "script_steps text_checks",
+        "environment_checks",
+        "cluster_checks runners",
+        "run plan command_line",
+        "judgement",
     ),
     "diagnosis": (
         "verdict evidence",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tunnelkit.errors import SchedulerError
-from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.scheduler.base import LoginPrograms, Scheduler
 from tunnelkit.scheduler.detect import Detected
 from tunnelkit.scheduler.pbs.adapter import PBS
+from tunnelkit.scheduler.pbs.script_options import PbsScriptOptions, TorqueScriptOptions
 from tunnelkit.scheduler.pbs.torque import Torque
+from tunnelkit.scheduler.script_options import ScriptOptions
 from tunnelkit.scheduler.slurm.adapter import Slurm
+from tunnelkit.scheduler.slurm.script_options import SlurmScriptOptions
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,14 @@ class SchedulerKind:
     """One kind of scheduler.
 
     name: its value of `[cluster] scheduler`. program: submits jobs. needed: other programs,
-    without which tk could submit a job, but not watch or cancel it. make: returns the adapter;
+    without which tk could submit a job, but not watch or cancel it. options: returns what reads its
+    batch scripts, called with the programs' directories. make: returns the adapter;
     called with what was found, and with True if jobs may be put back into the queue.
     """
 
     name: str
     program: str
+    options: Callable[[Mapping[str, str]], ScriptOptions]
     needed: tuple[str, ...]
     make: Callable[[Detected, bool], Scheduler]
 
@@ -32,19 +37,39 @@ SCHEDULERS = (
     SchedulerKind(
         "slurm",
         "sbatch",
+        lambda dirs: SlurmScriptOptions(bin_dirs=dirs),
         ("squeue", "scancel"),
         lambda found, requeues: Slurm(bin_dirs=found.bin_dirs, requeues=requeues),
     ),
     SchedulerKind(
         "pbs",
         "qsub",
+        lambda dirs: PbsScriptOptions(bin_dirs=dirs),
         ("qstat", "qdel"),
         lambda found, requeues: PBS(bin_dirs=found.bin_dirs, history=found.history),
     ),
     SchedulerKind(
-        "torque", "qsub", ("qstat", "qdel"), lambda found, requeues: Torque(bin_dirs=found.bin_dirs)
+        "torque",
+        "qsub",
+        lambda dirs: TorqueScriptOptions(bin_dirs=dirs),
+        ("qstat", "qdel"),
+        lambda found, requeues: Torque(bin_dirs=found.bin_dirs),
     ),
 )
+
+
+def script_options(name: str, scheduler: Scheduler | None = None) -> ScriptOptions | None:
+    """Return what reads the batch scripts of a kind of scheduler; None for another name.
+
+    scheduler: knows where its programs are."""
+    kind = next((one for one in SCHEDULERS if one.name == name), None)
+    if kind is None:
+        return None
+    programs = (kind.program, *kind.needed)
+    dirs: dict[str, str] = {}
+    if isinstance(scheduler, LoginPrograms):
+        dirs = {one: scheduler.directory_of(one) for one in programs}
+    return kind.options(dirs)
 
 
 def adapter(

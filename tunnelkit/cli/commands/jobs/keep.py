@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ from tunnelkit.cli.completion.options import login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
 if TYPE_CHECKING:
+    from tunnelkit.link.base import Prompter
     from tunnelkit.session.runtime.control_answers import KeptJob
 
 
@@ -61,28 +61,23 @@ async def _ask(
     action: str, job: str | None, for_s: float | None, profile: str | None, login: str | None
 ) -> list[KeptJob]:
     """Ask by the session's connection, else by one of this command."""
-    from tunnelkit.cli.terminal.context import find_session, settings
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.errors import NoSessionError
-    from tunnelkit.session.runtime import control_client
+    from tunnelkit.cli.terminal.by_session import by_session
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.session.runtime.control_calls import Keep
     from tunnelkit.session.submit.kept import change, kept_jobs
     from tunnelkit.session.submit.login import own_login
 
-    if profile is None and login is None:
-        try:
-            paths = find_session()
-        except NoSessionError:
-            pass
-        else:
-            async with control_client.connect(paths) as session:
-                return await session.call(Keep(action=action, job=job, for_s=for_s))
-    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    chosen = settings(profile=profile, cluster__login=login)
-    async with own_login(chosen, prompter) as far:
-        if action == "list":
-            return await kept_jobs(far)
-        return [await change(far, job, for_s)]
+    async def own(prompter: Prompter | None) -> list[KeptJob]:
+        chosen = settings(profile=profile, cluster__login=login)
+        async with own_login(chosen, prompter) as far:
+            if action == "list":
+                return await kept_jobs(far)
+            return [await change(far, job, for_s)]
+
+    other = profile is not None or login is not None
+    return await by_session(
+        lambda: Keep(action=action, job=job, for_s=for_s), own, other_cluster=other
+    )
 
 
 def _show(action: str, jobs: list[KeptJob], job: str | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from tunnelkit.cli.lazy_typer import typer
 
 if TYPE_CHECKING:
+    from tunnelkit.link.base import Prompter
     from tunnelkit.session.runtime.control_answers import SubmitAnswer
     from tunnelkit.session.submit.command_line import SubmitLine
 
@@ -95,18 +96,13 @@ async def _submit(line: SubmitLine) -> SubmitAnswer:
     """Submit by the session's connection, else by one of this command."""
     from pathlib import Path
 
-    from tunnelkit.cli.terminal.context import find_session, settings
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.errors import NoSessionError
-    from tunnelkit.session.runtime import control_client
+    from tunnelkit.cli.terminal.by_session import by_session
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.session.submit.login import own_login
     from tunnelkit.session.submit.send import submit as send
 
-    try:
-        paths = find_session()
-    except NoSessionError:
-        prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    async def own(prompter: Prompter | None) -> SubmitAnswer:
         async with own_login(settings(), prompter) as login:
             return await send(login, line.script(), Path.cwd())
-    async with control_client.connect(paths) as session:
-        return await session.call(line.request(os.getcwd()))
+
+    return await by_session(lambda: line.request(os.getcwd()), own)

@@ -109,7 +109,12 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _verdict_lines(verdict: Verdict, diagnosis: Diagnosis) -> Iterator[str]:
     name = f"job {diagnosis.job_id}" if diagnosis.job_id else "the session"
-    yield paint(shown(f"{name} {verdict.predicate}"), _COLOURS[diagnosis.stage])
+    return verdict_lines(verdict, name, _COLOURS[diagnosis.stage])
+
+
+def verdict_lines(verdict: Verdict, name: str, colour: str) -> Iterator[str]:
+    """Return a verdict as lines for people. name: what it is about."""
+    yield paint(shown(f"{name} {verdict.predicate}"), colour)
     last = ""
     for one in verdict.because:
         label = one.label if one.label != last else ""
