@@ -79,17 +79,24 @@ class _Run:
 
     async def end(self) -> int:
         """Return the wait status' code, once the first process has ended."""
+        waiting = asyncio.create_task(self._started.child.wait())
         reading = asyncio.create_task(self._read())
         watching = asyncio.create_task(self._watch_memory())
         timing = asyncio.create_task(self._watch_time())
+        tasks = {waiting, reading, watching, timing}
         try:
-            code = await self._started.child.wait()
+            going = set(tasks)
+            while not waiting.done():
+                done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+                # A reader of the output that has gone, or a fault: the run must not go on unseen.
+                for task in done:
+                    task.result()
+            code = waiting.result()
             self._seconds = time.monotonic() - self._begun_s
             self._memory.later(await self._started.finish())
             # What is left may hold the pipe open; a job's end is its script's end.
             await asyncio.wait({reading}, timeout=0.3)
         finally:
-            tasks = (reading, watching, timing)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

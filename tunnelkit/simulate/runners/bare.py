@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tunnelkit.simulate.runners.base import Child, LocalJob, MemoryUse, send, start
+from tunnelkit.simulate.runners.base import AGAIN_S, TRIES, Child, LocalJob, MemoryUse, send, start
 from tunnelkit.simulate.runners.cpus import pinned
 from tunnelkit.simulate.runners.process_tree import ProcessTree, memory_of
 
@@ -39,15 +39,18 @@ class BareRun:
         return MemoryUse()
 
     async def end(self) -> None:
-        """Kill all that is left, until nothing is."""
-        while left := self.tree.all_of_session(self._job.name):
+        """Kill all that is left, until nothing is, or what is left can't be killed."""
+        for _ in range(TRIES):
+            left = self.tree.all_of_session(self._job.name)
+            if not left:
+                break
             for pid in left:
                 send(pid, signal.SIGKILL)
             if not self.child.ended:
                 await self.child.wait()
             if left == [self.child.pid]:
                 break
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(AGAIN_S)
 
 
 class BareRunner:

@@ -15,6 +15,8 @@ from typing import Protocol
 from tunnelkit.errors import MissingProgram
 
 _CHUNK = 64 * 1024
+#: How often what is left of a run is killed, and how long between: 10 s in all.
+TRIES, AGAIN_S = 500, 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from tunnelkit.simulate.runners.base import Child, LocalJob, MemoryUse, send, start
+from tunnelkit.simulate.runners.base import AGAIN_S, TRIES, Child, LocalJob, MemoryUse, send, start
 from tunnelkit.simulate.runners.cpus import pinned
 from tunnelkit.simulate.runners.memory_group import ROOT, MemoryGroup, group_of, read
 
@@ -44,9 +44,11 @@ class CgroupRun:
 
     async def end(self) -> None:
         """Kill all that is left, and remove the cgroup."""
-        while self._group.pids():
+        for _ in range(TRIES):
+            if not self._group.pids():
+                break
             await self.signal(signal.SIGKILL)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(AGAIN_S)
         if not self.child.ended:
             await self.child.wait()
 
@@ -94,13 +96,13 @@ class CgroupRunner:
 
 async def _remove(place: Path) -> None:
     """Remove the cgroup: the kernel may need a moment after the last process."""
-    for _ in range(100):
+    for _ in range(TRIES):
         try:
             place.rmdir()
         except FileNotFoundError:
             return
         except OSError:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(AGAIN_S)
         else:
             return
 

@@ -9,7 +9,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tunnelkit.simulate.runners.base import Child, LocalJob, MemoryUse, ask, last_line, send, start
+from tunnelkit.simulate.runners.base import (
+    AGAIN_S,
+    TRIES,
+    Child,
+    LocalJob,
+    MemoryUse,
+    ask,
+    last_line,
+    send,
+    start,
+)
 from tunnelkit.simulate.runners.cpus import pinned
 from tunnelkit.simulate.runners.memory_group import MemoryGroup, group_of, read, use_of
 
@@ -131,10 +141,13 @@ async def _end(run: SystemdRun, job: LocalJob) -> None:
     if shutil.which("systemctl") is not None:
         await ask(["systemctl", "--user", "kill", "--signal=KILL", f"{job.name}.scope"])
     # Where there is no such manager, or it does not answer.
-    while pids := run.pids():
+    for _ in range(TRIES):
+        pids = run.pids()
+        if not pids:
+            break
         for pid in pids:
             send(pid, signal.SIGKILL)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(AGAIN_S)
     if not run.child.ended:
         send(run.child.pid, signal.SIGKILL)
         await run.child.wait()

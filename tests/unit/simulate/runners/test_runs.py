@@ -200,6 +200,16 @@ async def test_a_flood_of_output_is_passed_on_and_its_end_is_kept(tmp_path: Path
     assert len(out) == 5000006 and end.tail.endswith("last\n") and len(end.tail) < 400_000
 
 
+async def test_a_reader_that_has_gone_ends_the_run(tmp_path: Path) -> None:
+    def gone(data: bytes) -> None:
+        raise BrokenPipeError
+
+    one = job(tmp_path, ["yes"], Limits())
+    with pytest.raises(BrokenPipeError):
+        await run_job(runner_of("bare"), one, gone)
+    assert not marked_processes(one)
+
+
 async def test_the_first_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = job(tmp_path, ["true"], Limits(64 * MB))
     runner, why = await choose(one, None, ("docker", "podman", "bare"))

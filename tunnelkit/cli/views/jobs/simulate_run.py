@@ -27,8 +27,8 @@ from tunnelkit.simulate.runners.base import Limits, LocalJob, Runner
 from tunnelkit.simulate.runners.choice import choose
 from tunnelkit.simulate.stand_ins import write_stand_ins
 
-#: Signals that end tk: the run ends first.
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+#: Signals that end tk: the run ends first, whatever comes meanwhile.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class RunInfo(TypedDict):
@@ -64,8 +64,9 @@ async def run_here(line: SimulateLine, *, quiet: bool) -> Ran:
     loop = asyncio.get_running_loop()
 
     def end(number: signal.Signals) -> None:
+        if not got:
+            task.cancel()
         got.append(number)
-        task.cancel()
 
     for number in _ENDING:
         loop.add_signal_handler(number, end, number)
