@@ -103,10 +103,12 @@ class PbsScriptOptions(LoginPrograms):
             return None
         queues = dict(_queues(about_queues))
         name = request.partition or parse_attributes(about_server).get("default_queue", "")
+        if not name and len(queues) == 1:
+            (name,) = queues
+        if not name:
+            return None  # a server may hide which queue is its default
         queue = queues.get(name.partition("@")[0])
         if queue is None:
-            if not name:
-                return [Refusal("no queue is named, and the server has no default one", "-q QUEUE")]
             there = ", ".join(sorted(queues)[:8])
             return [Refusal(f"there is no queue {name}: there are {there}", "-q QUEUE")]
         return list(_refused(name, queue, request))

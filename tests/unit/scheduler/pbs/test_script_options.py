@@ -79,6 +79,10 @@ def test_a_queue_s_limits() -> None:
 def test_a_server_that_does_not_answer_refuses_nothing() -> None:
     assert PBS.refusals(ScriptRequest(), 1, "qstat: cannot connect to server") is None
     assert PBS.refusals(ScriptRequest(), 0, "") is None
+    hidden = answer(server="Server: pbs\n    server_state = Active\n")
+    assert PBS.refusals(ScriptRequest(), 0, hidden) is None
+    only = answer(server="Server: pbs\n", queues="Queue: one\n    enabled = False\n")
+    assert len(PBS.refusals(ScriptRequest(), 0, only) or ()) == 1
 
 
 def test_tk_s_own_options() -> None:
