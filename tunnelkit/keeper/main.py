@@ -2,18 +2,22 @@
 
 import os
 import traceback
-from typing import Dict, List, NamedTuple, NoReturn
+from types import MappingProxyType
+from typing import Dict, List, Mapping, NamedTuple, NoReturn, Optional
 
 from tunnelkit.keeper.kept_files import KeptFiles, Value
+from tunnelkit.keeper.programs import Programs
 from tunnelkit.keeper.script_process import End, end_like, run
 from tunnelkit.keeper.slurm_job import SlurmJob, node_name, resources
-from tunnelkit.keeper.waiting import Keeping, Terms, cost, how, minutes, say
+from tunnelkit.keeper.waiting import Cause, Keeping, Terms, how, say
 
 
 class Settings(NamedTuple):
-    """keep_s: 0: the job isn't kept. most: elements of a job array that are kept.
+    """keep_s: if the script fails; 0: the job isn't kept. stand_s: if a Python of it dies of an
+    exception; 0: it isn't kept there. most: elements of a job array that are kept.
 
-    directory: of the kept jobs' files. bin_dir: of Slurm's commands, or "".
+    directory: of the kept jobs' files. bin_dir: of Slurm's commands, or "". hook: the files for
+    the script's Pythons.
     """
 
     keep_s: float
@@ -22,6 +26,8 @@ class Settings(NamedTuple):
     most: int
     directory: str
     bin_dir: str
+    stand_s: float = 0.0
+    hook: Mapping[str, str] = MappingProxyType({})
 
 
 def main(path: bytes, script: bytes, environ: bytes, settings: Settings) -> NoReturn:
@@ -33,14 +39,48 @@ def main(path: bytes, script: bytes, environ: bytes, settings: Settings) -> NoRe
     with open(path, "wb") as file:
         file.write(script)
     variables = parse_environ(environ)
+    given = dict(variables)
     ignored = int(os.environ.get("TK_IGNORED", "0"), 16)
-    end = run(path, script_words(), dict(variables), ignored, signals_all())
-    if settings.keep_s and end.failed and not end.cancelled:
+    programs = None
+    if settings.stand_s:
+        programs = watch_programs(variables, given, settings)
+    end = run(path, script_words(), given, ignored, signals_all(), programs)
+    kept = False
+    if programs is not None:
+        kept = programs.close()
+    if settings.keep_s and end.failed and not end.cancelled and not kept:
         try:
             keep(variables, settings, end)
         except Exception:
             say(f"the job can't be kept: {traceback.format_exc(limit=3)}")
     end_like(end)
+
+
+def watch_programs(
+    variables: Dict[bytes, bytes], given: Dict[bytes, bytes], settings: Settings
+) -> Optional[Programs]:
+    """Prepare the script's environment so that its Pythons stand at their exceptions."""
+    job_id = os.fsdecode(variables.get(b"SLURM_JOB_ID", b""))
+    if not job_id.isdigit():
+        say("no program is kept at an exception: SLURM_JOB_ID is not set")
+        return None
+    files = KeptFiles(settings.directory, job_id)
+    standing = files.standing()
+    if not standing.put(settings.hook):
+        say(f"no program is kept at an exception: {standing.directory} can't be written")
+        return None
+    own, before = os.fsencode(standing.directory), given.get(b"PYTHONPATH", b"")
+    given[b"PYTHONPATH"] = own + b":" + before if before else own
+
+    def start(cause: Cause) -> Optional[Keeping]:
+        if not _may_be_kept(variables, files, settings.most):
+            say(f"{cause.story}; not kept: {settings.most} of this job array were")
+            return None
+        terms = Terms(settings.stand_s, settings.idle_s, settings.margin_s)
+        job = SlurmJob(job_id, variables, settings.bin_dir)
+        return Keeping(job, files, terms, cause, _facts(variables))
+
+    return Programs(standing, start)
 
 
 def keep(variables: Dict[bytes, bytes], settings: Settings, end: End) -> None:
@@ -50,21 +90,34 @@ def keep(variables: Dict[bytes, bytes], settings: Settings, end: End) -> None:
         say("the job isn't kept: SLURM_JOB_ID is not set")
         return
     files = KeptFiles(settings.directory, job_id)
-    group = os.fsdecode(variables.get(b"SLURM_ARRAY_JOB_ID", b""))
-    if group.isdigit() and not files.take_place(group, settings.most):
+    if not _may_be_kept(variables, files, settings.most):
         say(f"{how(end)}; not kept: {settings.most} of this job array were")
         return
+    facts = _facts(variables)
+    facts["code"], facts["signal"] = end.code, end.signal
+    terms = Terms(settings.keep_s, settings.idle_s, settings.margin_s)
+    cause = Cause(f"the script ended with {how(end)}", f"after {how(end)}")
+    job = SlurmJob(job_id, variables, settings.bin_dir)
+    keeping = Keeping(job, files, terms, cause, facts)
+    reason = keeping.run()
+    say(f"{reason}: the job ends with {how(end)}, after {keeping.taken()}")
+
+
+def _may_be_kept(variables: Dict[bytes, bytes], files: KeptFiles, most: int) -> bool:
+    """Return True unless all places of the job's array are taken."""
+    group = os.fsdecode(variables.get(b"SLURM_ARRAY_JOB_ID", b""))
+    return not group.isdigit() or bool(files.take_place(group, most))
+
+
+def _facts(variables: Dict[bytes, bytes]) -> Dict[str, Value]:
+    """Return what is known of the job."""
+    group = os.fsdecode(variables.get(b"SLURM_ARRAY_JOB_ID", b""))
+    task = os.fsdecode(variables.get(b"SLURM_ARRAY_TASK_ID", b""))
     facts: Dict[str, Value] = dict(resources(variables))
     facts["node"] = node_name(variables)
     facts["name"] = os.fsdecode(variables.get(b"SLURM_JOB_NAME", b""))[:100]
-    task = os.fsdecode(variables.get(b"SLURM_ARRAY_TASK_ID", b""))
     facts["array"] = f"{group}_{task}" if group.isdigit() and task.isdigit() else None
-    terms = Terms(settings.keep_s, settings.idle_s, settings.margin_s)
-    keeping = Keeping(SlurmJob(job_id, variables, settings.bin_dir), files, terms, end, facts)
-    reason = keeping.run()
-    spent_s = keeping.spent_s()
-    taken = f"{minutes(spent_s)} ({cost(facts, spent_s)})"
-    say(f"{reason}: the job ends with {how(end)}, after {taken}")
+    return facts
 
 
 def parse_environ(data: bytes) -> Dict[bytes, bytes]:

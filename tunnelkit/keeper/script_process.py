@@ -11,7 +11,7 @@ import resource
 import select
 import signal
 import sys
-from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Set
+from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Protocol, Set
 
 #: These can't be caught, or are about this process's own children.
 _OWN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
@@ -35,8 +35,25 @@ class End(NamedTuple):
         return bool(self.code or self.signal)
 
 
+class Watch(Protocol):
+    """Looks after the script's programs while it runs."""
+
+    def look(self) -> float:
+        """Do what is due; return the seconds until the next look."""
+        ...
+
+    def takes(self, number: int) -> bool:
+        """Return True for a signal that is not for the script."""
+        ...
+
+
 def run(
-    path: bytes, words: List[bytes], environ: Dict[bytes, bytes], ignored: int, witnessed: bool
+    path: bytes,
+    words: List[bytes],
+    environ: Dict[bytes, bytes],
+    ignored: int,
+    witnessed: bool,
+    watch: Optional[Watch] = None,
 ) -> End:
     """Run the script to its end.
 
@@ -50,7 +67,7 @@ def run(
         if child == 0:
             _become(path, words, environ, ignored, mask)
         _lead_group(child)
-        return _wait(child, witness)
+        return _wait(child, witness, watch)
     finally:
         if witness is not None:
             witness.close()
@@ -86,11 +103,13 @@ def _become(
         os._exit(code)
 
 
-def _wait(child: int, witness: "Optional[_Witness]") -> End:
+def _wait(child: int, witness: "Optional[_Witness]", watch: Optional[Watch]) -> End:
     """Pass signals on until the script has ended."""
     cancelled = False
     while True:
-        info = signal.sigwaitinfo(SIGNALS | {signal.SIGCHLD})
+        info = _next_signal(watch)
+        if info is None or (watch is not None and watch.takes(info.si_signo)):
+            continue
         if info.si_signo == signal.SIGCHLD:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid == child:
@@ -105,6 +124,13 @@ def _wait(child: int, witness: "Optional[_Witness]") -> End:
     if os.WIFSIGNALED(status):
         return End(0, os.WTERMSIG(status), cancelled)
     return End(os.WEXITSTATUS(status), 0, cancelled)
+
+
+def _next_signal(watch: Optional[Watch]) -> "Optional[signal.struct_siginfo]":
+    signals = SIGNALS | {signal.SIGCHLD}
+    if watch is None:
+        return signal.sigwaitinfo(signals)
+    return signal.sigtimedwait(signals, watch.look())
 
 
 class _Witness:

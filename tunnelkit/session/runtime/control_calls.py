@@ -76,7 +76,8 @@ class Shorten(Request["a.ShortenAnswer"]):
 class Submit(Request["a.SubmitAnswer"]):
     """Submit a batch script. text, options, args: bytes, as Latin-1. here: the local directory.
 
-    keep_s: 0: it isn't kept if it fails. most: elements of a job array that are kept.
+    keep_s: 0: it isn't kept if it fails. most: elements of a job array that are kept. stand_s: 0:
+    no Python of it is kept at an exception.
     """
 
     NAME = "submit"
@@ -88,6 +89,7 @@ class Submit(Request["a.SubmitAnswer"]):
     keep_s: float
     idle_s: float
     most: int
+    stand_s: float
 
 
 class Keep(Request["list[a.KeptJob]"]):
@@ -185,13 +187,15 @@ class Ready(Request["a.ReadyAnswer"]):
 class Attach(Request["a.AttachAnswer"]):
     """Attach to a rank or pid; None: to the only process there is.
 
-    selection: to all ranks that it selects, instead.
+    selection: to all ranks that it selects, instead. standing: to a program that stands at an
+    exception in the job's own script, if one does.
     """
 
     NAME = "attach"
     target: int | None = None
     selection: str | None = None
     port: int | None = None
+    standing: bool = False
 
 
 class Ranks(Request["a.RanksAnswer"]):

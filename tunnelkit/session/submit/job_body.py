@@ -14,7 +14,12 @@ from tunnelkit import agent_zip
 from tunnelkit.keeper.main import Settings
 
 #: The keeper's modules, each after those that it imports.
-MODULES = ("script_process", "slurm_job", "kept_files", "attached", "waiting", "main")
+MODULES = (
+    *("script_process", "slurm_job", "kept_files", "attached", "waiting", "programs"),
+    "main",
+)
+#: The files for the script's Pythons, by their names there.
+_HOOK = {"sitecustomize.py": "program_hook", "standing.py": "standing"}
 #: Tried in this order, after the Python of the settings.
 _PYTHONS = (
     "python3 /usr/bin/python3 /usr/local/bin/python3 python3.14 python3.13 python3.12 python3.11 "
@@ -118,6 +123,14 @@ def keeper_modules(settings: Settings) -> list[tuple[str, bytes]]:
         (f"tunnelkit.keeper.{name}", _dense(files[f"tunnelkit/keeper/{name}.py"]))
         for name in MODULES
     ]
+    if settings.stand_s:
+        hook = {
+            name: _dense(files[f"tunnelkit/keeper/hook/{module}.py"]).decode()
+            for name, module in _HOOK.items()
+        }
+        settings = settings._replace(hook=hook)
+    else:
+        settings = settings._replace(hook={})
     name, source = found[-1]
     values = ", ".join(f"{key}={value!a}" for key, value in settings._asdict().items())
     own = f"""

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from tunnelkit.errors import AllocationError, TimeoutExpired, UsageError
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.batch_scripts import OwnJob
-from tunnelkit.session.runtime.control_answers import KeptJob
+from tunnelkit.session.runtime.control_answers import KeptJob, StandingProgram
 from tunnelkit.session.submit.login import Login, Places, prepare
 
 #: Limit for the keeper's answer to a request. It looks every 5 s if no signal reaches it.
 _ANSWER_S, _LOOK_S = 30.0, 0.3
-_MOST_JOBS = 200
+_MOST_JOBS, _MOST_STANDING = 200, 8
 
 # $1 the directory of the kept jobs' files.
 _READ = r"""
 for file in "$1"/[0-9]*.json; do
   [ -f "$file" ] || continue
   printf 'tk-kept %s ' "${file##*/}"
-  head -c 4096 "$file" | tr -d '\n\r'
+  head -c 8192 "$file" | tr -d '\n\r'
   echo
 done
 """
@@ -32,7 +32,7 @@ done
 _SWEEP = r"""
 cd -- "$1" || exit 1
 shift
-for job; do rm -f "$job.json" "$job.wish" "$job.new"; done
+for job; do rm -f "$job.json" "$job.wish" "$job.new"; rm -rf "$job.at"; done
 find . -maxdepth 1 -name 'array-*' -mtime +60 -exec rm -f {} +
 """
 # $1 the file; stdin: the request.
@@ -86,14 +86,10 @@ def _read_state(job: str, data: Mapping[str, object]) -> KeptJob:
     """Return a state with what has the right type, and None for what has not."""
 
     def number(name: str) -> float | None:
-        value = data.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return float(value) if abs(value) < 1e12 else None
+        return _number(data, name)
 
     def text(name: str) -> str | None:
-        value = data.get(name)
-        return value[:200] if isinstance(value, str) else None
+        return _text(data, name)
 
     return {
         "job": job,
@@ -110,8 +106,36 @@ def _read_state(job: str, data: Mapping[str, object]) -> KeptJob:
         "cpus": number("cpus"),
         "attached": data.get("attached") is True,
         "answered": text("answered"),
+        "standing": _standing(data.get("standing")),
         "comment": None,
     }
+
+
+def _standing(data: object) -> list[StandingProgram]:
+    found = data[:_MOST_STANDING] if isinstance(data, list) else []
+    return [
+        {
+            "node": _text(one, "node"),
+            "pid": _number(one, "pid"),
+            "rank": _number(one, "rank"),
+            "error": _text(one, "error"),
+            "where": _text(one, "where"),
+        }
+        for one in found
+        if isinstance(one, dict)
+    ]
+
+
+def _number(data: Mapping[str, object], name: str) -> float | None:
+    value = data.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e12 else None
+
+
+def _text(data: Mapping[str, object], name: str) -> str | None:
+    value = data.get(name)
+    return value[:200] if isinstance(value, str) else None
 
 
 async def change(login: Login, job: str | None, for_s: float | None) -> KeptJob:

@@ -50,6 +50,7 @@ class UserScript:
 
     name: its file's. options: for sbatch. args: its arguments. keep_s: 0: not kept if it fails.
     idle_s: let go after so long without anybody. most: elements of a job array that are kept.
+    stand_s: 0: no Python of it is kept at an exception.
     """
 
     name: str
@@ -59,12 +60,19 @@ class UserScript:
     keep_s: float = 0.0
     idle_s: float = 1200.0
     most: int = 1
+    stand_s: float = 0.0
 
 
 def _body(script: UserScript, scripts: BatchScripts, kept: str, python: str) -> bytes:
     """Return what is sent. kept: the directory of kept jobs' files."""
     settings = Settings(
-        script.keep_s, script.idle_s, margin_s(), script.most, kept, scripts.bin_dir()
+        script.keep_s,
+        script.idle_s,
+        margin_s(),
+        script.most,
+        kept,
+        scripts.bin_dir(),
+        script.stand_s,
     )
     return job_body(script.text, scripts.header(script.text), settings, python)
 

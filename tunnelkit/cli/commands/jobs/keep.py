@@ -10,7 +10,7 @@ from tunnelkit.cli.completion.options import login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
 if TYPE_CHECKING:
-    from tunnelkit.session.runtime.control_answers import KeptJob
+    from tunnelkit.session.runtime.control_answers import KeptJob, StandingProgram
 
 
 def keep(
@@ -112,7 +112,12 @@ def lines(one: KeptJob) -> Iterator[str]:
     left_s = max(0.0, one["until_s"] - time.time())
     until = time.strftime("%H:%M", time.localtime(one["until_s"]))
     node = f" on {shown(one['node'])}" if one["node"] else ""
-    yield f"job {one['job']}{name}{array} failed with {_end(one)}; it is kept{node} until {until}"
+    if one["standing"]:
+        yield f"job {one['job']}{name}{array} is kept{node} until {until}"
+        yield from _programs(one["standing"])
+    else:
+        failed = f"failed with {_end(one)}"
+        yield f"job {one['job']}{name}{array} {failed}; it is kept{node} until {until}"
     who = "somebody is attached" if one["attached"] else "nobody is attached"
     idle = f"; without anybody it goes after {duration(one['idle_s'])}" if one["idle_s"] else ""
     yield f"  left     {duration(left_s)}; {who}{idle}"
@@ -120,7 +125,20 @@ def lines(one: KeptJob) -> Iterator[str]:
         by_then = _taken(one, one["until_s"])
         yield f"  cost     {_taken(one, time.time())} so far, {by_then} by then"
     go = f"or let it go: tk keep {one['job']} --release"
-    yield f"  next     tk up --attach-job {one['job']}, {go}"
+    enter = ", then F5" if one["standing"] else ""
+    yield f"  next     tk up --attach-job {one['job']}{enter}, {go}"
+
+
+def _programs(standing: list[StandingProgram]) -> Iterator[str]:
+    """Return the programs that stand at an exception, the first one first."""
+    from tunnelkit.text_format import shown
+
+    for one in standing:
+        rank = "" if one["rank"] is None else f"rank {one['rank']:.0f}, "
+        pid = "" if one["pid"] is None else f"pid {one['pid']:.0f} on "
+        where = f" at {shown(one['where'])}" if one["where"] else ""
+        place = f"{rank}{pid}{shown(one['node'] or '?')}"
+        yield f"  stands   {shown(one['error'] or 'an exception')}{where} ({place})"
 
 
 def _end(one: KeptJob) -> str:

@@ -29,6 +29,14 @@ def submit(
             help="If it fails, keep the job with all it has, for an hour or that time.",
         ),
     ] = None,
+    post_mortem: Annotated[
+        str | None,
+        typer.Option(
+            "--post-mortem",
+            metavar="[=TIME]",
+            help="A Python of it that dies of an exception stands there, for an hour or that time.",
+        ),
+    ] = None,
     idle: Annotated[
         str | None,
         typer.Option("--idle", metavar="=TIME", help="Let go after so long without anybody: 20m."),
@@ -47,6 +55,7 @@ def submit(
 
     tk submit train.sh --epochs 3
     tk submit --keep-on-failure=2h -p gpu --gpus=1 train.sh
+    tk submit --post-mortem train.sh
     tk submit --keep-on-failure --print train.sh
     """
     from tunnelkit.session.submit.command_line import read_line
@@ -74,6 +83,11 @@ def _report(line: SubmitLine, answer: SubmitAnswer) -> None:
         note(shown(text))
     where = shown(f"{answer['cluster']}:{answer['directory']}")
     say(f"job {answer['job']}: {shown(line.path)} of this computer was sent; it runs in {where}")
+    if line.stand_s:
+        say(
+            f"  a Python of it that dies of an exception stands there for "
+            f"{duration(line.stand_s)} at most: tk up --attach-job {answer['job']}, then F5"
+        )
     if line.keep_s:
         say(
             f"  if it fails, it is kept for {duration(line.keep_s)} at most, "

@@ -13,6 +13,7 @@ from tunnelkit.cli.views.status import printable
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
+    from tunnelkit.session.runtime.control_answers import AttachAnswer
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
     from tunnelkit.session.runtime.paths import SessionPaths
     from tunnelkit.session.runtime.status import SessionStatus
@@ -108,8 +109,40 @@ def _bring_up(
         say(json.dumps(status, indent=2))
     else:
         say(ready_line(status))
+        if attach_job is not None and _enter_standing(wanted, attach_job):
+            return
         if sys.stderr.isatty() and not again:
             note("next: `tk loop python FILE`, then press F5")
+
+
+def _enter_standing(wanted: Settings, wanted_job: str) -> bool:
+    """Have F5 enter a program that stands at an exception in the job; False if none does."""
+    from tunnelkit.cli.terminal.context import run
+    from tunnelkit.errors import TunnelkitError
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Attach
+    from tunnelkit.session.runtime.paths import session_paths
+
+    async def attach() -> AttachAnswer:
+        async with control_client.connect(session_paths(wanted.project_dir)) as session:
+            return await session.call(Attach(standing=True))
+
+    try:
+        answer = run(attach())
+    except TunnelkitError as error:
+        note(f"  {error.one_line()}")
+        return False
+    if "attached" not in answer:
+        return False
+    rank = "" if answer["rank"] is None else f"rank {answer['rank']}, "
+    where = f"{rank}pid {answer['attached']} on {answer['node']}"
+    if answer["ready"]:
+        port = f"127.0.0.1:{answer['port']}"
+        say(f"a program stands at its exception ({where}): press F5 (port {port})")
+    else:
+        logs = f"its log says why: tk logs {wanted_job}"
+        note(f"  the program at its exception ({where}) does not answer; {logs}")
+    return True
 
 
 def _tell_editor(wanted: Settings, status: SessionStatus) -> None:

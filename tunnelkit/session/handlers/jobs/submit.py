@@ -27,6 +27,7 @@ def submit_handlers(session: Session) -> list[tuple[str, Handler]]:
             request.keep_s,
             request.idle_s,
             request.most,
+            request.stand_s,
         )
         return await submit(_login(session), script, Path(request.here))
 
