@@ -41,10 +41,11 @@ _WISH = 'umask 077; cat >"$1.$$" && mv -f "$1.$$" "$1"'
 
 async def kept_jobs(login: Login) -> list[KeptJob]:
     """Return the jobs that are kept now. Raises SchedulerError, ConnectionFailed."""
-    return (await _look(login))[1]
+    return (await look(login))[1]
 
 
-async def _look(login: Login) -> tuple[Places, list[KeptJob]]:
+async def look(login: Login) -> tuple[Places, list[KeptJob], list[str]]:
+    """Return tk's places, the jobs that are kept now, and the ids of all that run."""
     places = await prepare(login)
     files, listed = await asyncio.gather(
         login.run(Command(("sh", "-c", _READ, "sh", places.kept))),
@@ -57,7 +58,7 @@ async def _look(login: Login) -> tuple[Places, list[KeptJob]]:
         await login.run(Command(("sh", "-c", _SWEEP, "sh", places.kept, *gone)))
     kept = [state for job, state in found.items() if job in ids]
     kept += [_by_comment(job) for job in running if _is_kept(job) and job.job_id not in found]
-    return places, kept
+    return places, kept, sorted(ids)
 
 
 def _is_kept(job: OwnJob) -> bool:
@@ -142,7 +143,7 @@ async def change(login: Login, job: str | None, for_s: float | None) -> KeptJob:
     """Keep a job for that long from now, or let it go (None); return its state then.
 
     job: None: the only one. Raises UsageError, AllocationError, TimeoutExpired."""
-    places, jobs = await _look(login)
+    places, jobs, _ = await look(login)
     one = _chosen(jobs, job)
     number = secrets.token_hex(8)
     asked = {"release": True} if for_s is None else {"for_s": for_s}

@@ -16,6 +16,7 @@ from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.session.job.submission import Submission, stop
 from tunnelkit.session.runtime.control_answers import SubmitAnswer
+from tunnelkit.session.runtime.kept_note import note_submitted
 from tunnelkit.session.submit.job_body import job_body
 from tunnelkit.session.submit.login import Login, prepare
 
@@ -123,8 +124,11 @@ async def submit(login: Login, script: UserScript, here: Path) -> SubmitAnswer:
     except asyncio.CancelledError:
         await asyncio.shield(stop(login.run, places.jobs, name, submission))
         raise
+    job = login.scheduler.parse_submit(done)
+    if script.keep_s or script.stand_s:
+        note_submitted(login.name, job.partition(";")[0])
     return {
-        "job": login.scheduler.parse_submit(done),
+        "job": job,
         "cluster": login.name,
         "directory": places.work,
         "said": done.error_text,

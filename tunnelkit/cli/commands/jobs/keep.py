@@ -66,8 +66,9 @@ async def _ask(
     from tunnelkit.errors import NoSessionError
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.control_calls import Keep
-    from tunnelkit.session.submit.kept import change, kept_jobs
+    from tunnelkit.session.submit.kept import change
     from tunnelkit.session.submit.login import own_login
+    from tunnelkit.session.submit.watch import noted_kept_jobs
 
     if profile is None and login is None:
         try:
@@ -81,8 +82,10 @@ async def _ask(
     chosen = settings(profile=profile, cluster__login=login)
     async with own_login(chosen, prompter) as far:
         if action == "list":
-            return await kept_jobs(far)
-        return [await change(far, job, for_s)]
+            return await noted_kept_jobs(far)
+        changed = await change(far, job, for_s)
+        await noted_kept_jobs(far)
+        return [changed]
 
 
 def _show(action: str, jobs: list[KeptJob], job: str | None) -> None:

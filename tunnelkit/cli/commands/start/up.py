@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
+from tunnelkit.cli.terminal import kept_notice
 from tunnelkit.cli.terminal.output import note, paint, say
 from tunnelkit.cli.views.status import printable
 
@@ -109,6 +110,8 @@ def _bring_up(
         say(json.dumps(status, indent=2))
     else:
         say(ready_line(status))
+        for line in kept_notice.lines():
+            note(f"  {line}")
         if attach_job is not None and _enter_standing(wanted, attach_job):
             return
         if sys.stderr.isatty() and not again:
