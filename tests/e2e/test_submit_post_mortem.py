@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from tests.support import processes
 from tests.support.submit_rig import Case, Submitter
 from tests.support.tkrig import PATIENCE_S, Project, eventually
 from tunnelkit.demo.dap_client import DapClient
 
+PYTHON = "python3"
 PROGRAM = """\
 import os
 def collate(row):
@@ -45,7 +48,8 @@ class Standing:
 async def stands(rig: Submitter, *own: str, after: str = "", options: str = "") -> Standing:
     program = rig.project.base / "fails.py"
     program.write_text(PROGRAM)
-    text = f"#!/bin/sh\npython3 {program}\ncode=$?\necho after $code\n{after}\nexit $code\n"
+    text = f"#!/bin/sh\n{PYTHON} {program}\ncode=$?\necho after $code\n{after}\nexit $code\n"
+    text = text.replace("{program}", str(program))
     path = rig.write(Case(text.encode()), "fails.sh")
     log = path.with_suffix(".log")
     case = Case(text.encode(), ["-c", "1", "-w", "node1", "-o", str(log), *options.split()])
@@ -80,6 +84,8 @@ async def test_f5_enters_the_exception_of_a_batch_script(rig: Submitter) -> None
 
     up = await rig.project.tk("up", "--attach-job", one.job)
     assert "a program stands at its exception" in up.out
+    status = (await rig.project.tk("status")).out
+    assert f"kept     job {one.job} is kept since " in status and " on node1, costs 1 CPU" in status
     for _ in range(2):
         editor = await rig.project.f5(file="2.py")
         await at_the_exception(rig.project, editor)
@@ -92,5 +98,57 @@ async def test_f5_enters_the_exception_of_a_batch_script(rig: Submitter) -> None
     text = one.text()
     assert text.count("Traceback") == 1 and "after 1" in text
     assert "tk keep --release: the script goes on" in text
+    assert left(rig, one) == []
+    assert "is kept since" not in (await rig.project.tk("status")).out
+
+
+async def its_time_is_over(rig: Submitter) -> None:
+    one = await stands(rig, "--post-mortem=3s", "--keep-on-failure")
+    assert await one.ended() == "1:0"
+    await one.says("its time is over: the script goes on")
+    assert one.text().count("the job is kept") == 1  # not again, as the script fails
+    assert left(rig, one) == []
+
+
+async def nobody_comes(rig: Submitter) -> None:
+    one = await stands(rig, "--post-mortem", "--idle=3s", after=f"{PYTHON} {{program}}")
+    assert await one.ended() == "1:0"
+    await one.says("nobody was attached for 3 s: the script goes on")
+    # The second program of the script ends as it would without tk.
+    assert one.text().count("Traceback") == 2 and one.text().count(" stands at ") == 2
+    assert left(rig, one) == []
+
+
+async def it_is_cancelled(rig: Submitter) -> None:
+    one = await stands(rig)
+    await rig.at_login(["scancel", one.job])
+    await one.ended()
+    assert (await rig.records())[one.job]["JobState"] == "CANCELLED"
+    await eventually(lambda: left(rig, one) == [], "no file is left")
+
+
+async def the_program_is_killed(rig: Submitter) -> None:
+    one = await stands(rig)
+    (program,) = [
+        shown["standing"][0]
+        for shown in (await rig.project.tk("keep", "--json")).json
+        if shown["job"] == one.job
+    ]
+    processes.kill([processes.look()[int(program["pid"])]])
+    assert await one.ended() == "137:0"
+    assert "after 137" in one.text() and left(rig, one) == []
+
+
+def left(rig: Submitter, one: Standing) -> list[Path]:
     kept = rig.project.lab.home / ".cache" / "tunnelkit" / "kept"
-    assert [path for path in kept.iterdir() if path.name.startswith(one.job)] == []
+    return list(kept.glob(f"{one.job}.*"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.logins(40)
+async def test_each_way_of_letting_go(rig: Submitter) -> None:
+    """The script then goes on to its own end."""
+    ways = (its_time_is_over, nobody_comes, it_is_cancelled, the_program_is_killed)
+    async with asyncio.TaskGroup() as group:
+        for way in ways:
+            group.create_task(way(rig))
