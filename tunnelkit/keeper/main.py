@@ -6,18 +6,19 @@ from types import MappingProxyType
 from typing import Dict, List, Mapping, NamedTuple, NoReturn, Optional
 
 from tunnelkit.keeper.kept_files import KeptFiles, Value
+from tunnelkit.keeper.pbs_job import make
 from tunnelkit.keeper.programs import Programs
-from tunnelkit.keeper.script_process import End, end_like, run
-from tunnelkit.keeper.slurm_job import SlurmJob, node_name, resources
-from tunnelkit.keeper.waiting import Cause, Keeping, Terms, how, say
+from tunnelkit.keeper.script_process import End, How, end_like, run
+from tunnelkit.keeper.slurm_job import SlurmJob
+from tunnelkit.keeper.waiting import Cause, Job, Keeping, Terms, how, say
 
 
 class Settings(NamedTuple):
     """keep_s: if the script fails; 0: the job isn't kept. stand_s: if a Python of it dies of an
     exception; 0: it isn't kept there. most: elements of a job array that are kept.
 
-    directory: of the kept jobs' files. bin_dir: of Slurm's commands, or "". hook: the files for
-    the script's Pythons.
+    directory: of the kept jobs' files. bin_dir: of the scheduler's commands, or "". hook: the
+    files for the script's Pythons. scheduler: "slurm" or "pbs".
     """
 
     keep_s: float
@@ -28,43 +29,44 @@ class Settings(NamedTuple):
     bin_dir: str
     stand_s: float = 0.0
     hook: Mapping[str, str] = MappingProxyType({})
+    scheduler: str = "slurm"
 
 
 def main(path: bytes, script: bytes, environ: bytes, settings: Settings) -> NoReturn:
-    """Run the script as if Slurm had started it, and end as it ends.
+    """Run the script as if the scheduler had started it, and end as it ends.
 
-    path: Slurm's copy of what was sent, in whose place the script is put. environ: as Slurm gave
-    it to the job.
+    path: the scheduler's copy of what was sent, in whose place the script is put. environ: as the
+    job has it.
     """
     with open(path, "wb") as file:
         file.write(script)
     variables = parse_environ(environ)
     given = dict(variables)
     ignored = int(os.environ.get("TK_IGNORED", "0"), 16)
+    is_pbs = settings.scheduler == "pbs"
+    job: Job = (
+        make(variables, settings.bin_dir) if is_pbs else SlurmJob(variables, settings.bin_dir)
+    )
     programs = None
     if settings.stand_s:
-        programs = watch_programs(variables, given, settings)
-    end = run(path, script_words(), given, ignored, signals_all(), programs)
-    kept = False
-    if programs is not None:
-        kept = programs.close()
+        programs = watch_programs(job, given, settings)
+    how_run = How(ignored, witnessed=is_pbs or signals_all(), leads=not is_pbs)
+    end = run(path, script_words(), given, how_run, programs)
+    kept = programs is not None and programs.close()
     if settings.keep_s and end.failed and not end.cancelled and not kept:
         try:
-            keep(variables, settings, end)
+            keep(job, settings, end)
         except Exception:
             say(f"the job can't be kept: {traceback.format_exc(limit=3)}")
     end_like(end)
 
 
-def watch_programs(
-    variables: Dict[bytes, bytes], given: Dict[bytes, bytes], settings: Settings
-) -> Optional[Programs]:
+def watch_programs(job: Job, given: Dict[bytes, bytes], settings: Settings) -> Optional[Programs]:
     """Prepare the script's environment so that its Pythons stand at their exceptions."""
-    job_id = os.fsdecode(variables.get(b"SLURM_JOB_ID", b""))
-    if not job_id.isdigit():
-        say("no program is kept at an exception: SLURM_JOB_ID is not set")
+    if not job.job_id:
+        say(f"no program is kept at an exception: {job.variable} is not set")
         return None
-    files = KeptFiles(settings.directory, job_id)
+    files = KeptFiles(settings.directory, job.job_id)
     standing = files.standing()
     if not standing.put(settings.hook):
         say(f"no program is kept at an exception: {standing.directory} can't be written")
@@ -73,50 +75,42 @@ def watch_programs(
     given[b"PYTHONPATH"] = own + b":" + before if before else own
 
     def start(cause: Cause) -> Optional[Keeping]:
-        if not _may_be_kept(variables, files, settings.most):
+        if not _may_be_kept(job, files, settings.most):
             say(f"{cause.story}; not kept: {settings.most} of this job array were")
             return None
         terms = Terms(settings.stand_s, settings.idle_s, settings.margin_s)
-        job = SlurmJob(job_id, variables, settings.bin_dir)
-        return Keeping(job, files, terms, cause, _facts(variables))
+        return Keeping(job, files, terms, cause, _facts(job))
 
     return Programs(standing, start)
 
 
-def keep(variables: Dict[bytes, bytes], settings: Settings, end: End) -> None:
+def keep(job: Job, settings: Settings, end: End) -> None:
     """Keep the job, unless another element of its array is kept."""
-    job_id = os.fsdecode(variables.get(b"SLURM_JOB_ID", b""))
-    if not job_id.isdigit():
-        say("the job isn't kept: SLURM_JOB_ID is not set")
+    if not job.job_id:
+        say(f"the job isn't kept: {job.variable} is not set")
         return
-    files = KeptFiles(settings.directory, job_id)
-    if not _may_be_kept(variables, files, settings.most):
+    files = KeptFiles(settings.directory, job.job_id)
+    if not _may_be_kept(job, files, settings.most):
         say(f"{how(end)}; not kept: {settings.most} of this job array were")
         return
-    facts = _facts(variables)
+    facts = _facts(job)
     facts["code"], facts["signal"] = end.code, end.signal
     terms = Terms(settings.keep_s, settings.idle_s, settings.margin_s)
     cause = Cause(f"the script ended with {how(end)}", f"after {how(end)}")
-    job = SlurmJob(job_id, variables, settings.bin_dir)
     keeping = Keeping(job, files, terms, cause, facts)
     reason = keeping.run()
     say(f"{reason}: the job ends with {how(end)}, after {keeping.taken()}")
 
 
-def _may_be_kept(variables: Dict[bytes, bytes], files: KeptFiles, most: int) -> bool:
+def _may_be_kept(job: Job, files: KeptFiles, most: int) -> bool:
     """Return True unless all places of the job's array are taken."""
-    group = os.fsdecode(variables.get(b"SLURM_ARRAY_JOB_ID", b""))
-    return not group.isdigit() or bool(files.take_place(group, most))
+    return not job.group or bool(files.take_place(job.group, most))
 
 
-def _facts(variables: Dict[bytes, bytes]) -> Dict[str, Value]:
+def _facts(job: Job) -> Dict[str, Value]:
     """Return what is known of the job."""
-    group = os.fsdecode(variables.get(b"SLURM_ARRAY_JOB_ID", b""))
-    task = os.fsdecode(variables.get(b"SLURM_ARRAY_TASK_ID", b""))
-    facts: Dict[str, Value] = dict(resources(variables))
-    facts["node"] = node_name(variables)
-    facts["name"] = os.fsdecode(variables.get(b"SLURM_JOB_NAME", b""))[:100]
-    facts["array"] = f"{group}_{task}" if group.isdigit() and task.isdigit() else None
+    facts: Dict[str, Value] = dict(job.resources())
+    facts.update(node=job.node, name=job.name, array=job.array)
     return facts
 
 

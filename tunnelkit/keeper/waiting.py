@@ -6,12 +6,12 @@ Every wait has an end. An alarm ends this process, and so the job, if anything h
 import signal
 import sys
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Protocol
 
 from tunnelkit.keeper.attached import anybody, now_ticks
 from tunnelkit.keeper.kept_files import KeptFiles, Value
 from tunnelkit.keeper.script_process import SIGNALS, End
-from tunnelkit.keeper.slurm_job import SlurmJob
+from tunnelkit.keeper.slurm_job import JobRecord
 
 #: Seconds between two looks: at requests, at processes, at the time limit.
 _WISH_S, _PEOPLE_S, _LIMIT_S = 5.0, 15.0, 300.0
@@ -21,6 +21,32 @@ _ALARM_S = 60
 _LET_GO = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 #: Longest text of a comment that is taken over.
 _COMMENT = 200
+
+
+class Job(Protocol):
+    """The job as its scheduler has it. job_id: as its files are named. variable: holds full_id.
+
+    group: the number of its array, or "". array: its element's name."""
+
+    variable: str
+    full_id: str
+    job_id: str
+    group: str
+    array: Optional[str]
+    name: str
+    node: str
+
+    def record(self) -> Optional[JobRecord]:
+        """Ask the scheduler; None if it does not answer."""
+        ...
+
+    def set_comment(self, text: str) -> bool:
+        """Set the job's comment; False if the scheduler does not take it."""
+        ...
+
+    def resources(self) -> Dict[str, int]:
+        """Return the job's GPUs, CPUs and nodes."""
+        ...
 
 
 class Terms(NamedTuple):
@@ -42,7 +68,7 @@ class Keeping:
     """One kept job. cause: why, for the log and the comment. facts: for `tk keep`."""
 
     def __init__(
-        self, job: SlurmJob, files: KeptFiles, terms: Terms, cause: Cause, facts: Dict[str, Value]
+        self, job: Job, files: KeptFiles, terms: Terms, cause: Cause, facts: Dict[str, Value]
     ) -> None:
         self._job = job
         self._files = files
@@ -81,7 +107,7 @@ class Keeping:
 
     def begin(self) -> str:
         """Begin to keep the job; return why it can't be kept, else ""."""
-        self._ask_slurm()
+        self._ask_scheduler()
         if self.last_moment() <= time.time():
             return "its time limit is too near to keep it"
         self._arm()
@@ -99,7 +125,7 @@ class Keeping:
             self._look_for_people()
         if now - self._asked >= _LIMIT_S:
             self._asked = now
-            self._ask_slurm()
+            self._ask_scheduler()
             self._arm()
         return self.reason()
 
@@ -150,7 +176,7 @@ class Keeping:
         signal.alarm(max(1, int(self.last_moment() - time.time())) + _ALARM_S)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
-    def _ask_slurm(self) -> None:
+    def _ask_scheduler(self) -> None:
         record = self._job.record()
         if record is None:
             return
@@ -159,7 +185,7 @@ class Keeping:
             self._comment = record.comment[:_COMMENT]
 
     def _look_for_people(self) -> None:
-        people = anybody(self._job.job_id, self._since)
+        people = anybody(self._job.full_id, self._since, self._job.variable)
         if people:
             self._last_seen = time.time()
         if people != self._people:
@@ -176,7 +202,7 @@ class Keeping:
             return True
         seconds = wish.get("for_s")
         if isinstance(seconds, (int, float)) and seconds > 0:
-            self._ask_slurm()
+            self._ask_scheduler()
             self._last_seen = time.time()
             self._until = time.time() + seconds
             self._arm()

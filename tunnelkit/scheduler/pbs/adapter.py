@@ -18,6 +18,7 @@ from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.pbs import attach, errors
 from tunnelkit.scheduler.pbs import submit as pbs_submit
+from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.pbs.inspect.inspector import QstatInspector
 from tunnelkit.scheduler.pbs.parse import (
     JobRecord,
@@ -85,7 +86,7 @@ class Qstat(LoginPrograms):
 
     def batch_scripts(self) -> BatchScripts | None:
         """See `Scheduler.batch_scripts`."""
-        return None
+        return PbsBatchScripts(self._bin_dir, bin_dirs=self._bin_dirs)
 
     # -- submit -----------------------------------------------------------
 

@@ -61,6 +61,8 @@ _WAITS = re.compile(
 class SlurmBatchScripts(LoginPrograms):
     """See `BatchScripts`."""
 
+    kind = "slurm"
+
     def takes_next(self, option: str) -> bool:
         """See `BatchScripts.takes_next`."""
         return _takes_next(option)
@@ -94,6 +96,9 @@ class SlurmBatchScripts(LoginPrograms):
                     hint="leave it out",
                 )
         return ["env", "-u", "SBATCH_WAIT", self._program("sbatch"), "--parsable", *options]
+
+    def check_args(self, args: Sequence[str]) -> None:
+        """See `BatchScripts.check_args`. sbatch gives it any."""
 
     def bin_dir(self) -> str:
         """See `BatchScripts.bin_dir`."""

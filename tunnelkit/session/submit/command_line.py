@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tunnelkit.errors import UsageError
+from tunnelkit.scheduler.batch_scripts import BatchScripts
+from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.scheduler.slurm.duration import parse_duration
 from tunnelkit.session.runtime.control_calls import Submit
@@ -74,12 +76,22 @@ class SubmitLine:
 def read_line(words: Sequence[str]) -> SubmitLine:
     """Read a command line as sbatch does: its options end at the first other word, the script.
 
-    tk's own options may also follow the script, before its first argument; not after `--`.
-    Raises UsageError.
+    As qsub does where that gives a script that is there. tk's own options may also follow the
+    script, before its first argument; not after `--`. Raises UsageError.
     """
+    line = _read_as(words, SlurmBatchScripts())
+    if os.path.isfile(line.path):
+        return line
+    try:
+        other = _read_as(words, PbsBatchScripts())
+    except UsageError:
+        return line
+    return other if os.path.isfile(other.path) else line
+
+
+def _read_as(words: Sequence[str], dialect: BatchScripts) -> SubmitLine:
     line = SubmitLine()
     rest = list(words)
-    dialect = SlurmBatchScripts()
     while rest and rest[0] != "--":
         if _take_own(line, rest):
             continue

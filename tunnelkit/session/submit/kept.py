@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Mapping
 
@@ -71,7 +72,7 @@ def _by_comment(job: OwnJob) -> KeptJob:
 
 
 def _states(text: str) -> list[tuple[str, KeptJob]]:
-    rows = re.findall(r"^tk-kept ([0-9]+)\.json (.*)$", text, re.M)[:_MOST_JOBS]
+    rows = re.findall(r"^tk-kept ([0-9]+(?:-[0-9]+)?)\.json (.*)$", text, re.M)[:_MOST_JOBS]
     found = []
     for job, line in rows:
         try:
@@ -173,14 +174,25 @@ async def _answered(login: Login, one: KeptJob, number: str, for_s: float | None
         if time.monotonic() > ends:
             raise TimeoutExpired(
                 f"job {one['job']} did not answer within {_ANSWER_S:.0f} s",
-                hint=f"scancel {one['job']}, on the login host, ends it at once",
+                hint=f"on the login host this ends it at once: {_cancel(login, one['job'])}",
             )
         await asyncio.sleep(_LOOK_S)
 
 
+def _cancel(login: Login, job: str) -> str:
+    number, mark, index = job.partition("-")
+    return shlex.join(login.scheduler.cancel(f"{number}[{index}]" if mark else number).argv)
+
+
+def is_named(one: KeptJob, job: str) -> bool:
+    """Return True for a job by its number, an element's name, or PBS's id with the server."""
+    names = (one["job"], one["array"])
+    return job in names or (one["array"] is None and job.partition(".")[0] == one["job"])
+
+
 def _chosen(jobs: list[KeptJob], job: str | None) -> KeptJob:
     if job is not None:
-        found = [one for one in jobs if job in (one["job"], one["array"])]
+        found = [one for one in jobs if is_named(one, job)]
         if not found:
             raise UsageError(f"job {job} is not kept", hint="tk keep --list shows what is kept")
         return found[0]

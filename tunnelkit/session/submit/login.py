@@ -77,7 +77,7 @@ def login_of(
         raise SchedulerError(
             f"{name} has no scheduler whose batch scripts tk submits",
             cause=None if scheduler is None else f"it has {scheduler.name}",
-            hint="`tk submit` and `tk keep` are for Slurm; `tk doctor` shows what was found",
+            hint="they are for Slurm, PBS and Torque; `tk doctor` shows what was found",
         )
     return Login(run, name, scheduler, scripts, settings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from tunnelkit.config.schema import Settings as TkSettings
 from tunnelkit.keeper.main import Settings
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.batch_scripts import BatchScripts
+from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.session.job.submission import Submission, stop
 from tunnelkit.session.runtime.control_answers import SubmitAnswer
@@ -74,16 +76,23 @@ def _body(script: UserScript, scripts: BatchScripts, kept: str, python: str) -> 
         kept,
         scripts.bin_dir(),
         script.stand_s,
+        scheduler=scripts.kind,
     )
     return job_body(script.text, scripts.header(script.text), settings, python)
 
 
 def preview(script: UserScript, settings: TkSettings) -> bytes:
     """Return what would be sent. Raises UsageError for what sbatch would refuse."""
-    scripts = SlurmBatchScripts()
+    is_pbs = settings.cluster.scheduler in ("pbs", "torque") or _is_for_pbs(script.text)
+    scripts = PbsBatchScripts() if is_pbs else SlurmBatchScripts()
     scripts.argv(script.options)
+    scripts.check_args(script.args)
     kept = f"{settings.cluster.directory}/kept"
     return _body(script, scripts, kept, settings.cluster.python)
+
+
+def _is_for_pbs(script: bytes) -> bool:
+    return b"\n#PBS " in script and b"\n#SBATCH " not in script
 
 
 def margin_s() -> float:
@@ -111,6 +120,7 @@ async def submit(login: Login, script: UserScript, here: Path) -> SubmitAnswer:
 
     A lost reply never submits it twice. Raises SchedulerError, ConnectionFailed, UsageError."""
     argv = login.scripts.argv(script.options)
+    login.scripts.check_args(script.args)
     login.scripts.header(script.text)
     places = await prepare(login, mirrored_dir(login.settings, here))
     words = (script.name, places.work, places.jobs, str(len(argv)), *argv, *script.args)
@@ -126,7 +136,7 @@ async def submit(login: Login, script: UserScript, here: Path) -> SubmitAnswer:
         raise
     job = login.scheduler.parse_submit(done)
     if script.keep_s or script.stand_s:
-        note_submitted(login.name, job.partition(";")[0])
+        note_submitted(login.name, re.split(r"[;.\[]", job)[0])
     return {
         "job": job,
         "cluster": login.name,

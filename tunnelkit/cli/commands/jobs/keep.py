@@ -48,7 +48,9 @@ def keep(
     action = "release" if release else "list" if for_s is None else "extend"
     jobs = run(_ask(action, job, for_s, profile, login))
     if action == "list" and job is not None:
-        jobs = [one for one in jobs if job in (one["job"], one["array"])]
+        from tunnelkit.session.submit.kept import is_named
+
+        jobs = [one for one in jobs if is_named(one, job)]
     if as_json:
         import json
 
