@@ -16,7 +16,7 @@ _SILENT = frozenset(("keep", "status", "up", "submit", "help", "lab", "demo"))
 
 
 def notice(words: Sequence[str]) -> None:
-    """Say before another command, to a person at a terminal, which jobs are kept.
+    """Say before another command, to a user at a terminal, which jobs are kept.
 
     Only the note on this laptop is read; nothing is written, asked or started."""
     if not words or words[0].startswith("-") or words[0] in _SILENT or "--json" in words:

@@ -18,7 +18,7 @@ from typing import Dict, Iterator, List, Mapping, Optional
 
 #: Of the process, and in the name of the file that takes requests.
 NAME = "tk-stands"
-_LOOK_S, _ANSWER_S, _BEAT_S = 0.25, 2.0, 30.0
+_LOOK_S, _ANSWER_S, _BEAT_S = 0.25, 1.0, 30.0
 #: The keeper's first answer comes within this time, or nobody keeps the job.
 _FIRST_ANSWER_S = 90.0
 #: The keeper ends the keeping; this long after it, the program ends without it.

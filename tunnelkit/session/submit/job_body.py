@@ -128,14 +128,7 @@ def keeper_modules(settings: Settings) -> list[tuple[str, bytes]]:
         (f"tunnelkit.keeper.{name}", _dense(files[f"tunnelkit/keeper/{name}.py"]))
         for name in MODULES
     ]
-    if settings.stand_s:
-        hook = {
-            name: _dense(files[f"tunnelkit/keeper/hook/{module}.py"]).decode()
-            for name, module in _HOOK.items()
-        }
-        settings = settings._replace(hook=hook)
-    else:
-        settings = settings._replace(hook={})
+    settings = settings._replace(hook=hook_files() if settings.stand_s else {})
     name, source = found[-1]
     values = ", ".join(f"{key}={value!a}" for key, value in settings._asdict().items())
     own = f"""
@@ -144,6 +137,16 @@ def begin(path, script, environ):
 """
     found[-1] = (name, source + own.encode())
     return found
+
+
+def hook_files() -> dict[str, str]:
+    """Return the files for the script's Pythons."""
+    package = Path(agent_zip.__file__).parent
+    files = agent_zip.stripped_files(package, "keeper")
+    return {
+        name: _dense(files[f"tunnelkit/keeper/hook/{module}.py"]).decode()
+        for name, module in _HOOK.items()
+    }
 
 
 def _dense(source: bytes) -> bytes:

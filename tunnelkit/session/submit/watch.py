@@ -47,7 +47,7 @@ async def noted_kept_jobs(login: Login) -> list[KeptJob]:
 
 
 def refresh(login: str, kept: Sequence[KeptJob], running: Sequence[str]) -> None:
-    """Bring a note that is there up to date with what a cluster has told."""
+    """Bring a note that is there up to date by the answer of a cluster."""
     if not kept_note.is_there():
         return
     now = time.time()
