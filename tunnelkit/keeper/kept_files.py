@@ -88,7 +88,10 @@ class StandingFiles:
         self._beats: Dict[str, List[float]] = {}
 
     def put(self, files: Mapping[str, str]) -> bool:
-        """Make the directory with the hook; False if that fails."""
+        """Make the directory with the hook; False if that fails.
+
+        Nothing stays of an earlier run of the same job, which was requeued."""
+        self.remove()
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             for name, text in files.items():

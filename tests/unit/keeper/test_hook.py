@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import until
+from tests.unit.test_agent_zip import interpreters
 from tunnelkit.agent.debug.standing import ask, is_standing
 from tunnelkit.debuggee.python_command import is_launcher as launches
 from tunnelkit.debuggee.python_command import parse
 from tunnelkit.keeper.hook.program_hook import is_launcher
-from tunnelkit.keeper.kept_files import KeptFiles, StandingFiles
+from tunnelkit.keeper.kept_files import MOST_STANDING, KeptFiles, StandingFiles
 from tunnelkit.keeper.main import Settings
 from tunnelkit.session.submit.job_body import hook_files
 
@@ -42,10 +43,12 @@ def files(tmp_path: Path) -> StandingFiles:
     return found
 
 
-def start(files: StandingFiles, *words: str, path: str = "") -> subprocess.Popen[str]:
+def start(
+    files: StandingFiles, *words: str, path: str = "", python: str = sys.executable
+) -> subprocess.Popen[str]:
     own = os.pathsep.join(one for one in (files.directory, path) if one)
     return subprocess.Popen(
-        [sys.executable, *words],
+        [python, *words],
         env={**os.environ, "PYTHONPATH": own},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -115,6 +118,29 @@ def test_it_stands_until_it_is_let_go(files: StandingFiles) -> None:
     assert process.returncode == 1 and "stands" not in err
 
 
+def test_every_python_stands_or_is_left_alone(files: StandingFiles) -> None:
+    """By its own hook, too. One that is too old gets nothing."""
+    code = "import sys\nsys.excepthook = lambda *how: sys.stdout.write('mine')\n1 / 0"
+    new = [start(files, "-c", code, python=one) for one in interpreters()]
+    old = [
+        str(one)
+        for one in Path.home().glob(".pyenv/versions/[23].[67].*/bin/python")
+        if subprocess.run([one, "-c", "pass"], check=False).returncode == 0
+    ]
+    try:
+        for path in old:
+            out, err = start(files, "-c", code, python=path).communicate(timeout=30)
+            assert (out, err) == ("mine", "")
+        until(lambda: len(files.look()) == min(len(new), MOST_STANDING), "all stand")
+        files.answer(go=True)
+        for process in new:
+            out, err = process.communicate(timeout=30)
+            assert (out, process.returncode, err.count(" stands at ")) == ("mine", 1, 1)
+    finally:
+        for process in new:
+            process.kill()
+
+
 @pytest.mark.parametrize("hook", ["lambda *how: print('mine')", "sys.excepthook"])
 def test_a_program_s_own_hook_runs_once(files: StandingFiles, hook: str) -> None:
     code = f"import sys\nbefore = sys.excepthook\nsys.excepthook = {hook}\n1 / 0"
@@ -136,6 +162,9 @@ def test_what_does_not_die_of_an_exception_does_not_stand(files: StandingFiles, 
 
 
 def test_it_goes_on_if_nobody_keeps_it(files: StandingFiles) -> None:
+    files.answer(go=True)
+    assert files.put(hook_files())  # of another run of the job
+    assert not Path(files.directory, "answer.json").exists()
     files.answer(until_s=1.0)
     process = start(files, "-c", "1 / 0")
     _, err = process.communicate(timeout=30)

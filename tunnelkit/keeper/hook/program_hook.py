@@ -1,8 +1,8 @@
 """Sent as sitecustomize.py: found by each Python of a script of `tk submit --post-mortem`.
 
-Rules of this file: any Python can read it. It imports nothing that Python has not loaded by then,
-never hurts the program that is about to start, and gives way to the user's own sitecustomize. What
-happens at an exception is in standing.py, which is read only then.
+Rules of this file: any Python can read it, 2 as well. It imports nothing that Python has not loaded
+by then, never hurts the program that is about to start, and gives way to the user's own
+sitecustomize. What happens at an exception is in standing.py, which is read only then.
 """
 
 import os
@@ -10,22 +10,23 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
-    from typing import Callable, Dict, List, Optional, Type
+    # For the types in comments.
+    from types import FrameType, TracebackType  # noqa: F401
+    from typing import Callable, Dict, List, Optional, Type  # noqa: F401
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: They start the program in further Pythons; see debuggee/python_command.py.
 _LAUNCHERS = (
-    *("torchrun", "accelerate", "deepspeed", "ds", "horovodrun", "lightning", "fabric"),
-    *("composer", "colossalai", "torchx"),
-)
+    "torchrun", "accelerate", "deepspeed", "ds", "horovodrun", "lightning", "fabric", "composer",
+    "colossalai", "torchx",
+)  # fmt: skip
 _LAUNCHER_MODULES = (
-    *("torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"),
-    *("horovod.runner", "lightning", "composer.cli", "torchx", "colossalai.cli"),
-)
+    "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed",
+    "horovod.runner", "lightning", "composer.cli", "torchx", "colossalai.cli",
+)  # fmt: skip
 
 
-def _words() -> "List[str]":
+def _words():  # type: () -> List[str]
     words = getattr(sys, "orig_argv", None)
     if words is not None:
         return list(words)
@@ -33,7 +34,7 @@ def _words() -> "List[str]":
         return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
 
 
-def is_launcher(words: "List[str]") -> bool:
+def is_launcher(words):  # type: (List[str]) -> bool
     """Return True for the command line of a Python that runs torchrun and its kind."""
     at = 1
     while at < len(words):
@@ -53,7 +54,7 @@ def is_launcher(words: "List[str]") -> bool:
     return False
 
 
-def _leave_no_trace(keeps_environment: bool) -> None:
+def _leave_no_trace(keeps_environment):  # type: (bool) -> None
     """Take this directory out of what the program sees, and of what it starts."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
     sys.path_importer_cache.pop(_HERE, None)
@@ -72,26 +73,25 @@ class _Event(str):
 
     __hash__ = str.__hash__
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):  # type: (object) -> bool
         _dies(sys._getframe())
         return False
 
 
 #: The exception that the program dies of; what stands at it, or has stood.
-_dying: "List[BaseException]" = []
-_stood: "List[BaseException]" = []
+_dying = []  # type: List[BaseException]
+_stood = []  # type: List[BaseException]
 _print = sys.excepthook
 
 
-def _excepthook(
-    kind: "Type[BaseException]", value: BaseException, traceback: "Optional[TracebackType]"
-) -> None:
+def _excepthook(kind, value, traceback):
+    # type: (Type[BaseException], BaseException, Optional[TracebackType]) -> None
     _print(kind, value, traceback)
     if any(one is value for one in _dying):
         _stand(value, True)
 
 
-def _dies(frame: "FrameType") -> None:
+def _dies(frame):  # type: (FrameType) -> None
     """Note what the program dies of. Where it has a hook of its own, stand at it here."""
     value = getattr(sys, "last_value", None)
     # A library may have an error printed in the same way, below the program's frames.
@@ -102,7 +102,7 @@ def _dies(frame: "FrameType") -> None:
         _stand(value, False)
 
 
-def _stand(value: BaseException, is_printed: bool) -> None:
+def _stand(value, is_printed):  # type: (BaseException, bool) -> None
     if _stood:
         return
     _stood.append(value)
@@ -110,7 +110,7 @@ def _stand(value: BaseException, is_printed: bool) -> None:
         path = os.path.join(_HERE, "standing.py")
         with open(path) as file:
             code = compile(file.read(), path, "exec")
-        names: Dict[str, Callable[..., None]] = {}
+        names = {}  # type: Dict[str, Callable[..., None]]
         exec(code, names)  # noqa: S102
         names["stand"](_HERE, value, is_printed)
     except KeyboardInterrupt:
@@ -120,7 +120,7 @@ def _stand(value: BaseException, is_printed: bool) -> None:
             sys.stderr.write("tk: the program is not kept: %r\n" % (error,))  # noqa: UP031
 
 
-def _give_way() -> None:
+def _give_way():  # type: () -> None
     """Be the next sitecustomize of sys.path, as if this one had never been there."""
     ours = sys.modules.pop("sitecustomize", None)
     try:
@@ -133,15 +133,15 @@ def _give_way() -> None:
             sys.modules.setdefault("sitecustomize", ours)
 
 
-def _install() -> None:
+def _install():  # type: () -> None
     launches = True
     try:
-        launches = is_launcher(_words())
+        launches = sys.version_info >= (3, 8) and is_launcher(_words())
         if not launches and sys.version_info >= (3, 8):
             # Both, as programs compare them.
             sys.excepthook = _excepthook
             setattr(sys, "__excepthook__", _excepthook)  # noqa: B010 - its type says it is final
-            events: Dict[str, object] = {_Event("sys.excepthook"): None}
+            events = {_Event("sys.excepthook"): None}  # type: Dict[str, object]
             sys.addaudithook(events.get)
     finally:
         _leave_no_trace(launches)

@@ -35,6 +35,7 @@ cd -- "$1" || exit 1
 shift
 for job; do rm -f "$job.json" "$job.wish" "$job.new"; rm -rf "$job.at"; done
 find . -maxdepth 1 -name 'array-*' -mtime +60 -exec rm -f {} +
+find . -maxdepth 1 -name '[0-9]*.at' -mtime +60 -exec rm -rf {} +
 """
 # $1 the file; stdin: the request.
 _WISH = 'umask 077; cat >"$1.$$" && mv -f "$1.$$" "$1"'

@@ -15,7 +15,7 @@ from tunnelkit.session.submit.login import Login
 
 log = logging.getLogger("tunnelkit.session")
 #: Between two looks at the cluster; the note is looked at more often, as that costs nothing.
-_LOOK_S, _NOTE_S = 120.0, 5.0
+_LOOK_S, _NOTE_S = 120.0, 15.0
 #: For so long a job that isn't running may still begin.
 _WAITS_S = 7 * 86400.0
 
@@ -36,6 +36,8 @@ async def watch_noted(login: Callable[[], Login]) -> None:
                     refresh(far.name, kept, running)
             except (TunnelkitError, OSError) as error:
                 log.debug("kept jobs are not known: %s", error)
+            except Exception:
+                log.exception("kept jobs are not known")
         await asyncio.sleep(_NOTE_S)
 
 

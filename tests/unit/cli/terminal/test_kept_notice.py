@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -81,3 +83,30 @@ def test_it_is_beside_the_sessions_state(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name, value in (("TK_STATE_DIR", ""), ("HOME", str(tmp_path)), ("XDG_STATE_HOME", "")):
         monkeypatch.setenv(name, value)
         assert kept_note._path() == state_root() / "kept-jobs.json"
+
+
+@pytest.mark.parametrize("words, told", [("version", True), ("help ports", False), ("-V", False)])
+def test_a_command_at_a_terminal_begins_with_it(state: Path, words: str, told: bool) -> None:
+    kept_note.note_submitted("login", "7")
+    refresh("login", [kept("7", node="node4\x1b[2J")], ["7"])
+    before = sorted((one.name, one.stat().st_mtime_ns) for one in state.iterdir())
+    master, slave = os.openpty()
+    code = "from tunnelkit.cli.main import main; main()"
+    try:
+        for stderr, shown in ((slave, told), (subprocess.PIPE, False)):
+            done = subprocess.run(
+                [sys.executable, "-c", code, *words.split()],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                check=True,
+            )
+            text = (done.stderr or b"").decode()
+            if stderr == slave:
+                os.write(slave, b".")  # there is something to read
+                text = os.read(master, 4096).decode()
+            assert ("job 7 is kept since" in text) is shown
+            assert "\x1b[2J" not in text
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert sorted((one.name, one.stat().st_mtime_ns) for one in state.iterdir()) == before

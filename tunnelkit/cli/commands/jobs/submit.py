@@ -48,10 +48,11 @@ def submit(
     show: Annotated[bool, typer.Option("--print", help="Print what would be sent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
 ) -> None:
-    """Submit a batch script as sbatch does; with --keep-on-failure a failed job waits for you.
+    """Submit a batch script as sbatch or qsub does; with --keep-on-failure a failed job waits.
 
-    Options come before SCRIPT, as sbatch's do. Those that aren't tk's are sbatch's. What follows
-    SCRIPT is the script's. A kept job costs what it holds: tk keep shows it and lets it go.
+    Options come before SCRIPT. Those that aren't tk's are sbatch's or qsub's. What follows SCRIPT
+    is the script's. With --post-mortem a Python of it stands at its exception, for F5. A kept job
+    costs what it holds: tk keep shows it and lets it go.
 
     tk submit train.sh --epochs 3
     tk submit --keep-on-failure=2h -p gpu --gpus=1 train.sh
