@@ -52,7 +52,7 @@ async def stands(rig: Submitter, *own: str, after: str = "", options: str = "") 
     text = text.replace("{program}", str(program))
     path = rig.write(Case(text.encode()), "fails.sh")
     log = path.with_suffix(".log")
-    case = Case(text.encode(), ["-c", "1", "-w", "node1", "-o", str(log), *options.split()])
+    case = Case(text.encode(), ["-c", "1", "-o", str(log), *(options or "-w node1").split()])
     one = Standing(rig, await rig.by_tk(case, path, *(own or ("--post-mortem",))), log)
     await one.says("the job is kept until")
     return one

@@ -54,6 +54,8 @@ class Standing:
         self._debugger: Optional[ModuleType] = None
         self._shown = False
         self._over = threading.Event()
+        #: The main thread waits no more, and is in no editor's hands.
+        self._left = threading.Event()
 
     def is_over(self) -> bool:
         """Look at the keeper's answer; return True if the program is let go."""
@@ -103,11 +105,7 @@ class Standing:
 
     def wait(self) -> None:
         """Wait to be let go; meanwhile do what tk's agent asks, and show editors the exception."""
-        watcher = threading.Thread(target=self._watch, name=NAME, daemon=True)
-        # A debugger that stops all threads leaves this one alone.
-        for mark in ("pydev_do_not_trace", "is_pydev_daemon_thread"):
-            setattr(watcher, mark, True)
-        watcher.start()
+        _start_beside(threading.Thread(target=self._watch))
         while not self._over.wait(_LOOK_S):
             request = self._request()
             if request:
@@ -116,6 +114,7 @@ class Standing:
                 except Exception as error:
                     say(f"the debugger can't be brought in: {error!r}")
             self._show_to_editor()
+        self._left.set()
 
     # -- the keeper ---------------------------------------------------------
 
@@ -134,16 +133,17 @@ class Standing:
         self._over.set()
         if self._debugger is None:
             return
+        _start_beside(threading.Timer(_LEAVE_S, self._leave_editor))
         try:
             # Lets go of the main thread, if it is stopped.
             self._debugger.stoptrace()
         except Exception as error:
             say(f"the debugger did not end: {error!r}")
-        main = threading.main_thread()
-        main.join(_LEAVE_S)
-        if main.is_alive() and self._shown:
+
+    def _leave_editor(self) -> None:
+        """End the process if the debugger still holds its main thread."""
+        if not self._left.is_set():
             self.end()
-            sys.stdout.flush()
             os._exit(1)
 
     # -- editors ------------------------------------------------------------
@@ -243,6 +243,14 @@ class Standing:
                 file.write(name)
         except OSError:
             pass
+
+
+def _start_beside(thread: threading.Thread) -> None:
+    """Start a thread that a debugger leaves alone when it stops all."""
+    thread.daemon = True
+    for mark in ("pydev_do_not_trace", "is_pydev_daemon_thread"):
+        setattr(thread, mark, True)
+    thread.start()
 
 
 def _nameless_file() -> int:
