@@ -72,7 +72,7 @@ async def at_the_exception(project: Project, editor: DapClient) -> int:
 @pytest.mark.timeout(300)
 @pytest.mark.logins(20)
 async def test_f5_enters_the_exception_of_a_batch_script(rig: Submitter) -> None:
-    """Twice; the program and its script then end as they would have."""
+    """Again and again, a console too; the program and its script then end as they would have."""
     one = await stands(rig)
     assert "KeyError: 'label'" in one.text() and "path None" in one.text()
     (shown,) = (await rig.project.tk("keep", "--json")).json
@@ -86,6 +86,8 @@ async def test_f5_enters_the_exception_of_a_batch_script(rig: Submitter) -> None
     assert "a program stands at its exception" in up.out
     status = (await rig.project.tk("status")).out
     assert f"kept     job {one.job} is kept since " in status and " on node1, costs 1 CPU" in status
+    await rig.project.tk("console", "-c", "c")
+    assert (await rig.project.tk("console", "-c", "p row")).out == "{'image': 1}\n"
     for _ in range(2):
         editor = await rig.project.f5(file="2.py")
         await at_the_exception(rig.project, editor)
