@@ -31,7 +31,10 @@ ROOMS = {
         "text_format",
     ),
     "demo": _room("`tk demo`, and a small DAP client", "errors lab mux session"),
-    "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
+    "lab": _room(
+        "a real cluster on loopback or in network namespaces; a stand-in for Kubernetes",
+        "errors mount_points",
+    ),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process cluster_dir config debug diagnosis errors keeper link local_ports "
@@ -39,7 +42,7 @@ ROOMS = {
         "text_format wire",
     ),
     "link": _room(
-        "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
+        "opens byte streams to hosts over ssh, or to pods; each kind stands behind `link/base.py`",
         "child_process config errors local_ports model mux remote_command",
     ),
     "scheduler": _room(
@@ -121,7 +124,7 @@ FOLDERS = {
         "handlers",
         "daemon",
     ),
-    "link": ("base options", "shared", "openssh paramiko_link", "factory"),
+    "link": ("base options", "shared", "openssh paramiko_link kube", "factory"),
     "scheduler": (
         "sections inspector batch_scripts",
         "base command_error nodelist",
