@@ -38,7 +38,7 @@ ROOMS = {
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process cluster_dir config debug diagnosis errors keeper link local_ports "
-        "messages mirror model mount mux probe_zip remote_command remote_script scheduler "
+        "messages mirror model mount mux pod probe_zip remote_command remote_script scheduler "
         "text_format wire",
     ),
     "link": _room(
@@ -78,6 +78,7 @@ ROOMS = {
         "errors",
     ),
     "keeper": _room("runs in a user's job as his script's parent, and keeps the job if it fails"),
+    "pod": _room("runs in a pod: finds a place for the agent, and brings it there"),
     "probe": _room("runs in a job beside the program: samples it, and keeps a black box"),
     "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
@@ -99,7 +100,7 @@ ROOMS = {
 #: These never import one another.
 SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
 #: What is sent to the node: Python 3.8, standard library only.
-PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper")
+PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper", "pod")
 
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {
@@ -131,7 +132,7 @@ FOLDERS = {
         "box_section",
         "job_script detect poller",
         "names",
-        "slurm pbs",
+        "slurm pbs kube",
         "factory",
     ),
     "mirror": (

@@ -135,6 +135,8 @@ class Session:
             tell=host.tell,
             sending=host.sending,
             landed=self.loops.files_changed,
+            # Where each stream of the link is costly, the agent runs the mirror's commands.
+            by_agent=lambda: self.agents.execs_if_up if backend.brings_agent else None,
         )
 
     @property
@@ -309,6 +311,8 @@ class Session:
         ended = await self.agents.shut_down(ending) or over
         if self.cluster.job is not None and not self.cluster.job.foreign:
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
+        elif ended:
+            await ending.step("tk's files in the pods", self.cluster.leave(), 8.0)
         self.all_ended = ended
         await self.close("tk down", ending)
 

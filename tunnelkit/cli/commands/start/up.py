@@ -24,6 +24,9 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
     tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
     tk up --time 2:00:00 --partition gpu
     tk up --attach-job 4711        a job that you made: salloc, sbatch, qsub
+    tk up ml-dev-env               Kubernetes: a pod of yours, or all pods of
+    tk up statefulset/train        one owner; tk down leaves them
+    tk up --image IMAGE --gpus 1   Kubernetes: a pod that tk makes and ends
 
 Called again, it tells the state of what is up, or takes over what a killed
 session left behind.
@@ -49,6 +52,11 @@ def up(
     ] = None,
     requeue: Annotated[bool | None, options.requeue_option()] = None,
     attach_job: Annotated[str | None, options.attach_job_option()] = None,
+    selector: Annotated[str | None, options.selector_option()] = None,
+    container: Annotated[str | None, options.container_option()] = None,
+    image: Annotated[
+        str | None, options.text_option("IMAGE", "Kubernetes: make a pod of this image.")
+    ] = None,
     profile: Annotated[str | None, options.profile_option()] = None,
     login: Annotated[str | None, options.login_option()] = None,
     link: Annotated[str | None, options.link_option()] = None,
@@ -60,17 +68,15 @@ def up(
 ) -> None:
     """Bring the session up; the help text is `_UP_HELP`."""
     from tunnelkit.cli.terminal.context import settings
+    from tunnelkit.errors import UsageError
     from tunnelkit.model import check_host, check_job_id
 
-    if node is not None:
-        check_host(node)
-    if attach_job is not None:
-        check_job_id(attach_job)
     wanted = settings(
         profile=profile,
         cluster__login=login,
         cluster__link=link,
         cluster__scheduler=scheduler,
+        cluster__container=container,
         allocation__nodes=nodes,
         allocation__gpus=gpus,
         allocation__cpus=cpus,
@@ -83,11 +89,30 @@ def up(
         allocation__reservation=reservation,
         allocation__exclusive=exclusive,
         allocation__requeue=requeue,
+        allocation__image=image,
     )
+    if wanted.cluster.is_kubernetes:
+        node, attach_job = None, _pods(wanted, node, selector, attach_job)
+    elif selector is not None or container is not None or image is not None:
+        raise UsageError(
+            "--selector, --container and --image are for Kubernetes",
+            hint="tk init --kube sets a directory up for it",
+        )
+    if node is not None:
+        check_host(node)
+    if attach_job is not None and not wanted.cluster.is_kubernetes:
+        check_job_id(attach_job)
     _bring_up(wanted, node, attach_job, take_over=take_over, as_json=as_json)
 
 
 up.__doc__ = _UP_HELP
+
+
+def _pods(wanted: Settings, named: str | None, selector: str | None, job: str | None) -> str | None:
+    """Return the pods to adopt; None: tk makes one."""
+    from tunnelkit.session.backends.kubernetes import choose_pods
+
+    return choose_pods(wanted, named or job, selector)
 
 
 def _bring_up(
@@ -98,7 +123,7 @@ def _bring_up(
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
     from tunnelkit.session.runtime.paths import session_paths
 
-    wanted.require_login()
+    wanted.require_cluster()
     again = is_alive(session_paths(wanted.project_dir))
     status = run(_up(LaunchSpec(wanted, node, take_over, attach_job)))
     _tell_editor(wanted, status)
@@ -133,7 +158,9 @@ def ready_line(status: SessionStatus) -> str:
     parts = [paint("ready", "green"), f"on {where}"]
     if job:
         adopted = ", adopted" if job.get("made_by") == "you" else ""
-        parts.append(f"(job {job['id']}{adopted})")
+        # A pod's id has its kind in it.
+        what = job["id"] if "/" in job["id"] else f"job {job['id']}"
+        parts.append(f"({what}{adopted})")
     return " ".join(parts) + f"; F5 goes to 127.0.0.1:{status['debug_port']}"
 
 
@@ -237,7 +264,7 @@ def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) 
     left = LeftSession.load(paths.launch)
     if left is None:
         return launch
-    login = launch.settings.require_login()
+    login = launch.settings.require_cluster()
     if left.login not in (None, str(login)):
         # Node and job id of one cluster mean nothing on another.
         if with_job:
