@@ -27,6 +27,7 @@ _FOR_ALL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - checked by `_is_ours
 #: What may be mounted writable, and is no place for files.
 _NOT_HERE = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
 _LOOK_S = 0.05
+_GRACE_S = 1.0
 
 
 def places(directory: str, environ: Dict[str, str], mounts: List[str]) -> Iterator[str]:
@@ -190,15 +191,21 @@ def hold(order: Dict[str, object]) -> int:
 
 def clean(order: Dict[str, object]) -> int:
     """See above. Stays: a home with files in it, and all if another agent of this user runs."""
-    base, name = str(order["base"]), str(order["name"])
-    if not os.path.isdir(base) or not _is_ours(base):
-        return 0
-    _wait_gone(os.path.join(base, name + ".sock"), float(str(order["wait_s"])))
+    for base in _candidates(order):
+        has_agent = os.path.exists(os.path.join(base, str(order["file"])))
+        if has_agent and os.path.isdir(base) and _is_ours(base):
+            _clean(base, str(order["name"]), float(str(order["wait_s"])))
+    return 0
+
+
+def _clean(base: str, name: str, limit_s: float) -> None:
+    _wait_gone(os.path.join(base, name + ".sock"), limit_s)
     for entry in os.listdir(base):
         if entry.endswith(".sock") and entry != name + ".sock":
-            return 0
+            return
     home = os.path.join(base, "home")
     keeps = [os.path.join(top, one) for top, _, files in os.walk(home) for one in files]
+    _end_started(base)
     for entry in os.listdir(base):
         path = os.path.join(base, entry)
         if path == home and keeps:
@@ -209,16 +216,49 @@ def clean(order: Dict[str, object]) -> int:
             os.unlink(path)
     if not keeps:
         os.rmdir(base)
-    return 0
 
 
-def _place(order: Dict[str, object]) -> Tuple[Optional[str], List[str]]:
+def _end_started(base: str) -> None:
+    """End what the agent has started and a command has left behind, such as `nohup ... &`."""
+    mark = f"{PLACE}={base}".encode()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        found = _carrying(mark)
+        for pid in found:
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+        deadline = time.monotonic() + _GRACE_S
+        while found and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+            found = _carrying(mark)
+
+
+def _carrying(mark: bytes) -> List[int]:
+    """Processes of ours with this in their environment."""
+    found = []
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        try:
+            if entry.isdigit() and int(entry) != os.getpid():
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        found.append(int(entry))
+        except OSError:
+            pass
+    return found
+
+
+def _candidates(order: Dict[str, object]) -> Iterator[str]:
     try:
         with open("/proc/mounts") as file:
             mounts = writable_mounts(file.read())
     except OSError:
         mounts = []
-    return find_place(places(str(order.get("directory") or ""), dict(os.environ), mounts))
+    return places(str(order.get("directory") or ""), dict(os.environ), mounts)
+
+
+def _place(order: Dict[str, object]) -> Tuple[Optional[str], List[str]]:
+    return find_place(_candidates(order))
 
 
 def _wait(path: str, limit_s: float) -> None:

@@ -13,7 +13,7 @@ from tunnelkit.scheduler.kube.members import Pod, field, text
 _MOST_CHARS = 400
 _TAINT_OR_LABEL = re.compile(r"taint|didn't match|selector|affinity", re.IGNORECASE)
 _LACKS = re.compile(r"Insufficient|Too many pods", re.IGNORECASE)
-_COUNTED = re.compile(r"(\d+) ((?:Insufficient|node|Too many)[^,.]*)")
+_COUNTED = re.compile(r"\d+ \S")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def judge(pod: Pod, container: str | None = None) -> PodState:
     if ended is not None:
         return ended
     if going:
-        return PodState(JobState.ENDED, "Terminating", "it is being deleted", ending=True)
+        why = _disruption(pod) or "it is being deleted"
+        return PodState(JobState.ENDED, "Terminating", why, ending=True)
     waiting = _waiting(status, name) or _waiting_init(pod)
     if waiting is not None:
         return waiting
@@ -206,9 +207,11 @@ def _unscheduled(pod: Pod, phase: str) -> PodState:
 
 def arithmetic(said: str) -> str:
     """Return the scheduler's count of nodes, without its advice on preemption."""
-    counted = [f"{count} {what.strip()}" for count, what in _COUNTED.findall(said)]
-    begin = said.partition(":")[0].strip()
-    return f"{begin}: {', '.join(counted[:8])}" if counted else said
+    begin, colon, rest = said.partition(": ")
+    # After the count comes advice: "preemption: 0/5 nodes are available", "no new claims to ...".
+    counted = [part.strip(" .") for part in rest.partition(". ")[0].split(", ")]
+    counted = [part for part in counted if _COUNTED.match(part)]
+    return f"{begin}: {', '.join(counted[:8])}" if colon and counted else said
 
 
 # -- refused -------------------------------------------------------------------------------

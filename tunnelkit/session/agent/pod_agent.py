@@ -103,9 +103,9 @@ class PodAgent:
         except _NoShell:
             return await self._open(order, _without_shell(self.cluster))
 
-    async def clean(self, base: str) -> None:
+    async def clean(self) -> None:
         """Remove what tk has put into its directory; mirrored files stay."""
-        order = json.dumps({**self._order("clean"), "base": base, "wait_s": _ENDS_S})
+        order = json.dumps({**self._order("clean"), "wait_s": _ENDS_S})
         argv = [*_with_shell(self.cluster), str(len(script())), order]
         done = await self.link.run(argv, node=self.pod, stdin=script())
         if done.exit_code == _NOT_FOUND and '"sh"' in done.error_text:
@@ -115,7 +115,7 @@ class PodAgent:
             raise AllocationError(
                 f"not all of tk's files in pod {self.pod} could be removed",
                 cause=printable(done.error_text),
-                hint=f"they are in {base}",
+                hint="they are in a directory tunnelkit-UID, in /tmp mostly",
             )
 
     def _order(self, what: str) -> dict[str, object]:
@@ -241,6 +241,11 @@ def hold_argv(name: str, cluster: ClusterSettings) -> list[str]:
     """Return the argv of the main process of a pod of tk's own, which becomes the agent."""
     order = json.dumps(order_for("hold", name, cluster))
     return [*_finder(cluster), "-c", script().decode(), order]
+
+
+def python_argv(cluster: ClusterSettings, code: str) -> list[str]:
+    """Return the argv that runs a little Python in a pod that has a shell."""
+    return [*_finder(cluster), "-c", code]
 
 
 def _pythons(cluster: ClusterSettings) -> list[str]:

@@ -55,11 +55,6 @@ class AgentSetup:
         wanted = self.settings.allocation.black_box and self.settings.cluster.scheduler != "none"
         return wanted and self.backend.shared_home
 
-    @property
-    def known(self) -> Installed | None:
-        """The agent's files; None before they are known."""
-        return self._installed
-
     def learn(self, facts: PodFacts) -> None:
         """Take what a route has found out, which brought the agent's files by itself."""
         if self._installed is None and facts.gives:

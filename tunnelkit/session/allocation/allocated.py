@@ -101,13 +101,13 @@ class AllocatedJob(Allocated):
     async def leave(self) -> None:
         """Remove tk's directory from the nodes, which go on without it. Raises TunnelkitError."""
         setup = self._setup
-        if setup.backend.leave is None or setup.known is None:
+        if setup.backend.leave is None:
             return
         for node in self.nodes:
             address = AgentAddress(
                 setup.link, self._job.scheduler, setup.settings, None, setup.name, self.job_id, node
             )
-            await setup.backend.leave(address, setup.known.base)
+            await setup.backend.leave(address)
 
     async def has_agent(self) -> bool:
         """True if there is an agent in the job. Raises ConnectionFailed, AllocationError."""

@@ -113,8 +113,8 @@ async def _ask_api(link: Link, command: Command) -> Completed:
     return Completed(answer.status, b"", said(answer.body).encode())
 
 
-async def _leave(to: AgentAddress, base: str) -> None:
-    await _pod_agent(to).clean(base)
+async def _leave(to: AgentAddress) -> None:
+    await _pod_agent(to).clean()
 
 
 def _checks() -> tuple[Check, ...]:
@@ -126,7 +126,7 @@ def _checks() -> tuple[Check, ...]:
 KUBERNETES = Backend(
     name="kubernetes",
     links=KUBE_LINKS,
-    schedulers=("kubernetes",),
+    schedulers=(),
     detect=_detect,
     find_scheduler=_find_scheduler,
     routes=_routes,

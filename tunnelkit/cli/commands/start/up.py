@@ -68,8 +68,6 @@ def up(
 ) -> None:
     """Bring the session up; the help text is `_UP_HELP`."""
     from tunnelkit.cli.terminal.context import settings
-    from tunnelkit.errors import UsageError
-    from tunnelkit.model import check_host, check_job_id
 
     wanted = settings(
         profile=profile,
@@ -91,28 +89,35 @@ def up(
         allocation__requeue=requeue,
         allocation__image=image,
     )
-    if wanted.cluster.is_kubernetes:
-        node, attach_job = None, _pods(wanted, node, selector, attach_job)
-    elif selector is not None or container is not None or image is not None:
-        raise UsageError(
-            "--selector, --container and --image are for Kubernetes",
-            hint="tk init --kube sets a directory up for it",
-        )
-    if node is not None:
-        check_host(node)
-    if attach_job is not None and not wanted.cluster.is_kubernetes:
-        check_job_id(attach_job)
+    given = selector or container or image
+    node, attach_job = _place(wanted, node, attach_job, selector, for_kube=given is not None)
     _bring_up(wanted, node, attach_job, take_over=take_over, as_json=as_json)
 
 
 up.__doc__ = _UP_HELP
 
 
-def _pods(wanted: Settings, named: str | None, selector: str | None, job: str | None) -> str | None:
-    """Return the pods to adopt; None: tk makes one."""
-    from tunnelkit.session.backends.kubernetes import choose_pods
+def _place(
+    wanted: Settings, node: str | None, job: str | None, selector: str | None, *, for_kube: bool
+) -> tuple[str | None, str | None]:
+    """Return the node to ask for and the job to use, checked; pods count as jobs."""
+    from tunnelkit.errors import UsageError
+    from tunnelkit.model import check_host, check_job_id
 
-    return choose_pods(wanted, named or job, selector)
+    if wanted.cluster.is_kubernetes:
+        from tunnelkit.session.backends.kubernetes import choose_pods
+
+        return None, choose_pods(wanted, node or job, selector)
+    if for_kube:
+        raise UsageError(
+            "--selector, --container and --image are for Kubernetes",
+            hint="tk init --kube sets a directory up for it",
+        )
+    if node is not None:
+        check_host(node)
+    if job is not None:
+        check_job_id(job)
+    return node, job
 
 
 def _bring_up(
