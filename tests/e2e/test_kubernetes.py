@@ -155,3 +155,24 @@ async def test_what_cant_be_had_is_one_line(pods: StandIn, project: KubeProject)
     finally:
         pods.ask("POST", "/standin/login", {"known": True})
     assert "does not know who you are" in unknown.err and "tk auth" in unknown.err
+
+
+async def test_doctor_asks_for_each_right(pods: StandIn, project: KubeProject) -> None:
+    project.configure('[allocation]\npod = "ml-dev-env"\n')
+    done = await project.tk("doctor", "--json")
+    found = {one["name"]: one for one in done.json["checks"]}
+    assert {one["status"] for one in found.values()} == {"ok"}
+    assert "v1.36.0-standin" in found["connection"]["found"]
+    assert "ml-dev-env: exec" in found["pod"]["found"]
+    pods.ask("POST", "/standin/deny", {"rights": ["create pods/exec"]})
+    try:
+        done = await project.tk("doctor", "--json", code=13)
+        refused = await project.tk("up", "ml-dev-env", code=5)
+    finally:
+        pods.ask("POST", "/standin/deny", {"rights": []})
+    found = {one["name"]: one for one in done.json["checks"]}
+    assert found["rights"]["status"] == "fail" and found["pod"]["status"] == "skip"
+    assert "may not create pods/exec" in found["rights"]["found"]
+    assert "create role tunnelkit" in found["rights"]["fix"]
+    assert found["rights"]["data"]["role"]["kind"] == "Role"
+    assert "you don't have the right to" in refused.err and "tk doctor" in refused.err

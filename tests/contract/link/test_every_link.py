@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import select
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -157,6 +158,15 @@ async def test_a_cut_stream_has_no_exit_code(far: Far) -> None:
     assert await stream.wait() == 255
     await stream.close()
     await started.close()
+
+
+@INTO_PODS
+async def test_a_transfer_has_an_ssh_like_program(far: Far) -> None:
+    argv = [*far.link.remote_shell(node=far.node), "--", far.link.destination(far.node)]
+    done = await asyncio.to_thread(
+        subprocess.run, [*argv, "cat; exit 3"], input=b"\0in", capture_output=True, timeout=30
+    )
+    assert (done.returncode, done.stdout) == (3, b"\0in")
 
 
 async def test_commands_need_an_open_link(far: Far) -> None:

@@ -7,6 +7,7 @@ to the API server.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +15,7 @@ from typing import Protocol
 from tunnelkit.child_process import run_child
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.link.kube import pod_shell
 from tunnelkit.link.kube.api_error import kubectl_said, refusal
 from tunnelkit.link.kube.http import Response
 from tunnelkit.link.kube.kubectl_streams import KubectlStreams
@@ -114,14 +116,12 @@ class KubeLink(Link):
         return {}
 
     def remote_shell(self, *, node: str | None = None) -> list[str]:
-        """Refused: see `base.Link.remote_shell`."""
-        raise UsageError(
-            "there is no ssh in a pod",
-            hint="`tk pull` and the mirror do without; `tk mount` can't",
-        )
+        """See `base.Link.remote_shell`: a small program that becomes `kubectl exec`."""
+        words = self.target.exec_words()
+        return [sys.executable, "-I", "-S", pod_shell.__file__, str(len(words)), *words]
 
     def destination(self, node: str | None = None) -> str:
-        """See `base.Link.destination`: the pod, for messages."""
+        """See `base.Link.destination`: the pod."""
         return node or self.name
 
     def _ready(self, argv: Sequence[str], node: str | None) -> str:

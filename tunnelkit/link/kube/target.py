@@ -77,8 +77,12 @@ class KubeTarget:
 
     def exec_argv(self, pod: str, argv: Sequence[str]) -> list[str]:
         """Return the argv of `kubectl exec`."""
+        return [*self.exec_words(), check_pod(pod), "--", *_words(argv)]
+
+    def exec_words(self) -> list[str]:
+        """Return the argv of `kubectl exec` up to the pod's name."""
         container = [] if self.container is None else [f"--container={self.container}"]
-        return self.argv("exec", "--stdin", *container, check_pod(pod), "--", *_words(argv))
+        return self.argv("exec", "--stdin", *container)
 
     def proxy_argv(self, socket_path: str) -> list[str]:
         """Return the argv of `kubectl proxy`, which passes on no more than tk needs."""

@@ -54,7 +54,8 @@ class Backend:
     to the first node once the job runs, and the scheduler alone keeps the job's answers and end.
     brings_agent: True if the routes to an agent bring its files, and start it in a job that the
     user submitted. job_body: then returns the body of a job of tk's own. ask_api: carries out a
-    command for the API server. leave: removes tk's directory from a node of a job that the user submitted; mirrored files stay.
+    command for the API server. leave: removes tk's directory from a node of a job that the user
+    submitted; mirrored files stay.
     serves: True if it is the backend for these settings' cluster.
     direct_route: the route's name while the link itself reaches the node.
     forwards: True if a link on the direct route carries forwards; else they go over the wire.

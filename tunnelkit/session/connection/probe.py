@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tunnelkit.config.schema import ClusterSettings, Settings
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime import control_client
@@ -41,6 +41,11 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
     if remote.startswith("/"):
         return remote
     known = asyncio.run(_ask_session(settings))
+    if known is None and settings.cluster.is_kubernetes:
+        raise UsageError(
+            f"nobody knows yet where {remote} is: each pod has a home of its own",
+            hint="name an absolute directory in [mirror] remote, or run this after tk up",
+        )
     return known or _probe(settings, prompter).home + remote[1:]
 
 
