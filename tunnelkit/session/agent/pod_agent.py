@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -126,8 +127,9 @@ class PodAgent:
         stream = await self.link.open_stream(words, node=self.pod)
         try:
             async with asyncio.timeout(_ANSWER_S):
-                # At once, without a round trip to wait for.
-                await self._send(stream, script())
+                # At once, without a round trip to wait for. One that has ended may have answered.
+                with contextlib.suppress(OSError):
+                    await write_fd(stream.fileno(), script())
                 line = await _read_line(stream)
                 if not line.endswith(b"\n"):
                     raise await self._refusal(stream)

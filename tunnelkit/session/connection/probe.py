@@ -9,13 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from tunnelkit.config.schema import ClusterSettings, Settings
-from tunnelkit.errors import TunnelkitError, UsageError
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import session_paths
 
+_POD_HOME = "/tk"
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
 
 
@@ -42,10 +43,9 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
         return remote
     known = asyncio.run(_ask_session(settings))
     if known is None and settings.cluster.is_kubernetes:
-        raise UsageError(
-            f"nobody knows yet where {remote} is: each pod has a home of its own",
-            hint="name an absolute directory in [mirror] remote, or run this after tk up",
-        )
+        # The home of tk's own pods. Of others it shows at `tk up`: the session then corrects what
+        # an editor says.
+        return _POD_HOME + remote[1:]
     return known or _probe(settings, prompter).home + remote[1:]
 
 

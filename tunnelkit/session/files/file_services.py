@@ -68,7 +68,7 @@ class SessionFiles:
         by_agent: Callable[[], ExecStreams | None] = lambda: None,
     ) -> None:
         settings, remote = launch.settings, LinkRemoteHost(link, node, by_agent)
-        self._link = link
+        self._destination = remote.destination
         self._only_on_nodes = only_on_nodes
         self._node_came = asyncio.Event()
         self._agent = agent
@@ -122,7 +122,7 @@ class SessionFiles:
                 self.say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
             if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
                 self.say(f"mirror: {named(name, status.describe())}")
-            there = f"{self._link.destination()}:{mirror.remote_root}"
+            there = f"{self._destination()}:{mirror.remote_root}"
             text = mirror_json.first_copy(status, time.monotonic() - begin)
             self.say(f"mirror: {named(name, f'{text} on {there}')}")
         for text in self.mirrors.news():
