@@ -50,6 +50,7 @@ TOPICS = (
     "config",
     "auth",
     "schedulers",
+    "kubernetes",
     "why",
     "mirror",
     "debugging",

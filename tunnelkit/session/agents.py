@@ -68,7 +68,7 @@ class SessionAgents:
 
     @property
     def execs_if_up(self) -> ExecStreams | None:
-        """What runs commands on the first node; None while its agent can't be reached."""
+        """The first node's; None while its agent can't be reached."""
         return self.execs if self.client is not None and self.client.is_up else None
 
     async def on(self, node: str) -> AgentClient:

@@ -23,7 +23,7 @@ _END_S = 30
 
 @dataclass(frozen=True)
 class PodTemplate:
-    """What the settings say of tk's own pods. gpu_resource: its name in requests."""
+    """The settings for tk's own pods. gpu_resource: its name in requests."""
 
     image: str
     gpu_resource: str = GPU

@@ -70,7 +70,7 @@ def script() -> bytes:
 
 @dataclass(frozen=True)
 class PodFacts:
-    """What the first exec has found in a pod.
+    """The findings of the first exec in a pod.
 
     installed: the agent's files. ran: an agent of that name was there already. gives: variables
     that the pod lacked and tk has set. need: the zip must be sent."""
@@ -83,7 +83,7 @@ class PodFacts:
 
 @dataclass(frozen=True)
 class PodAgent:
-    """The agent `name` in one pod. starts: returns True if one that is not there is to be started.
+    """The agent `name` in one pod. starts: returns True if one that is not there must be started.
 
     is_main: the agent is the pod's main process, and starts by itself.
     learn: called with what was found, each time."""

@@ -88,11 +88,8 @@ def init(
         typer.echo(f"note: from here on this directory is a project apart from {above}")
     given = _Answers(login, remote, scheduler, profile)
     if kube or context or namespace:
-        given, silent = replace(given, kube=_from_kubeconfig(context, namespace)), False
-        answers = given
-    else:
-        _settings(target, given)  # so that a wrong flag fails before any question
-        answers, silent = _completed(target, given, may_ask=not yes and is_interactive())
+        given = replace(given, kube=_from_kubeconfig(context, namespace))
+    answers, silent = _completed(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
     check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
@@ -150,6 +147,9 @@ def _settings(target: Path, answers: _Answers) -> Settings:
 
 def _completed(target: Path, given: _Answers, *, may_ask: bool) -> tuple[_Answers, bool]:
     """Return all answers, and True if the cluster did not answer."""
+    _settings(target, given)  # so that a wrong flag fails before any question
+    if given.kube is not None:
+        return given, False
     answers = _ask(target, given, may_ask=may_ask)
     settings = _settings(target, answers)
     if settings.cluster.scheduler != "auto" or answers.scheduler is not None:
