@@ -139,6 +139,26 @@ async def test_streams_of_nonsense_end(
     await stream.close()
 
 
+async def test_a_request_without_an_answer_has_a_limit(
+    attacked: tuple[ProxyLink, Attack], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, _ = attacked
+    silent = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await silent.wait()
+        writer.close()
+
+    server = await asyncio.start_unix_server(wait, str(link._directory / "x"))
+    monkeypatch.setattr(link.proxy, "socket", link._directory / "x")
+    object.__setattr__(link.target, "start_timeout_s", 0.2)
+    with pytest.raises(ConnectionFailed, match="is lost") as caught:
+        await link.open_stream(["cat"], node="p")
+    assert caught.value.transient
+    silent.set()
+    server.close()
+
+
 async def test_an_answer_too_large_for_memory(
     attacked: tuple[ProxyLink, Attack], monkeypatch: pytest.MonkeyPatch
 ) -> None:

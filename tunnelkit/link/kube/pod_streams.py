@@ -176,7 +176,11 @@ class PodStreams:
     async def _start(self, pod: str, words: Sequence[str], *, stdin: bool) -> _Exec:
         url = self._target.exec_url(pod, words, stdin=stdin)
         try:
-            answer = await http.upgrade(self._proxy.socket, url)
+            async with asyncio.timeout(self._target.start_timeout_s):
+                answer = await http.upgrade(self._proxy.socket, url)
+        except TimeoutError as error:
+            limit_s = self._target.start_timeout_s
+            raise self._proxy.lost(f"no answer within {limit_s:.0f} s") from error
         except (OSError, http.HttpError) as error:
             raise self._proxy.lost(printable(str(error))) from error
         if isinstance(answer, http.Response):
