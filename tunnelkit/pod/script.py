@@ -87,7 +87,7 @@ def _is_ours(path: str) -> bool:
 
 
 def environment(base: str, environ: Dict[str, str]) -> Dict[str, str]:
-    """What an agent needs that the pod does not give: HOME and USER, for a uid without an entry."""
+    """Variables that the pod lacks: HOME, and USER for a uid without an entry; and tk's place."""
     found = {PLACE: base}
     home = environ.get("HOME", "")
     if not home.startswith("/") or home == "/" or not os.access(home, os.W_OK | os.X_OK):
@@ -235,7 +235,7 @@ def _end_started(base: str) -> None:
 
 
 def _carrying(mark: bytes) -> List[int]:
-    """Processes of ours with this in their environment."""
+    """This user's processes that have `mark` in their environment."""
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         try:
