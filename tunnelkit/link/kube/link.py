@@ -93,6 +93,7 @@ class KubeLink(Link):
         except TimeoutError as error:
             raise TimeoutExpired(
                 f"`{argv[0]}` in pod {pod} of {self.name} took more than {timeout_s:g} s",
+                hint="is the pod overloaded? `tk doctor` measures the way there",
                 transient=True,
             ) from error
 

@@ -73,7 +73,9 @@ class ExecStreams:
                 stderr = await errors
         except TimeoutError as error:
             raise TimeoutExpired(
-                f"`{argv[0]}` on the node took more than {timeout_s:g} s", transient=True
+                f"`{argv[0]}` on the node took more than {timeout_s:g} s",
+                hint="is it overloaded? `tk top` shows it",
+                transient=True,
             ) from error
         finally:
             await cancel_all(errors, feeding)

@@ -216,7 +216,7 @@ def no_place(pod: str, tried: str) -> AllocationError:
     return AllocationError(
         f"pod {pod} has no place that tk could write to",
         cause=tried or None,
-        hint="mount an emptyDir volume at /tk in its container: `tk help kubernetes` has the lines",
+        hint="give its container an emptyDir volume; `tk help kubernetes` has the lines",
     )
 
 

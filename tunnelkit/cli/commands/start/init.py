@@ -54,13 +54,9 @@ def init(
         ),
     ] = None,
     profile: Annotated[str | None, options.base_profile_option()] = None,
-    kube: Annotated[
-        bool, typer.Option("--kube", help="Kubernetes or OpenShift: your kubeconfig's context.")
-    ] = False,
+    kube: Annotated[bool, typer.Option("--kube", help="Kubernetes or OpenShift.")] = False,
     context: Annotated[str | None, options.text_option("NAME", "With --kube: another one.")] = None,
-    namespace: Annotated[
-        str | None, options.text_option("NAME", "With --kube: another than the context's.")
-    ] = None,
+    namespace: Annotated[str | None, options.text_option("NAME", "With --kube: another.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a tunnelkit.toml that is here.")
     ] = False,
@@ -83,8 +79,7 @@ def init(
 
     target = Path.cwd() / FILE_NAME
     _check_absent(target, force=force)
-    above = find_project(target.parent.parent)
-    if above is not None:
+    if (above := find_project(target.parent.parent)) is not None:
         typer.echo(f"note: from here on this directory is a project apart from {above}")
     given = _Answers(login, remote, scheduler, profile)
     if kube or context or namespace:
