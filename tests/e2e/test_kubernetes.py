@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import processes
 from tests.support.kube_rig import KubeProject, running_stand_in
 from tests.support.tkrig import PROGRAM, eventually, line_of, made_project
 from tunnelkit.lab.kube.stand_in import StandIn
@@ -21,6 +23,7 @@ STOP = line_of(PROGRAM, "total += step")
 def pods() -> Iterator[StandIn]:
     with running_stand_in() as cluster:
         cluster.make_pod("ml-dev-env")
+        cluster.make_pod("evictee")
         cluster.make_pod("no-home", image="standin/nohome")
         for number in (0, 1):
             cluster.make_pod(f"train-{number}", app="train")
@@ -155,6 +158,26 @@ async def test_what_cant_be_had_is_one_line(pods: StandIn, project: KubeProject)
     finally:
         pods.ask("POST", "/standin/login", {"known": True})
     assert "does not know who you are" in unknown.err and "tk auth" in unknown.err
+
+
+async def test_a_pod_that_is_evicted_says_so(pods: StandIn, project: KubeProject) -> None:
+    await project.up("evictee")
+    status = {"phase": "Failed", "reason": "Evicted", "containerStatuses": []}
+    message = "The node was low on resource: memory."
+    pods.ask(
+        "POST", "/standin/status", {"pod": "evictee", "status": {**status, "message": message}}
+    )
+    processes.kill(project.cluster_processes())
+    project.forget_killed_agents()
+
+    async def ended() -> str:
+        while (now := await project.status())["state"] != "ended":
+            await asyncio.sleep(0.1)
+        return str(now["detail"])
+
+    async with asyncio.timeout(60):
+        assert f"Evicted, by its node: {message}" in await ended()
+    await project.tk("down")
 
 
 async def test_doctor_asks_for_each_right(pods: StandIn, project: KubeProject) -> None:

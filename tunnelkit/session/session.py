@@ -338,10 +338,9 @@ class Session:
 
     def _on_agent_link(self, up: bool, why: str, error: TunnelkitError | None) -> None:
         self.files.node_changed()
+        self.cluster.agent_changed(up)
         if up:
             self._become_ready()
-            if self.cluster.job is not None:
-                self.cluster.job.poke()
         else:
             self.states.become(SessionState.RECONNECTING, why, error)
 

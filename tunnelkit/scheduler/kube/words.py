@@ -96,7 +96,7 @@ def _ended(pod: Pod, phase: str, status: Mapping[str, object]) -> PodState | Non
         return None
     disruption = _disruption(pod)
     if reason == "Evicted":
-        why = f"evicted: {line(text(pod, 'status', 'message'))}"
+        why = f"by its node: {line(text(pod, 'status', 'message'))}"
     elif reason == "DeadlineExceeded":
         why = "it reached its time limit (activeDeadlineSeconds)"
     elif reason == "NodeLost":

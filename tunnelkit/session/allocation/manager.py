@@ -263,6 +263,11 @@ class AllocationManager:
             return False
         return await job.forget_if_over(no_agent and job.job_id in self._reached.ids())
 
+    def agent_changed(self, up: bool) -> None:
+        """Ask for the job now: the agent's link is up, or it is lost and the question is cheap."""
+        if self.job is not None and (up or self.setup.backend.ask_api is not None):
+            self.job.poke()
+
     async def fate(self, *, gone: bool = False) -> JobOutcome:
         """Ask the scheduler for the job's outcome. Raises SchedulerError.
 

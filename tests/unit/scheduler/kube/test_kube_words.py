@@ -57,7 +57,7 @@ def _with(status: dict[str, object], **metadata: object) -> dict[str, object]:
     ("status", "words"),
     [
         ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: x."},
-         "evicted: The node was low on resource: x."),
+         "by its node: The node was low on resource: x."),
         ({"phase": "Failed", "reason": "NodeLost"}, "its node was lost"),
         ({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True",
           "reason": "PreemptionByScheduler", "message": "default-scheduler: preempting"}]},
